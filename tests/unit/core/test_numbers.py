@@ -35,7 +35,7 @@ WRONG = [
 @pytest.mark.parametrize(
     "value", [*WRONG, None, True, [], b"1", pytest.param(10**5_000, id="huge"), math.nan, math.inf, -1, "-1"]
 )
-def test_s03_what_is_not_a_number_in_range_is_named_in_the_one_error(value: object) -> None:
+def test_s03_the_one_error_names_field_and_value(value: object) -> None:
     for decode in (integer, number):
         with pytest.raises(CodecError) as caught:
             decode(value, field="statsUpdateFrequencyInSecs")

@@ -155,7 +155,7 @@ def called(node: ast.Call) -> str:
 
 def conversions(source: str, *, numbers_only: bool = False) -> list[str]:
     """Return the calls whose argument may be text; with `numbers_only` those whose form says so."""
-    found = []
+    calls = []
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call) or not node.args:
             continue
@@ -165,8 +165,8 @@ def conversions(source: str, *, numbers_only: bool = False) -> list[str]:
         dated = called(node).endswith("fromtimestamp")
         mapped = called(node) == "map" and ast.unparse(first) in CALLS
         if mapped or (called(node) in CALLS and (doubtful or based or dated)):
-            found.append(ast.unparse(node))
-    return found
+            calls.append(ast.unparse(node))
+    return calls
 
 
 @pytest.mark.parametrize(

@@ -343,11 +343,13 @@ def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
 
 
 def _unusable_settings(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    found = {broker: errors for broker in picture.endpoints if (errors := context.config.unusable(broker))}
-    if not found:
+    errors_of = {broker: errors for broker in picture.endpoints if (errors := context.config.unusable(broker))}
+    if not errors_of:
         return []
-    error = next(iter(found[min(found)].values()))
-    detail = f"{error.code}: {error}; {some(sorted(found))} {'is' if len(found) == 1 else 'are'} read as if not set"
+    error = next(iter(errors_of[min(errors_of)].values()))
+    detail = (
+        f"{error.code}: {error}; {some(sorted(errors_of))} {'is' if len(errors_of) == 1 else 'are'} read as if not set"
+    )
     fix = "correct the setting in broker.conf or the dynamic configuration, and restart the broker if it is not dynamic"
     return [Check.warned("broker settings", detail, fix)]
 

@@ -144,21 +144,21 @@ class BrokerConfig:
 
     def unusable(self, broker: str) -> dict[str, CodecError]:
         """Return the settings of a broker that are not a number, by key. They are used as if it did not show them."""
-        found: dict[str, CodecError] = {}
+        unusable: dict[str, CodecError] = {}
         for key, value in (self._values(broker) or {}).items():
             try:
                 if key in _NUMBERS and value.strip():
                     number(value, field=key, lowest=-MAX_NUMBER)
             except CodecError as error:
-                found[key] = error
-        return found
+                unusable[key] = error
+        return unusable
 
     def _report_unusable(self, broker: str) -> None:
-        found = self.unusable(broker)
-        if found.keys() - self._reported.get(broker, frozenset()):
-            for error in found.values():
+        unusable = self.unusable(broker)
+        if unusable.keys() - self._reported.get(broker, frozenset()):
+            for error in unusable.values():
                 _log.warning("broker setting is unusable", broker=broker, code=error.code, error=str(error))
-        self._reported[broker] = frozenset(found)
+        self._reported[broker] = frozenset(unusable)
 
     def sheds(self, broker: str) -> bool | None:
         """Whether this broker's own shedding is on; None when it could not be asked."""
