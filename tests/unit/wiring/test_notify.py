@@ -397,3 +397,14 @@ async def test_the_address_is_found_nowhere(box: Inbox, tmp_path: Path) -> None:
             await Webhook(WebhookAddress(address)).send(NOTICE)
         shown += [str(error.value), repr(error.value.__context__) if not error.value.__suppress_context__ else ""]
     assert all(CANARY not in text for text in shown)
+
+
+async def test_s06_a_notification_with_a_time_out_of_range_does_not_stop_the_others(box: Inbox) -> None:
+    told, telemetry = running(Impatient(), sink(box))
+    task = asyncio.create_task(told.run())
+    told.observe(PAUSE | {"wall_ms": 10**17})
+    told.observe(PAUSE)
+    await until(lambda: counted(telemetry, "sent"))
+    assert counted(telemetry, "failed") == 1
+    task.cancel()
+    await told.close()
