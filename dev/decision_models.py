@@ -255,6 +255,8 @@ class QuickModel:
         measured = calm.Measured(
             ids=self._ids,
             scores=self._scores,
+            traffic=self._scores,
+            cost=np.ones(len(self._ids)),
             until_ms=self._until,
             seconds=self._lasted,
             new=np.ones(len(self._ids), dtype=bool),

@@ -72,9 +72,12 @@ def inputs(draw: st.DrawFn) -> PlanInput:
     ids = made.brokers.ids
     courses = {
         name: BrokerCourse(
-            level=draw(st.floats(0, 1)), until_ms=NOW_MS - 30_000, seconds=draw(st.sampled_from([0.0, 60.0]))
+            level=draw(st.floats(0, 1)),
+            traffic=float(made.brokers.traffic[row, 2:].sum()),
+            until_ms=NOW_MS - 30_000,
+            seconds=draw(st.sampled_from([0.0, 60.0])),
         )
-        for name in ids
+        for row, name in enumerate(ids)
         if draw(st.booleans())
     }
     params: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,11 +10,11 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.core.model.load import CPU, BrokerReport
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory, Swing
-from tests.support.builders import NOW_MS, broker, cluster, turn, written
+from tests.support.builders import NOW_MS, broker, cluster, eager, turn, written
 
 # Mean 25 %, tolerated 3.75 points. The small difference of 11 points costs 3.7 a second,
 # and two moves end it; the large one of 50 points costs 152.
@@ -239,3 +240,62 @@ def test_a_broker_waits_with_the_one_that_swings() -> None:
     courses = {**seen.memory.courses, broker(0): replace(seen.memory.courses[broker(0)], swing=swing)}
     seen.memory = replace(seen.memory, courses=courses)
     assert seen.seconds_until_moves(low) > 300
+
+
+def followed(
+    scores: Sequence[float], traffic: Sequence[float], *, mean: float = 1000.0, cost: float = 0.0
+) -> list[BrokerCourse]:
+    """Return the course of a broker after each reading of 3 s; another broker carries the rest of the mean traffic."""
+    courses: dict[str, BrokerCourse] = {}
+    found = []
+    for number, (score, own) in enumerate(zip(scores, traffic, strict=True)):
+        measured = calm.Measured(
+            ids=("a", "b"),
+            scores=np.array([score, 0.5]),
+            traffic=np.array([own, 2 * mean - own]),
+            cost=np.full(2, cost),
+            until_ms=np.full(2, 3000 * number),
+            seconds=np.full(2, 3.0),
+            new=np.full(2, True),
+        )
+        courses, _ = calm.follow_levels(courses, measured, ())
+        found.append(courses["a"])
+    return found
+
+
+@pytest.mark.parametrize("cost", [0.0001, 0.0002, 0.0004])
+def test_a_change_of_traffic_shows_although_cpu_use_varies(cost: float) -> None:
+    """Rule: traffic is exact, but the CPU use of a broker with a quarter of a core varies by 7 points from one reading
+    to the next. A step of 24 points therefore shows by what its traffic costs, even if that is not known well."""
+    scores = (np.random.default_rng(1).normal(0.0, 0.07, 44) + np.repeat([0.7, 0.94], [40, 4])).tolist()
+    before, *after = followed(scores, [600.0] * 40 + [1800.0] * 4, cost=cost)[-5:]
+    assert before.level == pytest.approx(0.7, abs=0.02)
+    shifted = before.level + 1200 * cost
+    assert after[0].level == pytest.approx((10 * shifted + 3 * scores[-4]) / 13, abs=0.01)
+    assert abs(after[-1].level - 0.94) < 0.6 * abs(shifted - 0.94) + 0.05
+    assert [course.seconds for course in after[:2]] == [13.0, 16.0]
+    assert after[-1].traffic == 1800.0
+
+
+@pytest.mark.parametrize("mean", [1000.0, 10_000.0])
+def test_noise_of_traffic_begins_no_new_level(mean: float) -> None:
+    """Rule: neither changes of 10 % do, nor large ones of a broker that carries hardly anything."""
+    chance = np.random.default_rng(2)
+    scores, noise = chance.normal(0.7, 0.07, 40).tolist(), chance.normal(1.0, 0.1, 40)
+    traffic = 1000 * noise if mean == 1000 else 500 * (1 + np.arange(40) % 2)
+    assert followed(scores, traffic.tolist(), mean=mean)[-1].seconds > 100
+
+
+@pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation", "transfer"])
+@pytest.mark.parametrize(
+    ("age_seconds", "interval_ms", "moves"), [(90, 0, False), (90, 3000, True), (180, 0, True)], ids=str
+)
+def test_the_first_cpu_samples_of_a_new_broker_are_no_reason(
+    strategy: str, age_seconds: int, interval_ms: int, moves: bool
+) -> None:
+    """Rule: a broker reports 0 before its first sample of the CPU, and in extensible mode a score of 1 before its first
+    report is complete. Three brokers with equal traffic moved 11 bundles because of that."""
+    reports = cluster([[0.05] * 8] * 3, start_timestamp=NOW_MS - 1000 * age_seconds, interval_ms=interval_ms)
+    for item, cpu in zip(reports, (0.0, 50.0, 80.0), strict=True):
+        item.usage[CPU] = cpu
+    assert bool(eager(reports, strategy=strategy).plan.moves) is moves

@@ -30,11 +30,11 @@ Load = Callable[[int, float], tuple[float, float]]
 
 
 def followed(
-    load: Load, *, minutes: int, every_ms: int = MINUTE, brokers: int = 3, counters: bool = False, seed: int = 1
+    load: Load, *, minutes: int, more_ms: int = 0, every_ms: int = MINUTE, brokers: int = 3, counters: bool = False, seed: int = 1
 ) -> CpuCosts:
     """Return what is learned from readings; `load` gives traffic and CPU (shares) of a broker at a minute."""
     costs, chance, unknown = CpuCosts(), np.random.default_rng(seed), Averages()
-    for at in range(0, minutes * MINUTE, every_ms):
+    for at in range(0, minutes * MINUTE + more_ms, every_ms):
         reports = []
         for row in range(brokers):
             share, cpu = load(row, at / MINUTE)
@@ -130,6 +130,20 @@ def test_n_e_costs_of_messages_and_of_bytes_are_told_apart() -> None:
     messages, size = estimated(learn(CpuCosts(), snapshot_of(reports), PARAMS)).cost.tolist()
     assert messages == pytest.approx(4e-4, rel=0.1)
     assert size == pytest.approx(2e-7, rel=0.1)
+
+
+def test_n_e_a_step_of_counters_tells_the_cost_within_seconds() -> None:
+    """Small brokers use half of their CPU without traffic. Readings of counters measure traffic and CPU at the same
+    time, so the first change of traffic shows what a message costs, although a comparison of brokers cannot."""
+
+    def load(row: int, minute: float) -> tuple[float, float]:
+        share = 0.2 if minute < 2 else (0.54, 0.03, 0.03)[row]
+        return share, 0.45 + share
+
+    before = cost_of(followed(load, minutes=2, every_ms=3000, counters=True))
+    assert before > 2.5 * TRUE_COST
+    after = cost_of(followed(load, minutes=2, more_ms=6000, every_ms=3000, counters=True))
+    assert after == pytest.approx(TRUE_COST, rel=0.25)
 
 
 def test_n_e_time_is_counted_and_not_readings() -> None:

@@ -28,6 +28,12 @@ from bundlekeel.core.planning.memory import BrokerCourse, Excess, Swing
 PLAN_MOVES: Final = 2
 # A change of more than this many standard deviations of the noise is a change of the load.
 CHANGE_DEVIATIONS: Final = 4.0
+# So is a change of traffic by this factor, if it is at least this share of what a mean broker carries. Traffic is exact
+# within seconds; the CPU use of a small broker is not. The level then changes by what the traffic costs, and counts for
+# this many seconds, so that readings correct it soon.
+TRAFFIC_FACTOR: Final = 1.5
+TRAFFIC_SHARE: Final = 0.1
+SHIFTED_SECONDS: Final = 10.0
 # A broker's level is the mean of at most this many seconds, so that it follows a slow drift.
 LEVEL_SECONDS: Final = 300.0
 # The noise of a broker is the median of this many changes from one reading to the next.
@@ -53,12 +59,15 @@ CONFIRMING_READINGS: Final = 2
 class Measured:
     """What is known of the brokers in this cycle, one row per broker.
 
-    `scores`: as reported. `until_ms`: end of the time for which the score is known, Unix ms. `seconds`: the most
+    `scores`: as reported. `traffic`: bytes/s, in and out. `cost`: score per byte/s, as far as it is known. `until_ms`:
+    end of the time for which the score is known, Unix ms. `seconds`: the most
     seconds that the score can be the mean of. `new`: False for a silent broker, whose load has not changed.
     """
 
     ids: Sequence[str]
     scores: Floats
+    traffic: Floats
+    cost: Floats
     until_ms: Ints
     seconds: Floats
     new: Bools
@@ -73,8 +82,9 @@ def follow_levels(
     """
     courses: dict[str, BrokerCourse] = {}
     seconds = np.zeros(len(brokers.ids))
-    for row, (broker, score, until) in enumerate(
-        zip(brokers.ids, brokers.scores.tolist(), brokers.until_ms.tolist(), strict=True)
+    least = TRAFFIC_SHARE * float(brokers.traffic.mean()) if len(brokers.ids) else 0.0
+    for row, (broker, score, traffic, until) in enumerate(
+        zip(brokers.ids, brokers.scores.tolist(), brokers.traffic.tolist(), brokers.until_ms.tolist(), strict=True)
     ):
         course = known.get(broker)
         most = float(brokers.seconds[row])
@@ -83,36 +93,54 @@ def follow_levels(
             seconds[row] = most if most < math.inf else 0.001
             known_for = float(seconds[row])
             courses[broker] = BrokerCourse(
-                level=score, until_ms=until, seconds=known_for, reading=score, reading_seconds=known_for
+                level=score,
+                traffic=traffic,
+                until_ms=until,
+                seconds=known_for,
+                reading=score,
+                reading_seconds=known_for,
             )
             continue
         seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
         if broker in moving:
-            course = replace(course, level=score, seconds=0.0)
+            course = replace(course, level=score, traffic=traffic, seconds=0.0)
+        elif passed > 0 and not brokers.new[row] and course.seconds > 0:
+            course = replace(course, seconds=min(course.seconds + passed, LEVEL_SECONDS))
         elif passed > 0:
-            course = _advance_level(course, score, passed, new=bool(brokers.new[row]))
+            course = _advance_level(course, score, traffic, passed, least, float(brokers.cost[row]))
         courses[broker] = replace(course, until_ms=max(until, course.until_ms))
     return courses, seconds
 
 
-def _advance_level(course: BrokerCourse, score: float, seconds: float, *, new: bool) -> BrokerCourse:
-    """Add one reading to the mean, or begin a new mean if the load has changed by more than its noise."""
-    total = course.seconds + seconds
-    if not new and course.seconds > 0:
-        return replace(course, seconds=min(total, LEVEL_SECONDS))
-    before, course = course, replace(course, reading=score, reading_seconds=seconds)
-    if before.seconds <= 0:
-        return replace(course, level=score, seconds=seconds)
+def _advance_level(
+    course: BrokerCourse, score: float, traffic: float, seconds: float, least: float, cost: float
+) -> BrokerCourse:
+    """Add one reading to the means, or begin new ones if the load has changed by more than its noise.
+
+    `least`: a smaller change of traffic is none, bytes/s. `cost`: of traffic, score per byte/s.
+    """
+    anew = replace(course, level=score, traffic=traffic, seconds=seconds, reading=score, reading_seconds=seconds)
+    if course.seconds <= 0:
+        return anew
+    level, mean_traffic, known = course.level, course.traffic, course.seconds
+    low, high = sorted((traffic, mean_traffic))
+    if high > max(TRAFFIC_FACTOR * low, low + least):
+        level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
+        known = min(known, SHIFTED_SECONDS)
     # The variance of a mean falls with its length, so these are variances of a mean of one second. From one reading to
     # the next a slow drift changes little, so it is no noise.
-    noise = (score - before.reading) ** 2 / (1 / seconds + 1 / before.reading_seconds)
-    change = (score - before.level) ** 2 / (1 / seconds + 1 / before.seconds)
-    changed = change > CHANGE_DEVIATIONS**2 * noise_of(before)
-    course = replace(course, changes=(*course.changes, noise)[-NOISE_READINGS:])
-    if changed:
-        return replace(course, level=score, seconds=seconds)
-    level = course.level + (score - course.level) * seconds / total
-    return replace(course, level=level, seconds=min(total, LEVEL_SECONDS))
+    noise = (score - course.reading) ** 2 / (1 / seconds + 1 / course.reading_seconds)
+    change = (score - level) ** 2 / (1 / seconds + 1 / known)
+    anew = replace(anew, changes=(*course.changes, noise)[-NOISE_READINGS:])
+    if change > CHANGE_DEVIATIONS**2 * noise_of(course):
+        return anew
+    total = known + seconds
+    return replace(
+        anew,
+        level=level + (score - level) * seconds / total,
+        traffic=mean_traffic + (traffic - mean_traffic) * seconds / total,
+        seconds=min(total, LEVEL_SECONDS),
+    )
 
 
 def noise_of(course: BrokerCourse) -> float:

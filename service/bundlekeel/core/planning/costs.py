@@ -28,8 +28,9 @@ from bundlekeel.core.model.snapshot import Bools, BrokerTable, Snapshot
 IDLE_SHARE: Final = 0.05
 # A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
 IDLE_LIMIT: Final = 0.35
-# Above this share of its limit, CPU does not grow with traffic any more.
-SATURATED: Final = 0.97
+# Above this share of its limit, CPU does not grow with traffic any more: a broker with a quota waits in a part of each
+# tenth of a second long before the mean use is 100 %.
+SATURATED: Final = 0.85
 # The comparison of brokers: its quantile, and the least traffic of a broker in it. A lower quantile would choose
 # brokers whose report has the traffic of new bundles, but not their CPU yet.
 _QUANTILE: Final = 0.35
@@ -39,7 +40,9 @@ _SPLITS: Final = np.linspace(0.05, 0.95, 19)
 _SPLIT_RIDGE: Final = 0.1
 # Minutes over which levels are averaged (near: smooths what traffic and CPU do not measure at the same time; far: the
 # level that changes are measured against), after which evidence has lost 63 %, and after which a new comparison counts.
+# Counters measure both at the same time, so only the noise of short readings has to be smoothed.
 _NEAR_MINUTES: Final = 3.0
+_NEAR_COUNTED_MINUTES: Final = 0.2
 _FAR_MINUTES: Final = 60.0
 _FORGET_MINUTES: Final = 720.0
 _COMPARE_MINUTES: Final = 60.0
@@ -215,14 +218,15 @@ def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts
     if not any(prior) or (any(costs.prior) and newest <= costs.compared):
         return costs
     if any(costs.prior):
-        weight = float(_gain((newest - costs.compared) / 60_000, _COMPARE_MINUTES))
+        weight = float(_gain((newest - costs.compared) / 60_000 / _COMPARE_MINUTES))
         messages, size = (old + weight * (new - old) for old, new in zip(costs.prior, prior, strict=True))
         prior = float(f"{messages:.9g}"), float(f"{size:.9g}")
     return replace(costs, prior=prior, compared=newest)
 
 
-def _gain(minutes: float | Floats, scale: float) -> Floats:
-    gain: Floats = -np.expm1(-np.asarray(minutes) / scale)
+def _gain(times: float | Floats) -> Floats:
+    """Return how far a mean has come after so many of its time constants."""
+    gain: Floats = -np.expm1(-np.asarray(times))
     return gain
 
 
@@ -268,9 +272,10 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
     own = np.array(snapshot.intervals or 0) / 60_000
     measured = np.minimum(elapsed, np.where(own > 0, own, params.statistics_interval_seconds / 60))
     # A broker that was silent for longer would have reported a change: the level before held until then.
+    near_minutes = np.where(own > 0, _NEAR_COUNTED_MINUTES, _NEAR_MINUTES)
     near, far = (
-        before + _gain(elapsed, scale)[:, None] * (levels - before)
-        for before, scale in ((columns.near, _NEAR_MINUTES), (columns.far, _FAR_MINUTES))
+        before + _gain(elapsed / scale)[:, None] * (levels - before)
+        for before, scale in ((columns.near, near_minutes), (columns.far, _FAR_MINUTES))
     )
     change = near - far
     predicted, unexplained = _split_change(change, costs)
@@ -283,13 +288,13 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
     _restart(columns, levels, jumped)
     rows = fresh & ~jumped
     columns.near[rows], columns.far[rows] = near[rows], far[rows]
-    columns.noise[rows] += (_gain(measured, _FAR_MINUTES) * (unexplained**2 - columns.noise))[rows]
+    columns.noise[rows] += (_gain(measured / _FAR_MINUTES) * (unexplained**2 - columns.noise))[rows]
     columns.moments[fresh] *= np.exp(-elapsed / _FORGET_MINUTES)[fresh, None]
     varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows
     messages, size, cpu = change[varied].T
     products = np.column_stack((messages**2, messages * size, size**2, messages * cpu, size * cpu))
     # Averages over some minutes overlap: that many readings are one measurement.
-    columns.moments[varied] += (measured[varied] / (2 * _NEAR_MINUTES))[:, None] * products
+    columns.moments[varied] += (measured / (2 * near_minutes))[varied, None] * products
 
 
 def _split_change(change: Floats, costs: CostEstimate) -> tuple[Floats, Floats]:

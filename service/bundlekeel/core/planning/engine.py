@@ -30,7 +30,7 @@ from bundlekeel.core.guard.holds import (
 )
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.load import CPU, Floats
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash
@@ -39,6 +39,7 @@ from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.relocation import Relocation, Request, relocate
 from bundlekeel.core.operations.repair import repair
 from bundlekeel.core.planning import calm
+from bundlekeel.core.planning.costs import CpuCosts, estimate, learn
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.groups import decide_groups
 from bundlekeel.core.planning.invariants import accounted, lawful
@@ -88,8 +89,9 @@ def plan(given: PlanInput) -> PlanResult:
     hold = hold_of(snapshot, given.guard, params)
     asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
     books = asked.booked(ledger, snapshot)
-    courses, seconds, scale = _levels(given, books)
-    draft = Draft(snapshot, books, params, given.memory.turn, given.memory.costs, scale)
+    costs = learn(given.memory.costs, snapshot, params, books.unsettled())
+    courses, seconds, scale = _levels(given, books, costs)
+    draft = Draft(snapshot, books, params, given.memory.turn, costs, scale)
     if (bans := bans_of(snapshot, given.guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
@@ -109,7 +111,7 @@ def plan(given: PlanInput) -> PlanResult:
         memory=given.memory,
         params=params,
         placement=PLACEMENTS[params.placement],
-        unsettled=books.not_yet_reported(params, snapshot.wall_ms),
+        unsettled=books.not_yet_reported(params, snapshot.wall_ms) | _starting(snapshot, params),
         seed=given.seed,
         courses=courses,
         seconds=seconds,
@@ -124,6 +126,19 @@ def plan(given: PlanInput) -> PlanResult:
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
 
 
+def _starting(snapshot: Snapshot, params: Parameters) -> frozenset[str]:
+    """Return the brokers with traffic whose reports cannot show the CPU use of it yet.
+
+    A broker samples its CPU use once a minute. Its first sample is about 0, or the score of a new object, 1.
+    """
+    brokers, wait = snapshot.brokers, params.statistics_interval_seconds + params.host_usage_interval_seconds
+    if params.compat != "none":
+        return frozenset()
+    counted = np.array([snapshot.interval_ms(row) > 0 for row in range(len(brokers))], dtype=bool)
+    young = snapshot.wall_ms - brokers.start_timestamp < 1000 * wait
+    return frozenset(np.array(brokers.ids)[young & ~counted & brokers.traffic.any(axis=1)].tolist())
+
+
 def _decide(context: Context, splits: SplitChoice) -> Decision:
     """Run the strategy, and add to its verdicts and refusals what it does not know."""
     draft = context.draft
@@ -136,7 +151,7 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
     return decision
 
 
-def _levels(given: PlanInput, books: Ledger) -> tuple[dict[str, BrokerCourse], Floats, Floats]:
+def _levels(given: PlanInput, books: Ledger, costs: CpuCosts) -> tuple[dict[str, BrokerCourse], Floats, Floats]:
     """Return the brokers' courses, the newly measured seconds, and the mean load over the last reading, shape (n, 1).
 
     Pulsar's own classes (`compat`) plan on the last reading.
@@ -144,8 +159,11 @@ def _levels(given: PlanInput, books: Ledger) -> tuple[dict[str, BrokerCourse], F
     snapshot, params = given.snapshot, given.params
     brokers = snapshot.brokers
     limit = np.where(brokers.wrong() & (params.compat == "none"), 0.0, brokers.limit)
-    scores = score_of(brokers.usage, limit, weights_of(params, snapshot.mode))
-    readings = measured(snapshot, params, scores)
+    weights = weights_of(params, snapshot.mode)
+    scores = score_of(brokers.usage, limit, weights)
+    estimates, caused = estimate(costs, brokers.ids, brokers.limit[:, CPU]), np.zeros_like(brokers.usage)
+    caused[:, CPU] = estimates.caused(brokers.traffic, estimates.factor)
+    readings = measured(snapshot, params, scores, np.minimum(score_of(caused, limit, weights), scores))
     courses, seconds = calm.follow_levels(given.memory.courses, readings, books.unsettled())
     levels = np.array([courses[broker].level for broker in brokers.ids])
     steady = (scores > 0) & (params.compat == "none")

@@ -43,7 +43,7 @@ TARGETS_TRIED = 4
 
 def shed(context: Context) -> Decision:
     """Move bundles until the cluster is even, once the imbalance has cost the price of the moves."""
-    low = tolerance(context.params, context.mean)
+    low = tolerance(context.params, context.movable_mean)
     times = timing(context, excess_of(context))
     active = times.ripe | _unfinished(context, low)
     brokers = _broker_verdicts(context, times, low, active)
@@ -94,7 +94,7 @@ def _idle_verdict(context: Context, times: Timing, low: float) -> Verdict:
     if times.waiting:
         return times.verdict(context, times.waiting)
     if context.unsettled and spread >= low:
-        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show the last moves"
+        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
         return Verdict(code=Code.UNSETTLED, sentence=text)
     return Verdict(code=Code.BALANCED, sentence=f"brokers differ by at most {spread:.1%}, below {low:.1%}")
 
@@ -105,7 +105,7 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
         text = f"{numbered(len(moves), 'bundle')} to move; the predicted difference falls to {spread:.1%}"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if all(context.snapshot.brokers.ids[row] in context.unsettled for row in active):
-        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show the last moves"
+        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
         return Verdict(code=Code.UNSETTLED, sentence=text)
     if spread < low:
         text = f"brokers differ by at most {spread:.1%}, below {low:.1%}"

@@ -69,6 +69,11 @@ class Context:
             self._mean = self.draft.mean()
         return self._mean
 
+    @property
+    def movable_mean(self) -> float:
+        """Mean score over the members without the part that all of them keep without any bundle."""
+        return self.mean - float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
+
     def concerned(self) -> Bools:
         """Return the members (mask) that can be balanced with others: not those that take nothing and have nothing to
         give."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
@@ -65,8 +65,8 @@ class Timing:
         return StrategyMemory(courses=calm.acted(self.courses, names, sides), active=names, urgent=True)
 
 
-def measured(snapshot: Snapshot, params: Parameters, scores: Floats) -> calm.Measured:
-    """Return what is known of each broker, and until when.
+def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Floats) -> calm.Measured:
+    """Return what is known of each broker, and until when. `caused`: the part of each score that traffic causes, (n,).
 
     Counters measure their own interval. A load report tells the load until the next report is due: a broker that
     stays silent for longer says that its load has not changed.
@@ -76,10 +76,14 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats) -> calm.Mea
     shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     silence = 1000 * max(shortest, params.report_min_interval_seconds + REPORT_SECONDS)
     counted = interval > 0
+    traffic = brokers.traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
+    typical = float(caused.sum() / traffic.sum()) if traffic.any() else 0.0
     until = np.where(counted, brokers.last_update, np.maximum(brokers.last_update, snapshot.wall_ms - int(silence)))
     return calm.Measured(
         ids=brokers.ids,
         scores=scores,
+        traffic=traffic,
+        cost=np.divide(caused, traffic, out=np.full(len(brokers), typical), where=traffic > 0),
         until_ms=until.astype(np.int64),
         seconds=np.where(counted, interval / 1000, np.inf),
         new=until == brokers.last_update,
@@ -100,11 +104,12 @@ def excess_of(context: Context, values: Floats | None = None) -> Floats:
     concerned = context.concerned()
     if values is None:
         scores, mean, doubt = context.draft.score, context.mean, context.doubt
+        tolerated = tolerance(context.params, context.movable_mean)
     else:
-        scores, mean, doubt = values, float(values[concerned].mean()), np.zeros(len(values))
+        mean, doubt, tolerated = float(values[concerned].mean()), np.zeros(len(values)), tolerance(context.params, 1.0)
         scores, mean = (values / mean, 1.0) if mean > 0 else (np.zeros(len(values)), 1.0)
     differ = calm.differences(np.where(concerned, scores, mean), mean)
-    return np.where(concerned, (differ - doubt + EPSILON) / tolerance(context.params, mean) - 1, -1.0)
+    return np.where(concerned, (differ - doubt + EPSILON) / tolerated - 1, -1.0)
 
 
 def excess_where(context: Context, condition: Bools, values: Floats | None = None) -> Floats:
@@ -188,7 +193,7 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
     excess = course.excess or Excess(side="", since_ms=course.until_ms)
     rows, hot = np.flatnonzero(context.draft.members), score[row] >= context.mean
     other = int(rows[score[rows].argmin() if hot else score[rows].argmax()])
-    differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.mean)
+    differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.movable_mean)
     text = (
         f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.cost:.0f} "
         f"of the {price:.0f} that moving {moves} bundle{'' if moves == 1 else 's'} costs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import Any, get_args
@@ -17,7 +17,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations import manual_moves, relocation
-from bundlekeel.core.planning.costs import broker_costs
+from bundlekeel.core.planning.costs import BrokerCosts, broker_costs
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import preallocated
 from bundlekeel.core.splitting.rules import HOT, LIMIT_RULES
@@ -153,13 +153,14 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
     names = [policy.name for policy in given.policies.isolation]
     telemetry.table("isolation_policy_brokers", names, isolation.matched.astype(np.float64), ("primary", "secondary"))
     _brokers(telemetry, snapshot)
-    _costs(telemetry, snapshot, result)
+    cpu_costs = broker_costs(result.memory.costs, snapshot.brokers)
+    _costs(telemetry, snapshot.brokers.ids, cpu_costs)
     waiting = preallocated(result.ledger, snapshot.brokers.ids, snapshot.wall_ms)
     amounts = np.array([len(bundles) for bundles in waiting.values()])
     telemetry.table("broker_preallocated_bundles", tuple(waiting), amounts)
     costs = np.array([(item.cost, item.price) for item in plan.brokers])
     telemetry.table("broker_imbalance_cost", [item.broker for item in plan.brokers], costs, ("so_far", "price"))
-    _pairs(telemetry, given.params, plan)
+    _pairs(telemetry, given.params, plan, cpu_costs)
     for parameter in fields(Parameters):
         value = getattr(given.params, parameter.name)
         if isinstance(value, int | float):
@@ -193,15 +194,14 @@ def _brokers(telemetry: Telemetry, snapshot: Snapshot) -> None:
         telemetry.table(name, brokers.ids, np.column_stack(averages), ("short", "long"))
 
 
-def _costs(telemetry: Telemetry, snapshot: Snapshot, result: PlanResult) -> None:
-    costs = broker_costs(result.memory.costs, snapshot.brokers)
+def _costs(telemetry: Telemetry, ids: Sequence[str], costs: BrokerCosts) -> None:
     for name, values in (
         ("broker_cpu_base_ratio", costs.base),
         ("broker_cpu_message_seconds", costs.seconds[:, 0]),
         ("broker_cpu_byte_seconds", costs.seconds[:, 1]),
         ("broker_cpu_capacity_msg_rate", costs.capacity),
     ):
-        telemetry.table(name, snapshot.brokers.ids, values)
+        telemetry.table(name, ids, values)
 
 
 def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
@@ -213,12 +213,14 @@ def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
     return summed
 
 
-def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan) -> None:
+def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCosts) -> None:
     """Only `avg` pairs brokers: with another strategy its thresholds mean nothing."""
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
     if differences:
-        telemetry.gauge("pair_threshold_ratio", tolerance(params, plan.mean_of("score_before")), threshold="low")
+        base = params.cpu_weight * float(np.nan_to_num(costs.base).min(initial=1.0))
+        low = tolerance(params, plan.mean_of("score_before") - base)
+        telemetry.gauge("pair_threshold_ratio", low, threshold="low")
     telemetry.retain("pair_threshold_ratio", "threshold", {"low"} if differences else set())
 
 

@@ -45,6 +45,7 @@ TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
 # After a change of load, two readings in quick succession: the second one contains nothing from before the change.
 CONFIRM_READINGS: Final = 2
+CONFIRM_SECONDS: Final = 2.0
 # While probes of a broker are answered, its page is read less often: it rests for this many times as long as the page
 # took, and all pages take no more than this share of a core here. Two readings and their age have to fit into two
 # statistics intervals: otherwise a new report replaces them. So the pause has at most this part of an interval.
@@ -54,7 +55,11 @@ PROBED_SHARE: Final = 0.75
 # A probe needs 3 to 4 ms here, most of them in httpx: all of them take no more than a tenth of a core.
 PROBES_A_SECOND: Final = 25.0
 # A smaller change of a broker's CPU use, in cores, is not a sign.
-LEAST_CORES: Final = 0.01
+LEAST_CORES: Final = 0.005
+# Nor is one that is outside of the usual range by less than this share of the largest use.
+UNUSUAL_SHARE: Final = 0.05
+# A single probe is a sign if it is outside of the usual range by this many times the least change.
+STRONG_SIGN: Final = 3.0
 # At the start of a term, and while the list of brokers changes, brokers are read quickly for this long.
 START_SECONDS: Final = 30.0
 # A load that differs by so much of the largest one from the reading before is a sign.
@@ -304,6 +309,8 @@ class LiveLoads:
         if not self._worth(broker):
             return False
         hurry = self._hurries(known)
+        if known.quick_readings > 0:
+            quick = min(quick, CONFIRM_SECONDS)
         pace, rest, rate = (
             (quick, QUICK_REST, QUICK_TOPICS_A_SECOND) if hurry else (self._options.interval, REST, TOPICS_A_SECOND)
         )
@@ -333,7 +340,9 @@ class LiveLoads:
             return False
         now, pace = self._clock.boot(), REFUSED_SECONDS if known.probe_failed else self._probe_pace()
         rested = now >= known.probe_at + known.probe_took * (1 + REST)
-        return rested and _is_turn(now, known.probe_at, pace, share)
+        # The first probe after a page begins a measurement, so it is sent at once.
+        begins = known.signal.before is None and not known.probe_failed
+        return rested and (begins or _is_turn(now, known.probe_at, pace, share))
 
     def _probe_pace(self) -> float:
         return max(self._options.quick_interval, len(self._brokers) / PROBES_A_SECOND)
@@ -358,16 +367,17 @@ class LiveLoads:
             known.probe = None
 
     def _check_signal(self, known: _Known, cpu_seconds: float) -> None:
-        """Read all brokers if this probe and the one before it, of any broker, are unusual.
+        """Read all brokers if this probe and the one before it, of any broker, are unusual, or this one is very much so.
 
         One alone may be noise. A false sign costs no more than the readings that are usual without probes.
         """
         now = self._clock.boot()
         largest = max((item.signal.values[-1] for item in self._brokers.values() if item.signal.values), default=0.0)
-        margin = max(LEAST_CORES, CHANGED_SHARE * largest)
-        if not known.signal.is_unusual(known.probe_at + known.probe_took / 2, cpu_seconds, margin):
+        margin = max(LEAST_CORES, UNUSUAL_SHARE * largest)
+        surprise = known.signal.surprise(known.probe_at + known.probe_took / 2, cpu_seconds)
+        if surprise <= margin:
             return
-        sign = now - self._unusual_at <= 1.5 * self._probe_pace()
+        sign = surprise > STRONG_SIGN * margin or now - self._unusual_at <= 1.5 * self._probe_pace()
         self._unusual_at = now
         if sign and now >= self._alarmed_at + CONFIRM_READINGS * self._options.interval:
             self._alarmed_at = now

@@ -24,15 +24,15 @@ class CpuSignal:
     before: tuple[float, float] | None = None
     """Time in seconds and CPU seconds of the last probe; None: the next probe only starts a measurement."""
 
-    def is_unusual(self, at: float, cpu_seconds: float, margin: float) -> bool:
-        """Add a probe. Return whether its value is outside of the earlier ones by more than `margin` cores."""
+    def surprise(self, at: float, cpu_seconds: float) -> float:
+        """Add a probe. Return by how many cores its value is outside of the range of the earlier ones; 0.0: inside."""
         before, self.before = self.before, (at, cpu_seconds)
         if before is None or at <= before[0] or cpu_seconds < before[1]:
-            return False
+            return 0.0
         cores = (cpu_seconds - before[1]) / (at - before[0])
         # Without the last one: it may be the first one after the change.
         usual = list(self.values)[:-1]
         self.values.append(cores)
         if len(usual) < _LEAST_VALUES:
-            return False
-        return not min(usual) - margin <= cores <= max(usual) + margin
+            return 0.0
+        return max(0.0, min(usual) - cores, cores - max(usual))

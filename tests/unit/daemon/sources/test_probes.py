@@ -13,13 +13,13 @@ from tests.unit.daemon.sources.test_counters import Stage, played
 
 
 def unusual(cores: list[float], margin: float = 0.02) -> list[int]:
-    """Return the places of the unusual values, probed 3 s apart."""
+    """Return the places of the values outside of the usual range by more than a margin, probed 3 s apart."""
     signal, seconds = CpuSignal(), 0.0
-    signal.is_unusual(0.0, 0.0, margin)
+    signal.surprise(0.0, 0.0)
     places = []
     for place, value in enumerate(cores):
         seconds += 3.0 * value
-        if signal.is_unusual(3.0 * (place + 1), seconds, margin):
+        if signal.surprise(3.0 * (place + 1), seconds) > margin:
             places.append(place)
     return places
 
@@ -44,8 +44,8 @@ def test_too_few_values_show_nothing() -> None:
     """A restarted JVM counts from zero."""
     assert unusual([0.2] * 4 + [0.9, 0.1]) == []
     signal = CpuSignal()
-    assert not signal.is_unusual(1.0, 100.0, 0.0)
-    assert not signal.is_unusual(2.0, 1.0, 0.0)
+    assert signal.surprise(1.0, 100.0) == 0
+    assert signal.surprise(2.0, 1.0) == 0
     assert not signal.values
 
 
