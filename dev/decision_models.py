@@ -94,7 +94,7 @@ class QuickReports(Bundlekeel):
 
         memory = None
         if not self.ledger.entries and cluster.now - self._planned < FULL_SECONDS:
-            readings = measured_reports(snapshot, self.params, scores)
+            readings = measured_reports(snapshot, self.params, scores, scores)
             memory = advance_waiting(self.memory, readings, self.params, fewest)
         if memory is None:
             self._planned = cluster.now

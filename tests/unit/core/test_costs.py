@@ -30,7 +30,14 @@ Load = Callable[[int, float], tuple[float, float]]
 
 
 def followed(
-    load: Load, *, minutes: int, more_ms: int = 0, every_ms: int = MINUTE, brokers: int = 3, counters: bool = False, seed: int = 1
+    load: Load,
+    *,
+    minutes: int,
+    more_ms: int = 0,
+    every_ms: int = MINUTE,
+    brokers: int = 3,
+    counters: bool = False,
+    seed: int = 1,
 ) -> CpuCosts:
     """Return what is learned from readings; `load` gives traffic and CPU (shares) of a broker at a minute."""
     costs, chance, unknown = CpuCosts(), np.random.default_rng(seed), Averages()

@@ -86,13 +86,12 @@ def plan(given: PlanInput) -> PlanResult:
     snapshot, params, guard = given.snapshot, given.params, given.guard
     snapshot.bundles.rows_named({*given.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
-    hold = hold_of(snapshot, given.guard, params)
+    hold = hold_of(snapshot, guard, params)
     asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
     books = asked.booked(ledger, snapshot)
-    costs = learn(given.memory.costs, snapshot, params, books.unsettled())
-    courses, seconds, scale = _levels(given, books, costs)
+    costs, courses, seconds, scale = _levels(given, books)
     draft = Draft(snapshot, books, params, given.memory.turn, costs, scale)
-    if (bans := bans_of(snapshot, given.guard, params)) is not None:
+    if (bans := bans_of(snapshot, guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
     if obstacle is not None:
@@ -116,7 +115,7 @@ def plan(given: PlanInput) -> PlanResult:
         courses=courses,
         seconds=seconds,
         doubt=calm.doubts(courses, snapshot.brokers.ids),
-        guard=given.guard,
+        guard=guard,
         booked=books.unsettled(),
     )
     decision = decide_groups(context, limits, lambda group: _decide(group, splits))
@@ -151,8 +150,9 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
     return decision
 
 
-def _levels(given: PlanInput, books: Ledger, costs: CpuCosts) -> tuple[dict[str, BrokerCourse], Floats, Floats]:
-    """Return the brokers' courses, the newly measured seconds, and the mean load over the last reading, shape (n, 1).
+def _levels(given: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
+    """Return the learned costs, the brokers' courses, the newly measured seconds, and the mean load over the last
+    reading, shape (n, 1).
 
     Pulsar's own classes (`compat`) plan on the last reading.
     """
@@ -160,6 +160,7 @@ def _levels(given: PlanInput, books: Ledger, costs: CpuCosts) -> tuple[dict[str,
     brokers = snapshot.brokers
     limit = np.where(brokers.wrong() & (params.compat == "none"), 0.0, brokers.limit)
     weights = weights_of(params, snapshot.mode)
+    costs = learn(given.memory.costs, snapshot, params, books.unsettled())
     scores = score_of(brokers.usage, limit, weights)
     estimates, caused = estimate(costs, brokers.ids, brokers.limit[:, CPU]), np.zeros_like(brokers.usage)
     caused[:, CPU] = estimates.caused(brokers.traffic, estimates.factor)
@@ -168,7 +169,7 @@ def _levels(given: PlanInput, books: Ledger, costs: CpuCosts) -> tuple[dict[str,
     levels = np.array([courses[broker].level for broker in brokers.ids])
     steady = (scores > 0) & (params.compat == "none")
     scale = np.divide(levels, scores, out=np.ones(len(scores)), where=steady)
-    return courses, seconds, scale[:, np.newaxis]
+    return costs, courses, seconds, scale[:, np.newaxis]
 
 
 def _eligible(

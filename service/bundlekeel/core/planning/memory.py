@@ -59,9 +59,9 @@ class BrokerCourse:
     """What the decision rule remembers of a broker.
 
     `level`, `traffic`: mean score and mean bytes/s of the last `seconds`, in which the load did not change. `until_ms`:
-    end of the measured time, Unix ms. `reading`: score of the last reading, a mean of `reading_seconds`. `changes`: squared changes from one
-    reading to the next, as the variance of a mean of one second.
-    `acted`: the excess because of which its bundles moved last.
+    end of the measured time, Unix ms. `reading`: score of the last reading, a mean of `reading_seconds`. `changes`:
+    squared changes from one reading to the next, as the variance of a mean of one second. `acted`: the excess because
+    of which its bundles moved last.
     """
 
     level: float

@@ -367,9 +367,9 @@ class LiveLoads:
             known.probe = None
 
     def _check_signal(self, known: _Known, cpu_seconds: float) -> None:
-        """Read all brokers if this probe and the one before it, of any broker, are unusual, or this one is very much so.
+        """Read all brokers if this probe is very unusual, or if it and the one before it, of any broker, are unusual.
 
-        One alone may be noise. A false sign costs no more than the readings that are usual without probes.
+        A single one may be noise. A false sign costs no more than the readings that are usual without probes.
         """
         now = self._clock.boot()
         largest = max((item.signal.values[-1] for item in self._brokers.values() if item.signal.values), default=0.0)
