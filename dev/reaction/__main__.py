@@ -10,7 +10,7 @@ from dev.cluster import ClusterError
 from dev.reaction import page
 from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import Spread
-from dev.reaction.run import QUIET_SECONDS, Options, ReactionError, Result, run
+from dev.reaction.run import FAST_WARM_SECONDS, WARM_SECONDS, Options, ReactionError, Result, run
 from dev.sidecar import SidecarError
 from dev.traffic import AdminError, TrafficError
 
@@ -21,10 +21,10 @@ _ATTEMPTS = 3
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m dev.reaction",
-        description="Gives all load to one of three brokers, each with a quarter of a core, by changing the rates "
-        "of topics, while one balancer after the other is on and quiet, and measures seconds, moves and what clients "
-        "notice, from outside. Raw results are kept in dev/reaction/results, so the runs can be collected over several "
-        "invocations and days; journal and log of each in .run/reaction. About 4 minutes a run and more.",
+        description="Puts all load on one of three brokers, each with a quarter of a core, lets one balancer after the "
+        "other make it even, and measures seconds, moves and what clients notice, from outside. Raw results are kept "
+        "in dev/reaction/results, so the runs can be collected over several invocations and days; journal and log of "
+        "each in .run/reaction. About 4 minutes a run and more.",
     )
     parser.add_argument("--runs", type=int, default=3, help="of each contender (default 3)")
     parser.add_argument("--only", default="", metavar="NAME,...", help="these contenders (see --list)")
@@ -40,10 +40,17 @@ def _parser() -> argparse.ArgumentParser:
         help="the load changes its place so often, and is watched for all of --within (default: it does not)",
     )
     parser.add_argument(
+        "--warm",
+        type=float,
+        help=f"seconds of traffic before the clock ({WARM_SECONDS:.0f}; with fast statistics {FAST_WARM_SECONDS:.0f})",
+    )
+    parser.add_argument(
         "--quiet",
         type=float,
-        default=QUIET_SECONDS,
-        help=f"seconds with the balancer on and an even load before the step (default {QUIET_SECONDS:.0f})",
+        default=0.0,
+        metavar="SECONDS",
+        help="the balancer is on for so long with an even load, and then rates of topics change (default: it starts "
+        "when everything is on one broker)",
     )
     return parser
 
@@ -73,7 +80,7 @@ def _sentence(result: Result) -> str:
 
 def _once(contender: Contender, number: int, options: Options) -> bool:
     """One run that counts, after at most a few attempts."""
-    path = page.path_of(contender, number, options.turn_seconds)
+    path = page.path_of(contender, number, options.variant)
     logs = page.LOGS / path.relative_to(page.RAW)
     logs.parent.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, _ATTEMPTS + 1):
@@ -99,16 +106,18 @@ def main() -> int:
     except ReactionError as error:
         print(f"reaction: {error}", file=sys.stderr)
         return 2
+    options = Options(
+        within_seconds=given.within, warm_seconds=given.warm, turn_seconds=given.turn, quiet_seconds=given.quiet
+    )
     if given.list:
         for contender in chosen:
-            print(f"{contender.name:24} {len(page.results_of(contender, given.turn))} runs kept")
+            print(f"{contender.name:24} {len(page.results_of(contender, options.variant))} runs kept")
         return 0
-    options = Options(within_seconds=given.within, quiet_seconds=given.quiet, turn_seconds=given.turn)
     held = True
     # One run of everybody, then the next: what changes on the machine meanwhile meets all of them.
     for number in range(1, given.runs + 1):
         for contender in chosen:
-            if given.resume and page.load(page.path_of(contender, number, given.turn)) is not None:
+            if given.resume and page.load(page.path_of(contender, number, options.variant)) is not None:
                 continue
             held = _once(contender, number, options) and held
     if given.write:

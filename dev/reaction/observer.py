@@ -19,10 +19,12 @@ from dev.reaction.figures import Sample, loads_by_owner, owners_of, rates
 from dev.traffic import Traffic, TrafficError
 
 POLL_SECONDS = 1.0
-# What a topic carries is told by the last seconds: a bundle under way must look neither like load that went away nor,
-# when its clients catch up, like more. Whose it is, is told by this second.
-RATE_SECONDS = 5.0
+# What a topic carries is told by the last half minute: it does not change, and a bundle under way must look neither
+# like load that went away nor, when its clients catch up, like more. Whose it is, is told by this second. Where it
+# does change, by less.
+RATE_SECONDS = 30.0
 TURNING_RATE_SECONDS = 10.0
+STEP_RATE_SECONDS = 5.0
 _LEAST_SECONDS = 3.0
 _TIMEOUT_SECONDS = 10.0
 
@@ -38,7 +40,10 @@ class Observer:
         self._cluster = cluster
         self._brokers = list(brokers)
         self._namespace = f"{traffic.spec.namespace}/"
-        self._rate_seconds = TURNING_RATE_SECONDS if traffic.spec.turn_seconds else RATE_SECONDS
+        spec = traffic.spec
+        self._rate_seconds = TURNING_RATE_SECONDS if spec.turn_seconds else RATE_SECONDS
+        if spec.least_rate:
+            self._rate_seconds = STEP_RATE_SECONDS
         self._bundle_of = {plan.topic: plan.bundle for plan in traffic.prepare()}
         self._claims: dict[str, list[str]] = {broker.broker_id: [] for broker in brokers}
         self._counts: deque[tuple[float, dict[str, int]]] = deque()

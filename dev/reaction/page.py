@@ -13,10 +13,10 @@ from dev.markdown import table
 from dev.reaction import run as step
 from dev.reaction.contenders import CONTENDERS, Contender
 from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
-from dev.reaction.observer import RATE_SECONDS, TURNING_RATE_SECONDS
+from dev.reaction.observer import RATE_SECONDS, STEP_RATE_SECONDS, TURNING_RATE_SECONDS
 from dev.reaction.plot import EVENLY, chart
 from dev.reaction.prometheus import SCRAPE_SECONDS
-from dev.reaction.run import Result
+from dev.reaction.run import Options, Result
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "reaction.md"
@@ -43,16 +43,13 @@ TURNING_HEADER = (
     *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
 )
 TURN_SECONDS = 90.0
+TURNING, QUIET = Options(turn_seconds=TURN_SECONDS), Options(quiet_seconds=100.0)
 Row = tuple[str, ...]
 
 
-def path_of(contender: Contender, number: int, turn_seconds: float = 0.0, raw: Path = RAW) -> Path:
-    """Where one run's result is kept."""
-    return raw / _folder(contender, turn_seconds) / f"{number}.json"
-
-
-def _folder(contender: Contender, turn_seconds: float) -> str:
-    return f"{contender.name}-every-{turn_seconds:.0f}" if turn_seconds else contender.name
+def path_of(contender: Contender, number: int, variant: str = "", raw: Path = RAW) -> Path:
+    """Where one run's result is kept. `variant`: `Options.variant`."""
+    return raw / f"{contender.name}{variant}" / f"{number}.json"
 
 
 def save(result: Result, path: Path) -> None:
@@ -69,9 +66,9 @@ def load(path: Path) -> Result | None:
     return result if result.counts else None
 
 
-def results_of(contender: Contender, turn_seconds: float = 0.0, raw: Path = RAW) -> list[Result]:
+def results_of(contender: Contender, variant: str = "", raw: Path = RAW) -> list[Result]:
     """All kept results of a contender that count, by number."""
-    found = [load(path) for path in (raw / _folder(contender, turn_seconds)).glob("*.json")]
+    found = [load(path) for path in (raw / f"{contender.name}{variant}").glob("*.json")]
     return sorted((item for item in found if item is not None), key=lambda item: item.number)
 
 
@@ -121,8 +118,8 @@ def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
     )
 
 
-def _shown(raw: Path, turn_seconds: float = 0.0) -> list[tuple[Contender, list[Result]]]:
-    kept = [(contender, results_of(contender, turn_seconds, raw)) for contender in CONTENDERS]
+def _shown(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result]]]:
+    kept = [(contender, results_of(contender, variant, raw)) for contender in CONTENDERS]
     return [(contender, results) for contender, results in kept if results]
 
 
@@ -173,6 +170,7 @@ def page(raw: Path = RAW) -> str:
         "",
         "![max/mean over time](reaction.svg)",
         "",
+        *_quiet(raw),
         *_turning(raw),
         "## What differs from stock",
         "",
@@ -203,17 +201,48 @@ _CONDITIONS = (
 )
 
 
-def _turning(raw: Path) -> list[str]:
-    """The section of the load that changes its place; empty without a run."""
-    shown = _shown(raw, TURN_SECONDS)
+def _quiet(raw: Path) -> list[str]:
+    """The section of the step under a leader that is running and quiet; empty without a run."""
+    shown = _shown(raw, QUIET.variant)
     if not shown:
         return []
     method = (
-        f"All load (Zipf {step.ZIPF:g}) begins on one broker, and every {TURN_SECONDS:.0f} s the rates go to other "
-        "topics (each to the one a third of the list further on). The balancer is watched for as long as it is given, "
-        "not only until the load is even; "
-        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin when the balancer is "
-        "switched on."
+        f"The balancer is on for {QUIET.quiet_seconds:.0f} s while all topics have the same rate. Then the topics of "
+        f"one broker get nearly all of the traffic (Zipf {step.ZIPF:g}), and each of the others {step.LEAST_RATE:g} "
+        "msg/s; no bundle is moved for that. The clock starts at this step. The load is that of the last "
+        f"{STEP_RATE_SECONDS:.0f} s. Each broker uses about half of its quarter of a core without traffic, so the CPU "
+        "use of brokers, which Bundlekeel evens out, differs less than their rates, which max/mean compares."
+    )
+    header = ("balancer", "mode", "run", "revision", "first move, s", "seconds to even", "max/mean after", "moves")
+    rows = [
+        (
+            *(contender.title, contender.mode, str(result.number), result.revision),
+            f"{min((move.at_seconds for move in result.moves), default=float('nan')):.1f}",
+            "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
+            *(f"{result.end_ratio:.2f}", str(len(result.moves))),
+        )
+        for contender, results in shown
+        for result in results
+    ]
+    return [
+        "## A step under a leader that is running and quiet",
+        "",
+        *textwrap.wrap(method, 118),
+        "",
+        *table(header, rows),
+        "",
+    ]
+
+
+def _turning(raw: Path) -> list[str]:
+    """The section of the load that changes its place; empty without a run."""
+    shown = _shown(raw, TURNING.variant)
+    if not shown:
+        return []
+    method = (
+        f"The same start, but every {TURN_SECONDS:.0f} s the rates go to other topics (each to the one a third of the "
+        "list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
+        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin with the switch."
     )
     return [
         f"## A load that changes its place every {TURN_SECONDS:.0f} s",
@@ -230,17 +259,18 @@ def _turning(raw: Path) -> list[str]:
 def _method() -> list[str]:
     paragraphs = (
         f"The step: three brokers with {step.CORES} CPU cores each and {step.BUNDLES} bundles of one namespace; "
-        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics, one producer "
-        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. For "
-        f"{step.QUIET_SECONDS:.0f} s all topics have the same rate, and the balancer is on. Then the topics of one "
-        f"broker get nearly all of the traffic (Zipf {step.ZIPF:g}), and each of the others {step.LEAST_RATE:g} msg/s. "
-        "No bundle is moved for that. The number of the run is the seed of the skew.",
+        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics (Zipf 1.1), one producer "
+        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. All brokers serve a "
+        f"part for {step.SPREAD_SECONDS:.0f} s, then every bundle goes to one of them. The number of the run is the "
+        "seed of the skew, so all contenders meet the same ones.",
         f"The load of a broker is measured from outside, once a second: messages acknowledged in the last "
-        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if "
-        f"the step leads to max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic before it. Native "
-        "balancers have `loadBalancerSheddingEnabled`; Bundlekeel runs on shipped settings, after a takeover. The "
-        f"clock starts at the step; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, "
-        f"held for {step.HELD_SECONDS:.0f} s; moves and gaps count for "
+        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if it "
+        f"begins at max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic. No balancer is on for the first "
+        f"{step.WARM_SECONDS:.0f} s (statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). "
+        "The clock starts when the balancer is switched "
+        "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
+        f"takeover; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, held for "
+        f"{step.HELD_SECONDS:.0f} s; moves and gaps count for "
         f"{step.AFTER_SECONDS:.0f} s more.",
         "A move is a change of ownership; its gap is the longest time between two acknowledgements on a topic of the "
         f"bundle around it, 0 below {step.GAP_FLOOR_SECONDS} s more than usual. Columns are medians of the runs, each "
@@ -262,5 +292,5 @@ def write(raw: Path = RAW) -> None:
     """Renew the page and its chart."""
     PAGE.write_text(page(raw), encoding="utf-8")
     PAGE.with_suffix(".svg").write_text(chart(_shown(raw)), encoding="utf-8")
-    if shown := _shown(raw, TURN_SECONDS):
+    if shown := _shown(raw, TURNING.variant):
         PAGE.with_name("reaction-turning.svg").write_text(chart(shown, EVENLY), encoding="utf-8")

@@ -51,7 +51,7 @@ def chart(shown: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds 
     lines = [(contender, _middle(results)) for contender, results in shown if results]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-        "<title>max/mean of message rates over seconds since the step</title>",
+        "<title>max/mean of message rates over seconds since the balancer was switched on</title>",
         f"<style>{STYLE}</style>",
         *_axes(seconds),
     ]
@@ -86,7 +86,7 @@ def _axes(seconds: Seconds) -> list[str]:
     y = _y(EVEN_RATIO)
     parts.append(f'<line class="even" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
     parts.append(f'<text x="{right + 6}" y="{y + 4:.1f}">even: {EVEN_RATIO}</text>')
-    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">seconds after the step; max/mean msg/s</text>')
+    parts.append(f'<text x="{LEFT}" y="{HEIGHT - 6}">seconds after the balancer was switched on; max/mean msg/s</text>')
     return parts
 
 

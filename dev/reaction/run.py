@@ -1,4 +1,4 @@
-"""One run: a fresh cluster, a balancer that has been on and quiet, all load on one broker, and what came of it."""
+"""One run: a fresh cluster, everything on one broker, the balancer switched on, and what came of it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ GAP_FLOOR_SECONDS = 0.3
 # Even for this long is even; then it is watched a little longer for moves that were already decided.
 HELD_SECONDS = 5.0
 AFTER_SECONDS = 15.0
-# The balancer is on for this long before the step, while all topics have the same rate. By then the brokers'
-# statistics and CPU samples, up to a minute old, know the traffic.
-QUIET_SECONDS = 130.0
-# The step must show within this time, or the run does not count.
+# Brokers of a cluster at work have loaded their classes: each of them serves some of the topics first.
+SPREAD_SECONDS = 20.0
+# By then the brokers' statistics and CPU samples, up to a minute old, know the traffic.
+WARM_SECONDS = 130.0
+# Where traffic is counted every second, only the CPU sample is a minute old.
+FAST_WARM_SECONDS = 75.0
+# With a leader that runs before the step, the step must show within this time, or the run does not count.
 STEP_SECONDS = 15.0
-# Rate of each topic of the other brokers after the step, messages/s.
+# Rate of each topic of the other brokers after such a step, messages/s.
 LEAST_RATE = 8.0
 ZIPF = 1.1
 _SHEDDING = "loadBalancerSheddingEnabled"
@@ -57,7 +60,7 @@ class ReactionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """One move as clients saw it: seconds after the step, and the longest publish gap of the bundle's topics.
+    """One move as clients saw it: seconds after the switch, and the longest publish gap of the bundle's topics.
 
     gap_seconds is 0.0 when no topic of the bundle was silent for longer than usual.
     """
@@ -71,12 +74,12 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to, at which commit. Times are seconds after the step.
+    """What one run came to, at which commit. Times are seconds after the balancer was switched on.
 
     turn_seconds: how often the load changed its place, 0.0 for a single step.
     even_seconds: when max/mean became even for good; None when it did not in time.
     noise: publish gaps that belong to no move, which are the machine's own.
-    timeline: (seconds, max/mean), one a second, from a little before the step.
+    timeline: (seconds, max/mean), one a second, from a little before the switch.
     """
 
     contender: str
@@ -107,8 +110,19 @@ class Options:
     """What can be chosen for all runs."""
 
     within_seconds: float = 900.0
-    quiet_seconds: float = QUIET_SECONDS
+    warm_seconds: float | None = None
     turn_seconds: float = 0.0
+    quiet_seconds: float = 0.0
+    """How long the balancer is on with an even load before rates of topics make the step; 0: it starts at the step."""
+
+    @property
+    def variant(self) -> str:
+        """What the results of such runs are kept under, beside the contender's name."""
+        return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
+
+    def warm(self, contender: Contender) -> float:
+        """Seconds of traffic before the clock: as given, or what this contender's statistics need."""
+        return self.warm_seconds or (FAST_WARM_SECONDS if contender.fast else WARM_SECONDS)
 
 
 def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
@@ -128,22 +142,24 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
         if cluster.cpu_isolation == "none":
             raise ReactionError("cgroups are not writable here, so brokers cannot be held to a CPU quota")
         with _balancer(contender, cluster, Path(name), keep) as switch_on:
-            traffic = Traffic(_traffic_spec(cluster, number, options.turn_seconds))
+            traffic = Traffic(_traffic_spec(cluster, number, options))
             with traffic, Observer(traffic, cluster.brokers, cluster.spec.cluster_name) as observer:
-                if options.turn_seconds:
+                if options.quiet_seconds:
+                    switch_on()
+                    _spread(observer, options.quiet_seconds, say)
+                    began = _step(traffic, observer, number, say)
+                else:
+                    _spread(observer, SPREAD_SECONDS, say)
                     traffic.place_all_on(cluster.brokers[0].broker_id)
+                    _warm(observer, options.warm(contender), say)
                     began = time.monotonic()
                     switch_on()
-                else:
-                    switch_on()
-                    _quiet(observer, options.quiet_seconds, say)
-                    began = _step(traffic, observer, number, say)
                 _watch(observer, began, options, say)
                 samples = list(observer.samples)
             return _result(contender, number, options, began, samples, traffic.stop())
 
 
-def _traffic_spec(cluster: Cluster, seed: int, turn_seconds: float) -> TrafficSpec:
+def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
     """The step; the number of the run is the seed, so that all contenders meet the same skews."""
     return TrafficSpec(
         service_url=cluster.service_url,
@@ -153,15 +169,15 @@ def _traffic_spec(cluster: Cluster, seed: int, turn_seconds: float) -> TrafficSp
         topics_per_bundle=TOPICS // BUNDLES,
         rate_total_msgs=RATE,
         message_bytes=MESSAGE_BYTES,
-        zipf=ZIPF if turn_seconds else 0.0,
+        zipf=0.0 if options.quiet_seconds else ZIPF,
         seed=seed,
-        least_rate=LEAST_RATE,
+        least_rate=LEAST_RATE if options.quiet_seconds else 0.0,
         gap_floor_seconds=GAP_FLOOR_SECONDS,
         start_seconds=180.0,
         batching=True,
         batch_delay_ms=BATCH_DELAY_MS,
         batch_messages=BATCH_MESSAGES,
-        turn_seconds=turn_seconds,
+        turn_seconds=options.turn_seconds,
     )
 
 
@@ -205,13 +221,23 @@ def _configure(cluster: Cluster, value: str) -> None:
         raise ReactionError(f"POST {url}: {answer.status_code} {answer.text[:200]}")
 
 
-def _quiet(observer: Observer, seconds: float, say: Say) -> None:
-    """Let the balancer be on for a while with an even load."""
-    say(f"the balancer is on, and all topics have the same rate; {seconds:.0f} s")
+def _spread(observer: Observer, seconds: float, say: Say) -> None:
+    """Let the bundles be where lookups put them, for a while."""
+    say(f"traffic runs on all brokers; {seconds:.0f} s")
     _until(observer, time.monotonic() + seconds, lambda _: False, say)
     loads = observer.samples[-1].loads if observer.samples else {}
     if not loads or not all(loads.values()):
         raise ReactionError(f"not every broker had a part of the traffic: {loads}")
+
+
+def _warm(observer: Observer, seconds: float, say: Say) -> None:
+    """Wait until every statistic knows the traffic; ReactionError when the start is not uneven enough then."""
+    say(f"everything is on one; {seconds:.0f} s until every statistic knows it")
+    _until(observer, time.monotonic() + seconds, lambda _: False, say)
+    ratio = observer.samples[-1].ratio if observer.samples else 0.0
+    if ratio < UNEVEN_RATIO:
+        raise ReactionError(f"the start is not uneven enough: max/mean {ratio:.2f}")
+    say(f"switching on at max/mean {ratio:.2f}")
 
 
 def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
@@ -277,8 +303,8 @@ def _result(
     report: TrafficReport,
 ) -> Result:
     before = [sample for sample in samples if sample.at < began][-1]
-    shown = [sample for sample in samples if began <= sample.at < began + STEP_SECONDS]
     since = even_since(_uneven(samples, began))
+    shown = [before, *(sample for sample in samples if began <= sample.at < began + STEP_SECONDS)]
     moved = changes([sample for sample in samples if sample.at >= before.at])
     to_wall = 1000 * (time.time() - time.monotonic())
     windows = [(1000 * change.left + to_wall - 1500, 1000 * change.seen + to_wall + 1500) for change in moved]
@@ -287,7 +313,7 @@ def _result(
         number=number,
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         revision=_revision(),
-        start_ratio=max((sample.ratio for sample in shown), default=0.0),
+        start_ratio=max(sample.ratio for sample in shown) if options.quiet_seconds else before.ratio,
         end_ratio=samples[-1].ratio,
         within_seconds=options.within_seconds,
         even_seconds=None if since is None else since - began,

@@ -19,7 +19,7 @@ def test_a_run_is_judged_by_clients_and_owners(tmp_path: Path) -> None:
     """Everything starts on one broker and ends even, and each change of owner that was seen is a move with its gap."""
     contender = next(item for item in CONTENDERS if item.name == "ours-modular-fast")
     kept = tmp_path / "1.json"
-    result = run(contender, 1, Options(within_seconds=600.0, quiet_seconds=75.0), kept, lambda _: None)
+    result = run(contender, 1, Options(within_seconds=600.0, warm_seconds=75.0), kept, lambda _: None)
     assert result.start_ratio >= UNEVEN_RATIO
     assert result.end_ratio <= EVEN_RATIO
     assert result.even_seconds is not None

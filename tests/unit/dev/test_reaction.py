@@ -21,7 +21,19 @@ from dev.reaction.figures import (
     owners_of,
     rates,
 )
-from dev.reaction.page import END, MARK, load, page, path_of, results_of, save, summary_row, with_medians
+from dev.reaction.page import (
+    END,
+    MARK,
+    QUIET,
+    TURNING,
+    load,
+    page,
+    path_of,
+    results_of,
+    save,
+    summary_row,
+    with_medians,
+)
 from dev.reaction.plot import chart
 from dev.reaction.run import Moved, Result
 
@@ -190,10 +202,18 @@ def test_a_load_that_changes_its_place_has_a_section_of_its_own(tmp_path: Path) 
     contender = BY_NAME["native-avg-stock"]
     assert "changes its place" not in page(tmp_path)
     turning = _result(turn_seconds=90.0, timeline=[(0.0, 3.0), (10.0, 1.0), (40.0, 2.0)])
-    save(turning, path_of(contender, 1, 90.0, tmp_path))
+    save(turning, path_of(contender, 1, TURNING.variant, tmp_path))
     assert results_of(contender, raw=tmp_path) == []
-    assert results_of(contender, 90.0, tmp_path) == [turning]
+    assert results_of(contender, TURNING.variant, tmp_path) == [turning]
     assert "| AvgShedder | modular | as its authors set it | 1.50 | 75 % | 2 | 0.80 | 1.20 | 0 | 1 |" in page(tmp_path)
+
+
+def test_a_step_under_a_quiet_leader_has_a_section_of_its_own(tmp_path: Path) -> None:
+    contender = BY_NAME["ours-modular-stock"]
+    assert "running and quiet" not in page(tmp_path)
+    save(_result(even_seconds=12.0, end_ratio=1.06, revision="abc"), path_of(contender, 1, QUIET.variant, tmp_path))
+    assert results_of(contender, raw=tmp_path) == []
+    assert "| Bundlekeel | modular | 1 | abc | 3.0 | 12 | 1.06 | 2 |" in page(tmp_path)
 
 
 def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:
