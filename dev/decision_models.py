@@ -27,7 +27,7 @@ from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON
 from bundlekeel.core.strategies.timing import USUAL_SECONDS, tolerance
 from bundlekeel.core.strategies.timing import measured as measured_reports
-from bundlekeel.daemon.sources.counters import CHANGED_SHARE, CONFIRM_READINGS, CounterOptions
+from bundlekeel.daemon.sources.counters import CHANGED_SHARE, CONFIRM_READINGS, CONFIRM_SECONDS, CounterOptions
 from bundlekeel.sim.balancers import CYCLE, Bundlekeel
 from bundlekeel.sim.cluster import VirtualCluster
 from bundlekeel.sim.reports import BLIND_NIC, START_MS, broker_id
@@ -40,7 +40,7 @@ from dev.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
 UNIT: Final = np.array([1e5, 1e5, 1e8, 1e8])
 # The learned costs and the memory of the rule advance at least this often.
 FULL_SECONDS: Final = 120
-INTERVAL, QUICK_INTERVAL = CounterOptions().interval, CounterOptions().quick_interval
+INTERVAL, QUICK_INTERVAL = CounterOptions().interval, CONFIRM_SECONDS
 
 
 def advance_waiting(

@@ -130,7 +130,6 @@ def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
     courses = {
         name: BrokerCourse(
             level=chance.choice((0.1, 0.3, 0.5, 0.9)),
-            traffic=float(seen.brokers.traffic[seen.brokers.rows[name], 2:].sum()),
             until_ms=NOW_MS - chance.choice((0, 30_000, 120_000)),
             seconds=chance.choice((0.0, 15.0, 60.0)),
             changes=chance.choice(((), (0.001, 0.002, 0.001))),

@@ -12,7 +12,6 @@ from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.load import BrokerReport, CapacityOverride, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.ledger import landed, open_entries
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
@@ -51,21 +50,6 @@ def reports(draw: st.DrawFn) -> list[BrokerReport]:
 
 
 @st.composite
-def known_courses(draw: st.DrawFn, seen: Snapshot) -> dict[str, BrokerCourse]:
-    """What the decision rule remembers of some of these brokers, whose traffic has not changed."""
-    return {
-        name: BrokerCourse(
-            level=draw(st.floats(0, 1)),
-            traffic=float(seen.brokers.traffic[row, 2:].sum()),
-            until_ms=NOW_MS - 30_000,
-            seconds=draw(st.sampled_from([0.0, 60.0])),
-        )
-        for row, name in enumerate(seen.brokers.ids)
-        if draw(st.booleans())
-    }
-
-
-@st.composite
 def inputs(draw: st.DrawFn) -> PlanInput:
     """Everything that `plan()` reads, but strategy, placement and compat."""
     seen = draw(reports())
@@ -85,7 +69,14 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         frozen=draw(some),
         pinned=dict.fromkeys(draw(some), NOW_MS + 1),
     )
-    courses = draw(known_courses(made))
+    ids = made.brokers.ids
+    courses = {
+        name: BrokerCourse(
+            level=draw(st.floats(0, 1)), until_ms=NOW_MS - 30_000, seconds=draw(st.sampled_from([0.0, 60.0]))
+        )
+        for name in ids
+        if draw(st.booleans())
+    }
     params: dict[str, Any] = {
         **(EAGER if draw(st.booleans()) else {}),
         **AT_ONCE,
@@ -96,7 +87,7 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         "max_unload_ratio": draw(st.sampled_from([0.2, 0.5, 1.0])),
     }
     memory = StrategyMemory(
-        courses=courses, active=made.brokers.ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
+        courses=courses, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
     )
     policies = draw(st.sampled_from(POLICIES))
     return PlanInput(snapshot=made, params=Parameters(**params), memory=memory, guard=guard, policies=policies)

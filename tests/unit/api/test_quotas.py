@@ -151,7 +151,7 @@ def test_changes(sidecar: Sidecar) -> None:
         ("publish_messages=nan", "not a rate"),
         ("dispatch_messages=inf", "not a rate"),
         ("publish_bytes=nan", "not a number of bytes"),
-        (f"publish_bytes={'9' * 400}", "not a rate"),
+        (f"publish_bytes={'9' * 400}", "not a number of bytes"),
     ],
 )
 def test_limits_that_are_none(sidecar: Sidecar, limit: str, words: str) -> None:

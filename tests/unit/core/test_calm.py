@@ -288,14 +288,15 @@ def test_noise_of_traffic_begins_no_new_level(mean: float) -> None:
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation", "transfer"])
 @pytest.mark.parametrize(
-    ("age_seconds", "interval_ms", "moves"), [(90, 0, False), (90, 3000, True), (180, 0, True)], ids=str
+    ("first", "age_seconds", "interval_ms", "moves"),
+    [(0.0, 90, 0, False), (1e-7, 90, 0, False), (100.0, 90, 0, False), (0.0, 90, 3000, True), (0.0, 180, 0, True)],
 )
 def test_the_first_cpu_samples_of_a_new_broker_are_no_reason(
-    strategy: str, age_seconds: int, interval_ms: int, moves: bool
+    strategy: str, first: float, age_seconds: int, interval_ms: int, moves: bool
 ) -> None:
     """Rule: a broker reports 0 before its first sample of the CPU, and in extensible mode a score of 1 before its first
     report is complete. Three brokers with equal traffic moved 11 bundles because of that."""
     reports = cluster([[0.05] * 8] * 3, start_timestamp=NOW_MS - 1000 * age_seconds, interval_ms=interval_ms)
-    for item, cpu in zip(reports, (0.0, 50.0, 80.0), strict=True):
+    for item, cpu in zip(reports, (first, 90.0, 10.0), strict=True):
         item.usage[CPU] = cpu
     assert bool(eager(reports, strategy=strategy).plan.moves) is moves

@@ -59,9 +59,10 @@ CONFIRMING_READINGS: Final = 2
 class Measured:
     """What is known of the brokers in this cycle, one row per broker.
 
-    `scores`: as reported. `traffic`: bytes/s, in and out. `cost`: score per byte/s, as far as it is known. `until_ms`:
-    end of the time for which the score is known, Unix ms. `seconds`: the most
-    seconds that the score can be the mean of. `new`: False for a silent broker, whose load has not changed.
+    `scores`: as reported. `traffic`: bytes/s, in and out, measured at the same time as the score; -1: unknown. `cost`:
+    score per byte/s, as far as it is known. `until_ms`: end of the time for which the score is known, Unix ms.
+    `seconds`: the most seconds that the score can be the mean of. `new`: False for a silent broker, whose load has not
+    changed.
     """
 
     ids: Sequence[str]
@@ -124,7 +125,9 @@ def _advance_level(
         return anew
     level, mean_traffic, known = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
-    if high > max(TRAFFIC_FACTOR * low, low + least):
+    if low < 0:
+        mean_traffic = traffic
+    elif high > max(TRAFFIC_FACTOR * low, low + least):
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
         known = min(known, SHIFTED_SECONDS)
     # The variance of a mean falls with its length, so these are variances of a mean of one second. From one reading to

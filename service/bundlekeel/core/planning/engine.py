@@ -53,6 +53,9 @@ from bundlekeel.core.strategies.common import Context, Decision
 from bundlekeel.core.strategies.placement import PLACEMENTS
 from bundlekeel.core.strategies.timing import measured
 
+# The first sample of the CPU is divided by the time since 1970.
+FIRST_SAMPLE_PERCENT = 0.01
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
@@ -126,16 +129,18 @@ def plan(given: PlanInput) -> PlanResult:
 
 
 def _starting(snapshot: Snapshot, params: Parameters) -> frozenset[str]:
-    """Return the brokers with traffic whose reports cannot show the CPU use of it yet.
+    """Return all brokers if the report of a new one shows no CPU use yet, because then the mean is unknown.
 
-    A broker samples its CPU use once a minute. Its first sample is about 0, or the score of a new object, 1.
+    A broker samples its CPU use once a minute. Until then it reports about 0, or the score of a new object, 1.
     """
     brokers, wait = snapshot.brokers, params.statistics_interval_seconds + params.host_usage_interval_seconds
-    if params.compat != "none":
+    if params.compat != "none" or not len(brokers):
         return frozenset()
     counted = np.array([snapshot.interval_ms(row) > 0 for row in range(len(brokers))], dtype=bool)
     young = snapshot.wall_ms - brokers.start_timestamp < 1000 * wait
-    return frozenset(np.array(brokers.ids)[young & ~counted & brokers.traffic.any(axis=1)].tolist())
+    used = brokers.percent()[:, CPU]
+    unknown = young & ~counted & brokers.traffic.any(axis=1) & ((used < FIRST_SAMPLE_PERCENT) | (used == 100))
+    return frozenset(brokers.ids) if unknown.any() else frozenset()
 
 
 def _decide(context: Context, splits: SplitChoice) -> Decision:

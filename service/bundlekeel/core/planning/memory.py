@@ -58,15 +58,15 @@ class Swing:
 class BrokerCourse:
     """What the decision rule remembers of a broker.
 
-    `level`, `traffic`: mean score and mean bytes/s of the last `seconds`, in which the load did not change. `until_ms`:
-    end of the measured time, Unix ms. `reading`: score of the last reading, a mean of `reading_seconds`. `changes`:
-    squared changes from one reading to the next, as the variance of a mean of one second. `acted`: the excess because
-    of which its bundles moved last.
+    `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
+    change. `until_ms`: end of the measured time, Unix ms. `reading`: score of the last reading, a mean of
+    `reading_seconds`. `changes`: squared changes from one reading to the next, as the variance of a mean of one second.
+    `acted`: the excess because of which its bundles moved last.
     """
 
     level: float
     until_ms: int
-    traffic: float = 0.0
+    traffic: float = -1.0
     seconds: float = 0.0
     reading: float = 0.0
     reading_seconds: float = 0.001

@@ -82,7 +82,7 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Flo
     return calm.Measured(
         ids=brokers.ids,
         scores=scores,
-        traffic=traffic,
+        traffic=np.where(counted, traffic, -1.0),
         cost=np.divide(caused, traffic, out=np.full(len(brokers), typical), where=traffic > 0),
         until_ms=until.astype(np.int64),
         seconds=np.where(counted, interval / 1000, np.inf),

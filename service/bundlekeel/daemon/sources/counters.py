@@ -510,7 +510,10 @@ class LiveLoads:
         if known.shown is None or anew or known.shown[1] is not known.load:
             if known.shown is not None and (known.shown[0].cores is None) != (report.cores is None):
                 known.others = 0.0  # of the host before, of the container now, or the other way round
-            known.others = others_share(report, known.loads, known.others, lag_ms)
+            # Loads of the time of an older report are forgotten one by one, so it says less and less.
+            newer = known.shown is None or known.shown[0].updated_ms < report.updated_ms
+            if newer or known.load.from_ms < report.updated_ms:
+                known.others = others_share(report, known.loads, known.others, lag_ms)
             lately = self._lately(known.load.bundles, max(oldest_ms, known.load.to_ms - lag_ms))
             self._compare(known, report)
             made = None if known.doubt else with_measured(report, known.load, lately, known.others)

@@ -478,6 +478,20 @@ async def test_the_cpu_of_others_on_the_host(stage: Stage) -> None:
     assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(5.0)
 
 
+@played(seconds=20.0)
+async def test_n_e_an_old_report_does_not_show_others_on_the_host(stage: Stage) -> None:
+    """A broker that moves half of its load away reports that only after minutes. When the readings of before were
+    forgotten, what it had reported looked like the CPU of others on its host: 12 more moves in a small cluster."""
+    stage.reported_ms, stage.cpu = stage.clock.wall_ms(), 10.0
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(10.0)
+    stage.counting.carry()
+    stage.counting.rates["a:8080"] = 500.0
+    for _ in range(20):
+        await asyncio.sleep(20.0)
+        assert stage.shown()["a:8080"].usage[CPU] < 10.0
+    assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(5.0)
+
+
 @pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
 @played(seconds=60.0)
 async def test_n_f_a_restarted_broker_with_a_wrong_clock_is_read(stage: Stage, ahead_ms: int) -> None:
