@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, BrokerReport
+from bundlekeel.core.model.load import CPU, BrokerReport, CapacityOverride
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory, Swing
-from tests.support.builders import NOW_MS, broker, cluster, eager, turn, written
+from tests.support.builders import NOW_MS, broker, cluster, eager, snapshot, turn, written
 
 # Mean 25 %, tolerated 3.75 points. The small difference of 11 points costs 3.7 a second,
 # and two moves end it; the large one of 50 points costs 152.
@@ -300,3 +300,13 @@ def test_the_first_cpu_samples_of_a_new_broker_are_no_reason(
     for item, cpu in zip(reports, (first, 90.0, 10.0), strict=True):
         item.usage[CPU] = cpu
     assert bool(eager(reports, strategy=strategy).plan.moves) is moves
+
+
+@pytest.mark.parametrize("params", [{}, {"cpu_weight": 0.0, "bandwidth_out_weight": 1.0}], ids=["ignored", "no weight"])
+def test_new_brokers_are_balanced_where_cpu_does_not_count(params: dict[str, float]) -> None:
+    """Rule: with a capacity of messages instead of CPU, traffic is known from the first report on."""
+    reports = cluster([[0.05] * 8, [0.05] * 2], start_timestamp=NOW_MS - 90_000)
+    for item in reports:
+        item.usage[CPU] = 0.0
+    ignored = CapacityOverride(pattern="*", msg_rate=100_000.0, ignore=() if params else ("cpu",))
+    assert eager(snapshot(reports, capacity=[ignored]), **params).plan.moves
