@@ -28,9 +28,10 @@ from bundlekeel.core.model.snapshot import Bools, BrokerTable, Snapshot
 IDLE_SHARE: Final = 0.05
 # A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
 IDLE_LIMIT: Final = 0.35
-# Above this share of its limit, CPU does not grow with traffic any more: a broker with a quota waits in a part of each
-# tenth of a second long before the mean use is 100 %.
-SATURATED: Final = 0.85
+# Above this share of its limit, CPU does not grow with traffic any more. A broker with a quota waits in a part of each
+# tenth of a second long before: above the second share, a change shows less CPU than its traffic costs.
+SATURATED: Final = 0.97
+_THROTTLED: Final = 0.85
 # The comparison of brokers: its quantile, and the least traffic of a broker in it. A lower quantile would choose
 # brokers whose report has the traffic of new bundles, but not their CPU yet.
 _QUANTILE: Final = 0.35
@@ -290,7 +291,7 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
     columns.near[rows], columns.far[rows] = near[rows], far[rows]
     columns.noise[rows] += (_gain(measured / _FAR_MINUTES) * (unexplained**2 - columns.noise))[rows]
     columns.moments[fresh] *= np.exp(-elapsed / _FORGET_MINUTES)[fresh, None]
-    varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows
+    varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows & (usage < _THROTTLED * limit)
     messages, size, cpu = change[varied].T
     products = np.column_stack((messages**2, messages * size, size**2, messages * cpu, size * cpu))
     # Averages over some minutes overlap: that many readings are one measurement.
