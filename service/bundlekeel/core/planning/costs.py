@@ -29,7 +29,8 @@ IDLE_SHARE: Final = 0.05
 # A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
 IDLE_LIMIT: Final = 0.35
 # Above this share of its limit, CPU does not grow with traffic any more. A broker with a quota waits in a part of each
-# tenth of a second long before: above the second share, a change shows less CPU than its traffic costs.
+# tenth of a second long before: above the second share, it shows less CPU than its traffic costs. That is better than
+# nothing in a comparison of brokers, but no level that changes are measured against.
 SATURATED: Final = 0.97
 _THROTTLED: Final = 0.85
 # The comparison of brokers: its quantile, and the least traffic of a broker in it. A lower quantile would choose
@@ -184,6 +185,7 @@ def learn(before: CpuCosts, snapshot: Snapshot, params: Parameters, unsettled: C
     costs = CpuCosts(brokers=evidence, prior=before.prior, compared=before.compared)
     steady = _hold(columns, snapshot, volumes, started_ms)
     fresh = usable & steady & (brokers.last_update > columns.reported)
+    fresh &= (usage < _THROTTLED * limit) | (columns.reported == 0)
     if fresh.any() and any(before.prior):
         _follow(columns, estimate(costs, brokers.ids, limit), snapshot, params, fresh)
     elif fresh.any():
@@ -285,13 +287,14 @@ def _follow(columns: _Columns, costs: CostEstimate, snapshot: Snapshot, params: 
     chance = np.sqrt(np.maximum(1 / np.maximum(measured, 1e-9), 1.0))
     expected, beyond = _split_change(levels - columns.far, costs)
     jumped = (np.abs(unexplained) > least + np.abs(predicted)) | (np.abs(beyond) > least * chance + np.abs(expected))
+    jumped |= columns.far[:, 2] >= _THROTTLED * limit
     jumped = fresh & (jumped | (columns.reported == 0) | (brokers.start_timestamp > columns.reported))
     _restart(columns, levels, jumped)
     rows = fresh & ~jumped
     columns.near[rows], columns.far[rows] = near[rows], far[rows]
     columns.noise[rows] += (_gain(measured / _FAR_MINUTES) * (unexplained**2 - columns.noise))[rows]
     columns.moments[fresh] *= np.exp(-elapsed / _FORGET_MINUTES)[fresh, None]
-    varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows & (usage < _THROTTLED * limit)
+    varied = (np.abs(change[:, :2]) > _LEAST_CHANGE * far[:, :2]).any(axis=1) & rows
     messages, size, cpu = change[varied].T
     products = np.column_stack((messages**2, messages * size, size**2, messages * cpu, size * cpu))
     # Averages over some minutes overlap: that many readings are one measurement.

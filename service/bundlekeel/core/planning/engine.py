@@ -131,15 +131,17 @@ def plan(given: PlanInput) -> PlanResult:
 def _starting(snapshot: Snapshot, params: Parameters) -> frozenset[str]:
     """Return all brokers if the report of a new one shows no CPU use yet, because then the mean is unknown.
 
-    A broker samples its CPU use once a minute. Until then it reports about 0, or the score of a new object, 1.
+    A broker samples its CPU use once a minute. Until then it reports about 0. With the extensible load manager it may
+    also report the score of a new object, 1.
     """
     brokers, wait = snapshot.brokers, params.statistics_interval_seconds + params.host_usage_interval_seconds
     if params.compat != "none" or params.cpu_weight == 0 or not len(brokers):
         return frozenset()
     counted = np.array([snapshot.interval_ms(row) > 0 for row in range(len(brokers))], dtype=bool)
+    extensible = snapshot.mode == "extensible"
     young = snapshot.wall_ms - brokers.start_timestamp < 1000 * wait
     used = brokers.percent()[:, CPU]
-    first = (brokers.limit[:, CPU] > 0) & ((used < FIRST_SAMPLE_PERCENT) | (used == 100))
+    first = (brokers.limit[:, CPU] > 0) & ((used < FIRST_SAMPLE_PERCENT) | (extensible & (used == 100)))
     unknown = first & young & ~counted & brokers.traffic.any(axis=1)
     return frozenset(brokers.ids) if unknown.any() else frozenset()
 

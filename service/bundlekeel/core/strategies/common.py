@@ -71,8 +71,10 @@ class Context:
 
     @property
     def movable_mean(self) -> float:
-        """Mean score over the members without the part that all of them keep without any bundle."""
-        return self.mean - float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
+        """Mean score over the members without the part that all of them keep without any bundle; at least half of the
+        mean, because that part is an estimate."""
+        base = float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
+        return self.mean - min(base, self.mean / 2)
 
     def concerned(self) -> Bools:
         """Return the members (mask) that can be balanced with others: not those that take nothing and have nothing to
