@@ -40,10 +40,8 @@ class Observer:
         self._cluster = cluster
         self._brokers = list(brokers)
         self._namespace = f"{traffic.spec.namespace}/"
-        spec = traffic.spec
-        self._rate_seconds = TURNING_RATE_SECONDS if spec.turn_seconds else RATE_SECONDS
-        if spec.least_rate:
-            self._rate_seconds = STEP_RATE_SECONDS
+        slow = TURNING_RATE_SECONDS if traffic.spec.turn_seconds else RATE_SECONDS
+        self._rate_seconds = STEP_RATE_SECONDS if traffic.spec.least_rate else slow
         self._bundle_of = {plan.topic: plan.bundle for plan in traffic.prepare()}
         self._claims: dict[str, list[str]] = {broker.broker_id: [] for broker in brokers}
         self._counts: deque[tuple[float, dict[str, int]]] = deque()

@@ -137,7 +137,7 @@ def _starting(snapshot: Snapshot, params: Parameters) -> frozenset[str]:
     brokers, wait = snapshot.brokers, params.statistics_interval_seconds + params.host_usage_interval_seconds
     if params.compat != "none" or params.cpu_weight == 0 or not len(brokers):
         return frozenset()
-    counted = np.array([snapshot.interval_ms(row) > 0 for row in range(len(brokers))], dtype=bool)
+    counted = np.array(snapshot.intervals or 0) > 0
     extensible = snapshot.mode == "extensible"
     young = snapshot.wall_ms - brokers.start_timestamp < 1000 * wait
     used = brokers.percent()[:, CPU]

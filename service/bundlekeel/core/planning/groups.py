@@ -42,7 +42,9 @@ def decide_groups(context: Context, limits: AllowedTargets | None, decide: Calla
             doubt = np.zeros(len(ids))
             doubt[rows] = calm.doubts(context.courses, names)
             unsettled = context.unsettled.intersection(names)
-            decision = decide(replace(context, doubt=doubt, unsettled=unsettled, planned=planned, _mean=None))
+            decision = decide(
+                replace(context, doubt=doubt, unsettled=unsettled, planned=planned, _mean=None, _base=None)
+            )
         found.append((decision, GroupVerdict(names, decision.verdict), len(draft.moves) - planned))
     draft.narrow(everyone)
     return _merged(context, found)

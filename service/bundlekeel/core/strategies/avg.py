@@ -43,7 +43,7 @@ TARGETS_TRIED = 4
 
 def shed(context: Context) -> Decision:
     """Move bundles until the cluster is even, once the imbalance has cost the price of the moves."""
-    low = tolerance(context.params, context.movable_mean)
+    low = tolerance(context.params, context.mean, context.base)
     times = timing(context, excess_of(context))
     active = times.ripe | _unfinished(context, low)
     brokers = _broker_verdicts(context, times, low, active)

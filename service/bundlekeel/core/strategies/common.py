@@ -46,6 +46,7 @@ class Context:
     doubt: Floats = field(default_factory=lambda: np.zeros(1))
     planned: int = 0
     _mean: float | None = None
+    _base: float | None = None
 
     def full(self) -> bool:
         """Whether the plan looks far enough ahead: ten cycles' budget. The rest is planned when it may be done."""
@@ -70,11 +71,11 @@ class Context:
         return self._mean
 
     @property
-    def movable_mean(self) -> float:
-        """Mean score over the members without the part that all of them keep without any bundle; at least half of the
-        mean, because that part is an estimate."""
-        base = float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
-        return self.mean - min(base, self.mean / 2)
+    def base(self) -> float:
+        """Score that all members keep without any bundle, as estimated before this plan's moves."""
+        if self._base is None:
+            self._base = float(self.draft.base_score()[self.draft.members].min(initial=self.mean))
+        return self._base
 
     def concerned(self) -> Bools:
         """Return the members (mask) that can be balanced with others: not those that take nothing and have nothing to

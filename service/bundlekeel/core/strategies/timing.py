@@ -90,9 +90,12 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Flo
     )
 
 
-def tolerance(params: Parameters, mean: float) -> float:
-    """Return the tolerated difference of two scores; it scales with the mean score, but has a floor."""
-    scaled = params.avg_low_threshold_percent / 100 * min(1.0, mean)
+def tolerance(params: Parameters, mean: float, base: float = 0.0) -> float:
+    """Return the tolerated difference of two scores; it scales with the mean score, but has a floor.
+
+    `base`: the part of the scores that no move changes. It is an estimate, so at most half of the mean is left out.
+    """
+    scaled = params.avg_low_threshold_percent / 100 * min(1.0, mean - min(base, mean / 2))
     return max(scaled, params.avg_low_floor_percent / 100, LEAST_TOLERANCE)
 
 
@@ -104,7 +107,7 @@ def excess_of(context: Context, values: Floats | None = None) -> Floats:
     concerned = context.concerned()
     if values is None:
         scores, mean, doubt = context.draft.score, context.mean, context.doubt
-        tolerated = tolerance(context.params, context.movable_mean)
+        tolerated = tolerance(context.params, context.mean, context.base)
     else:
         mean, doubt, tolerated = float(values[concerned].mean()), np.zeros(len(values)), tolerance(context.params, 1.0)
         scores, mean = (values / mean, 1.0) if mean > 0 else (np.zeros(len(values)), 1.0)
@@ -193,7 +196,7 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
     excess = course.excess or Excess(side="", since_ms=course.until_ms)
     rows, hot = np.flatnonzero(context.draft.members), score[row] >= context.mean
     other = int(rows[score[rows].argmin() if hot else score[rows].argmax()])
-    differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.movable_mean)
+    differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.mean, context.base)
     text = (
         f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.cost:.0f} "
         f"of the {price:.0f} that moving {moves} bundle{'' if moves == 1 else 's'} costs"

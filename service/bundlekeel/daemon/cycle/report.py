@@ -218,8 +218,8 @@ def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCo
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
     if differences:
-        mean, base = plan.mean_of("score_before"), params.cpu_weight * float(np.nan_to_num(costs.base).min(initial=1.0))
-        low = tolerance(params, mean - min(base, mean / 2))
+        base = params.cpu_weight * float(np.nan_to_num(costs.base).min(initial=1.0))
+        low = tolerance(params, plan.mean_of("score_before"), base)
         telemetry.gauge("pair_threshold_ratio", low, threshold="low")
     telemetry.retain("pair_threshold_ratio", "threshold", {"low"} if differences else set())
 

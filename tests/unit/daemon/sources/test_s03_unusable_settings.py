@@ -24,20 +24,12 @@ from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers
 from bundlekeel.daemon.state.effective_parameters import merging
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import check_ports
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, FakeCluster
+from tests.unit.daemon.sources.test_broker_settings import asked
 
 STATS = "statsUpdateFrequencyInSecs"
 IN_FLIGHT = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
 WRONG = pytest.mark.parametrize("wrong", ["9" * 5_000, "inf", "nan", "-Infinity", "1e400", "9" * 20, "\u0663x"])
-
-
-async def asked(cluster: FakeCluster) -> FakeSidecar:
-    """Return a sidecar that has read the settings of every broker."""
-    sidecar = await FakeSidecar(cluster).lead()
-    endpoints = (await cluster.source.picture()).endpoints
-    sidecar.admin.set_endpoints(endpoints)
-    await sidecar.config.refresh(endpoints, force=True)
-    return sidecar
 
 
 @WRONG
