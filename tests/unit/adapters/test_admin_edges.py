@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions
+from bundlekeel.adapters.admin import AdminOptions, routes
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
 from tests.support.admin_kit import Kit, unload
 from tests.support.contracts.admin import BUNDLE, TOPIC, fill
@@ -67,9 +68,12 @@ async def test_an_answer_nested_too_deeply(brokers: HttpBrokers, kit: Kit) -> No
         await unload(kit, brokers)
 
 
-async def test_an_answer_beyond_the_limit_is_not_read_to_its_end(brokers: HttpBrokers) -> None:
+async def test_s02_an_answer_beyond_its_limit_is_not_read_to_its_end(
+    brokers: HttpBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error says how much is read; the same answer at the limit is read."""
-    kit = Kit(brokers, AdminOptions(max_answer_bytes=20))
+    monkeypatch.setattr(routes, "TOPIC_STATS", replace(routes.TOPIC_STATS, max_bytes=20))
+    kit = Kit(brokers, AdminOptions())
     try:
         brokers.always(0, lambda _seen: Answer(body=b'{"t/ns": {}}'.ljust(20)))
         assert (await kit.admin.bundle_loads(brokers.ids[0])).names == ()

@@ -266,7 +266,9 @@ async def test_a_token_that_stays_wrong_is_sent_once(
         (404, "Namespace does not exist\nand more", AdminRefused, "Namespace does not exist"),
         (409, "inactive destination broker", AdminRefused, "inactive destination broker"),
         (412, "Invalid upper boundary", AdminRefused, "Invalid upper boundary"),
-        (429, "slow down", AdminRefused, "slow down"),
+        (408, "timeout", AdminFault, "timeout"),
+        (429, "slow down", AdminFault, "slow down"),
+        (499, "closed", AdminFault, "closed"),
         (500, TRACE, AdminFault, "Failed to unload"),
         (503, "", AdminFault, "Status"),
     ],
@@ -279,12 +281,13 @@ async def test_statuses_become_types(
     kind: type[AdminApiError],
     says: str,
 ) -> None:
-    """4xx is a refusal, 5xx an unknown outcome; the reason is one line, without a stack trace; nothing repeats."""
+    """4xx is a refusal, 5xx and what proxies say late an unknown outcome (S.15); the reason is one line, without a stack
+    trace; nothing repeats."""
     brokers.script(1, answer(status, reason=reason))
     with pytest.raises(kind) as caught:
         await unload(make(), brokers, at=1)
     assert (caught.value.status, caught.value.reason) == (status, says)
-    assert caught.value.outcome_unknown == (status >= 500)
+    assert caught.value.outcome_unknown == (kind is AdminFault)
     assert "Foo.java" not in str(caught.value)
     assert len(brokers.seen) == 1
 

@@ -15,7 +15,7 @@ import httpx
 import msgspec
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions
+from bundlekeel.adapters.admin import AdminOptions, routes
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.cli.client import _shown
@@ -134,9 +134,12 @@ async def test_h11_no_answer_is_unpacked(brokers: HttpBrokers, kit: Kit) -> None
     assert {seen.headers["accept-encoding"] for seen in brokers.seen} == {"identity"}
 
 
-async def test_h11_a_compressed_page_is_read_up_to_the_limit(brokers: HttpBrokers) -> None:
+async def test_h11_a_compressed_page_is_read_up_to_the_limit(
+    brokers: HttpBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The limit applies to the decompressed bytes. A page that is cut or not gzip is an error, never a part."""
-    admin = Kit(brokers, AdminOptions(max_answer_bytes=1_000_000)).admin
+    monkeypatch.setattr(routes, "PROMETHEUS", replace(routes.PROMETHEUS, max_bytes=1_000_000))
+    admin = Kit(brokers, AdminOptions()).admin
     owner = brokers.endpoints()[brokers.ids[1]]
     brokers.model.counted[owner.broker_id] = {}
     body = b"# a comment\n" * 50_000 + b"process_cpu_seconds_total 2.5\n"

@@ -133,7 +133,7 @@ class HttpBrokerAdmin:
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
         """All bundles that broker serves, with system bundles; AdminFault when it answers with no statistics, or
-        with more than `AdminOptions.max_answer_bytes`. Decoded in a thread: it may be 100 MB."""
+        with more than `AdminRoute.max_bytes`. Decoded in a thread: it may be 100 MB."""
         reply = await self._http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )

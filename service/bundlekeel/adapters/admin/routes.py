@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from bundlekeel.core.model.errors import AdminRefused
 from bundlekeel.core.model.names import is_v1, parse_bundle, parse_topic
 
+_MIB: Final = 1024 * 1024
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 
 
@@ -24,13 +25,15 @@ class AdminRoute:
 
     `query` is None for what mutates, else the query keys with which the route is a read without side effects
     (`authoritative` is what a broker adds when it redirects). `idempotent`: it mutates, but a value is written as a
-    whole, within a second: twice is as good as once, at whichever broker.
+    whole, within a second: twice is as good as once, at whichever broker. `max_bytes`: a longer answer is refused while
+    it is read. The failsafe, which may use 256 MiB, sends none but those with the default.
     """
 
     method: str
     template: str
     query: frozenset[str] | None = None
     idempotent: bool = False
+    max_bytes: int = 4 * _MIB
     pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -67,15 +70,23 @@ UNLOAD: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}
 SPLIT: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
 LOOKUP: Final = AdminRoute(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
-TOPIC_STATS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/topics", query=frozenset())
+# 100,000 topics have about 100 MB.
+TOPIC_STATS: Final = AdminRoute(
+    method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=128 * _MIB
+)
 MBEANS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
-METRICS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset())
+METRICS: Final = AdminRoute(
+    method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset(), max_bytes=16 * _MIB
+)
 # What Prometheus scrapes; the path without the slash redirects. It advances an extensible broker's averages, as each
 # scrape does: `counters.extensible` says whether it is read there (docs/concepts/live-loads.md).
-PROMETHEUS: Final = AdminRoute(method="GET", template="/metrics/", query=frozenset())
+PROMETHEUS: Final = AdminRoute(method="GET", template="/metrics/", query=frozenset(), max_bytes=128 * _MIB)
 OWNED: Final = AdminRoute(
-    method="GET", template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", query=frozenset()
+    method="GET",
+    template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
+    query=frozenset(),
+    max_bytes=64 * _MIB,
 )
 # Reading a topic's policy assigns its bundle when no broker owns it, so none of these three is a harmless read.
 TOPIC_RATE: Final = AdminRoute(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")

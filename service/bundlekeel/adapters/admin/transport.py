@@ -63,8 +63,7 @@ _PIECE_BYTES: Final = 256 * 1024
 class AdminOptions:
     """Limits of the client. Seconds; an unload lasts up to a minute at the broker, so `read_timeout` is >= 90.
 
-    `query_timeout` is that of harmless reads and idempotent changes. An answer above `max_answer_bytes` is given up
-    while it is read: the statistics of 100,000 topics have about 100 MB. `use_tls` uses the brokers' https endpoints
+    `query_timeout` is that of harmless reads and idempotent changes. `use_tls` uses the brokers' https endpoints
     only; without it https is used where there is no http, or where there are both and a token goes along.
     """
 
@@ -72,7 +71,6 @@ class AdminOptions:
     read_timeout: float = 90.0
     query_timeout: float = 10.0
     max_redirects: int = 5
-    max_answer_bytes: int = 256 * 1024 * 1024
     use_tls: bool = False
     user_agent: str = f"bundlekeel/{__version__}"
 
@@ -260,10 +258,10 @@ class AdminHttp:
             encoding = clean(response.headers.get("Content-Encoding", "identity")).strip().lower()
             if encoding not in ("", "identity", *(["gzip"] if call.gzip else ())):
                 raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
-            limit, keep = (self._options.max_answer_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
-            content, received = bytearray(), 0
+            limit, keep = (call.route.max_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
+            kept, received = list[bytes](), 0
             async for piece in _pieces(response, packed=encoding == "gzip"):
-                content += keep(piece)
+                kept.append(keep(piece))
                 received += len(piece)
                 if received > limit:
                     break
@@ -276,7 +274,7 @@ class AdminHttp:
             url=url,
             phrase=clean(response.reason_phrase),
             location=response.headers.get("Location", ""),
-            content=bytes(content[:limit]),
+            content=b"".join(kept)[:limit],
         )
 
 
@@ -360,13 +358,17 @@ def reason_of(answer: RawAnswer) -> str:
     return answer.phrase
 
 
+# A proxy may send these after it has passed the request on: a timeout, a limit, a client that closed the connection.
+_UNCERTAIN: Final = frozenset({408, 429, 499})
+
+
 def error_of(answer: RawAnswer, what: str) -> AdminApiError:
     """The typed error of an answer that is no success; redirects are handled before."""
     status, reason = answer.status, reason_of(answer)
     kind: type[AdminApiError]
     if status in (401, 403):
         kind = AdminUnauthorized
-    elif 400 <= status < 500 or _CERTAIN.encode() in answer.content[:_PAGE_BYTES]:
+    elif (400 <= status < 500 and status not in _UNCERTAIN) or _CERTAIN.encode() in answer.content[:_PAGE_BYTES]:
         kind = AdminRefused
     else:
         kind = AdminFault

@@ -15,8 +15,8 @@ BundlekeelError
     AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
     AdminUnreachable   the request was certainly not sent: may be retried
     AdminUnauthorized  401: credentials or rights are missing
-    AdminRefused       4xx: the broker said no (404, 409, 412, 429)
-    AdminFault         5xx: outcome unknown
+    AdminRefused       4xx: the broker said no (404, 409, 412)
+    AdminFault         5xx, 408, 429 or 499: outcome unknown
     RedirectLoop       more than five hops, or the same place twice
     ForeignRedirect    a redirect to a host that is no known broker: not followed, token not sent
   NotificationError    a notification was not taken; `again` says whether trying once more may help
@@ -129,11 +129,11 @@ class AdminUnauthorized(AdminApiError):
 
 
 class AdminRefused(AdminApiError):
-    """The broker refused: 404, 409, 412, 429 or another 4xx, or a 500 that says so before anything was done."""
+    """The broker refused: 404, 409, 412 or another 4xx, or a 500 that says so before anything was done."""
 
 
 class AdminFault(AdminApiError):
-    """The broker failed with 5xx; the request may have taken effect."""
+    """The broker failed with 5xx, or a proxy with 408, 429 or 499; the request may have taken effect."""
 
     outcome_unknown = True
 

@@ -163,7 +163,9 @@ async def test_a5_redirects(bench: HttpBench, kind: str) -> None:
     [
         (answer(500, reason="chaos"), "unknown", Code.NO_ANSWER),
         (answer(503), "unknown", Code.NO_ANSWER),
-        (answer(429), "refused", Code.ADMIN_REFUSED),
+        (answer(408), "unknown", Code.NO_ANSWER),
+        (answer(429), "unknown", Code.NO_ANSWER),
+        (answer(499), "unknown", Code.NO_ANSWER),
         (answer(409), "refused", Code.ADMIN_REFUSED),
         (answer(412), "refused", Code.ADMIN_REFUSED),
         (answer(404), "refused", Code.ADMIN_REFUSED),
@@ -171,10 +173,11 @@ async def test_a5_redirects(bench: HttpBench, kind: str) -> None:
         (lambda _: Answer(hang=True), "unknown", Code.NO_ANSWER),
         (lambda _: Answer(reset=True), "unknown", Code.NO_ANSWER),
     ],
-    ids=["500", "503", "429", "409", "412", "404", "401", "hangs", "resets"],
+    ids=["500", "503", "408", "429", "499", "409", "412", "404", "401", "hangs", "resets"],
 )
 async def test_a6_admin_failures(bench: HttpBench, script: Script, outcome: str, code: Code) -> None:
-    """Refused or unknown, asked once, its intent gone; the next move is made."""
+    """Refused or unknown, asked once, its intent gone; the next move is made (S.15: a proxy may answer 408, 429 and 499
+    after it has passed the request on)."""
     bench.brokers.script(0, script)
     found = await bench.move()
     assert (found.outcome, found.code) == (outcome, code)
