@@ -22,7 +22,13 @@ from bundlekeel.settings.credentials import ROLES, Principal, read_file
 from bundlekeel.tls import stamp_of
 
 _LEEWAY_SECONDS: Final = 10
-_PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----.+?-----END PUBLIC KEY-----", re.DOTALL)
+# NIST SP 800-131A: shorter keys sign nothing any more. Longer ones than any in use take seconds to check.
+_LEAST_BITS: Final = 2048
+_MOST_BITS: Final = 16_384
+# Each key of the file may have to be tried for a token, on the event loop.
+_MOST_KEYS: Final = 20
+# No dash between the lines, so that a file of beginnings without an end is read in one pass.
+_PEM = re.compile(rb"-----BEGIN PUBLIC KEY-----[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----")
 
 _log = structlog.get_logger(__name__)
 
@@ -75,11 +81,24 @@ class JwtKeys:
 def _public_keys(path: Path) -> list[tuple[Any, list[str]]]:
     field = "api.auth.jwt_key_file"
     found: list[tuple[Any, list[str]]] = []
-    for block in _PEM.findall(read_file(path, field)):
+    blocks = _PEM.findall(read_file(path, field))
+    if len(blocks) > _MOST_KEYS:
+        raise ConfigError(
+            f"{path} holds {len(blocks)} public keys; at most {_MOST_KEYS} are read",
+            field=field,
+            value=str(len(blocks)),
+        )
+    for block in blocks:
         try:
             key = load_pem_public_key(block)
         except ValueError:
             continue
+        if isinstance(key, RSAPublicKey) and not _LEAST_BITS <= key.key_size <= _MOST_BITS:
+            raise ConfigError(
+                f"{path} holds an RSA key of {key.key_size} bits; {_LEAST_BITS} to {_MOST_BITS} are allowed",
+                field=field,
+                value=str(key.key_size),
+            )
         if isinstance(key, RSAPublicKey):
             found.append((key, ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]))
         elif isinstance(key, EllipticCurvePublicKey):

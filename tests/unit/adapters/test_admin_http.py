@@ -281,8 +281,8 @@ async def test_statuses_become_types(
     kind: type[AdminApiError],
     says: str,
 ) -> None:
-    """4xx is a refusal, 5xx and what proxies say late an unknown outcome (S.15); the reason is one line, without a stack
-    trace; nothing repeats."""
+    """4xx is a refusal, but what proxies say late (S.15) and 5xx are unknown outcomes; the reason is one line, without
+    a stack trace; nothing repeats."""
     brokers.script(1, answer(status, reason=reason))
     with pytest.raises(kind) as caught:
         await unload(make(), brokers, at=1)

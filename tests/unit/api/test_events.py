@@ -51,14 +51,22 @@ async def test_no_more_streams_than_allowed() -> None:
     """The next one is told to ask now and then instead; when one has ended there is room again."""
     service, streams = FakeService(), EventStreams(most=1, seconds=5)
     app = create_app(service, mutations=False, streams=streams)
-    held = streams.follow(service)
-    await anext(held)
     async with client(app) as http:
-        answer = await http.get("/api/v1/events")
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
-        assert answer.json()["type"].endswith("too-many-streams")
-        await held.aclose()
+        with streams.place() as free:
+            assert free
+            answer = await http.get("/api/v1/events")
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
+            assert answer.json()["type"].endswith("too-many-streams")
         streams.close()
+        assert (await http.get("/api/v1/events")).status_code == 200
+
+
+async def test_s09_streams_that_begin_at_once_are_counted() -> None:
+    """Their limit was checked before any of them was counted: 42 of 16 were open."""
+    app = create_app(FakeService(), mutations=False, streams=EventStreams(most=4, seconds=0.6))
+    async with client(app) as http:
+        answers = await asyncio.gather(*(http.get("/api/v1/events") for _ in range(12)))
+        assert sorted(answer.status_code for answer in answers) == [200] * 4 + [503] * 8
         assert (await http.get("/api/v1/events")).status_code == 200
 
 

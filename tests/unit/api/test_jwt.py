@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fastapi import FastAPI
 
 from bundlekeel.api import create_app
@@ -103,3 +105,28 @@ def test_a_file_without_public_key_is_refused(tmp_path: Path) -> None:
         JwtKeys(tmp_path / "none", issuer=ISSUER, audience=AUDIENCE, role_claim="role")
     with pytest.raises(ConfigError, match="cannot be read"):
         TokensFile(tmp_path / "none")
+
+
+def pem(bits: int) -> bytes:
+    """An RSA public key of this size."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=bits).public_key()
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def test_s17_short_keys_and_too_many_keys_are_refused(tmp_path: Path) -> None:
+    """The message names the size or the number, and what is allowed."""
+    file = tmp_path / "k.pem"
+    for content, words in ((pem(1024), "1024 bits; 2048 to 16384"), (pem(2048) * 21, "21 public keys; at most 20")):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match=words):
+            JwtKeys(file, issuer=ISSUER, audience=AUDIENCE, role_claim="role")
+    file.write_bytes(pem(2048) * 20)
+    JwtKeys(file, issuer=ISSUER, audience=AUDIENCE, role_claim="role")
+
+
+@pytest.mark.timeout(20)
+def test_s17_a_file_of_beginnings_is_read_in_one_pass(tmp_path: Path) -> None:
+    """A mebibyte of beginnings without an end was searched once for each of them, which took 303 s."""
+    (tmp_path / "k.pem").write_bytes(b"-----BEGIN PUBLIC KEY-----\n" * 40_000)
+    with pytest.raises(ConfigError, match="no public key"):
+        JwtKeys(tmp_path / "k.pem", issuer=ISSUER, audience=AUDIENCE, role_claim="role")

@@ -7,11 +7,13 @@ shield would end them, and end within half a second when the server stops.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import msgspec
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import problem
@@ -65,10 +67,15 @@ class EventStreams:
         self._open = 0
         self._closed = False
 
-    @property
-    def full(self) -> bool:
-        """Whether there can be no further one now."""
-        return self._open >= self.most
+    @contextmanager
+    def place(self) -> Iterator[bool]:
+        """Take one of the places, checked and counted in one step; False: all are taken."""
+        free = self._open < self.most
+        self._open += free
+        try:
+            yield free
+        finally:
+            self._open -= free
 
     def close(self) -> None:
         """End all of them at their next look, and let no other begin."""
@@ -76,23 +83,35 @@ class EventStreams:
 
     async def follow(self, service: Service) -> AsyncIterator[str]:
         """Server-sent events: `change` with the marks as JSON, a comment as heartbeat, `end` when it is over."""
-        self._open += 1
-        try:
-            loop = asyncio.get_running_loop()
-            until, told_at = loop.time() + self._seconds, 0.0
-            told: Marks | None = None
-            while not self._closed and loop.time() < until:
-                marks = service.changes()
-                if marks != told:
-                    told, told_at = marks, loop.time()
-                    yield f"event: change\ndata: {msgspec.json.encode(marks).decode()}\n\n"
-                elif loop.time() - told_at >= self._heartbeat:
-                    told_at = loop.time()
-                    yield ": still here\n\n"
-                await asyncio.sleep(min(LOOK_SECONDS, max(0.0, until - loop.time())))
-            yield "event: end\ndata: {}\n\n"
-        finally:
-            self._open -= 1
+        loop = asyncio.get_running_loop()
+        until, told_at = loop.time() + self._seconds, 0.0
+        told: Marks | None = None
+        while not self._closed and loop.time() < until:
+            marks = service.changes()
+            if marks != told:
+                told, told_at = marks, loop.time()
+                yield f"event: change\ndata: {msgspec.json.encode(marks).decode()}\n\n"
+            elif loop.time() - told_at >= self._heartbeat:
+                told_at = loop.time()
+                yield ": still here\n\n"
+            await asyncio.sleep(min(LOOK_SECONDS, max(0.0, until - loop.time())))
+        yield "event: end\ndata: {}\n\n"
+
+
+class _Stream(StreamingResponse):
+    """A stream that holds its place from the answer's first byte to its last, whether it is read or not."""
+
+    def __init__(self, streams: EventStreams, service: Service) -> None:
+        super().__init__(streams.follow(service), media_type="text/event-stream")
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._streams.place() as free:
+            if free:
+                await super().__call__(scope, receive, send)
+                return
+        detail = f"{self._streams.most} streams are open; ask /api/v1/state every few seconds instead"
+        await problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})(scope, receive, send)
 
 
 @router.get(
@@ -104,10 +123,7 @@ class EventStreams:
 )
 async def follow_events(service: Backend, request: Request) -> Response:
     """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""
-    streams: EventStreams = request.app.state.streams
-    if streams.full:
-        detail = f"{streams.most} streams are open; ask /api/v1/state every few seconds instead"
-        return problem(503, "too-many-streams", detail, headers={"Retry-After": "30"})
     # Of a HEAD nothing is sent: a stream would hold its place for nobody.
-    marks = iter(()) if request.method == "HEAD" else streams.follow(service)
-    return StreamingResponse(marks, media_type="text/event-stream")
+    if request.method == "HEAD":
+        return StreamingResponse(iter(()), media_type="text/event-stream")
+    return _Stream(request.app.state.streams, service)
