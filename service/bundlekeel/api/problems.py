@@ -5,6 +5,7 @@ The fallback is the API's one broad `except`: the traceback goes to the log, nev
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -117,9 +118,12 @@ def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] |
     more["request_id"] = request_id()
     body = {"type": TYPE_PREFIX + kind, "title": _title(status), "status": status, "detail": detail}
     body |= {key: value for key, value in more.items() if value not in (None, "", [])}
-    return Response(
-        msgspec.json.encode(body, enc_hook=repr), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
-    )
+    try:
+        content = msgspec.json.encode(body, enc_hook=repr)
+    except UnicodeEncodeError:
+        # A text of the request has half of a pair of surrogates; it goes back as it came, escaped.
+        content = json.dumps(body, default=repr).encode()
+    return Response(content, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
 def fault(field: str, reason: str, value: object = None, allowed: str = "") -> dict[str, Any]:

@@ -66,9 +66,11 @@ _LONG: Final = b"0" * _MAX_DIGITS
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NO_VALUES: Final = bytes(byte for byte in range(256) if byte not in b"[]{},")
 _NO_NESTING: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
-_CLEANED: Final = dict.fromkeys((*range(32), *range(127, 160), *range(0xD800, 0xE000)), "\ufffd") | dict.fromkeys(
-    map(ord, "\t\n\r"), " "
-)
+# They change the direction of the text around them, so that a name looks like another one; and line separators.
+_TURNING: Final = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_CLEANED: Final = dict.fromkeys(
+    (*range(32), *range(127, 160), *_TURNING, *range(0xD800, 0xE000)), "\ufffd"
+) | dict.fromkeys(map(ord, "\t\n\r"), " ")
 
 
 def unreadable(what: str, why: object, *, code: str = Code.NOT_JSON, field: str = "") -> CodecError:
@@ -77,7 +79,8 @@ def unreadable(what: str, why: object, *, code: str = Code.NOT_JSON, field: str 
 
 
 def clean(text: str) -> str:
-    """`text` without control characters and lone surrogates: it can be encoded, and printed on a terminal."""
+    """`text` without control characters, those of direction too, and lone surrogates: it can be encoded, and printed on
+    a terminal."""
     return text if text.isprintable() else text.translate(_CLEANED)
 
 

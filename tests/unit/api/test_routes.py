@@ -389,6 +389,14 @@ async def test_no_mutation_without_a_reason(http: httpx.AsyncClient, path: str, 
     assert (await http.post(f"/api/v1/{path}", json=body)).status_code == 422
 
 
+@pytest.mark.parametrize("body", [rb'{"strategy": "\ud800"}', rb'{"\udfff": 1}', rb'{"parameters": {"\ud800": 1}}'])
+async def test_s11_half_of_a_pair_of_surrogates_is_an_invalid_value(http: httpx.AsyncClient, body: bytes) -> None:
+    """It was status 500 with a traceback, because no UTF-8 answer can repeat it; it goes back escaped."""
+    answer = await http.post("/api/v1/plans", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["type"].endswith("invalid-value")
+
+
 @pytest.mark.parametrize(
     ("body", "where"),
     [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.codec import records
-from bundlekeel.codec.external_input import MAX_FAULTS
+from bundlekeel.codec.external_input import MAX_FAULTS, clean, clean_lines
 from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
@@ -317,3 +317,19 @@ class TestClassify:
         with pytest.raises(CodecError) as caught:
             records.classify(data)
         assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "code", [0x00, 0x1B, 0x7F, 0x85, 0x9B, 0x9F, 0x61C, 0x200E, 0x202E, 0x2028, 0x2066, 0x2069, 0xD800]
+)
+def test_s20_control_characters_reach_no_terminal(code: int) -> None:
+    """C0, C1, those that change the direction of the text around them, line separators, and halves of surrogates."""
+    assert clean(f"a{chr(code)}b") == "a\ufffdb"
+    assert clean_lines(f"a{chr(code)}\nb") == "a\ufffd\nb"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "\u00e9t\u00e9", "\u0440\u0443", "\u6f22", "\u0645\u0631", "\U0001f600", "a\u00a0b"]
+)
+def test_s20_other_text_stays(text: str) -> None:
+    assert clean(text) == clean_lines(text) == text
