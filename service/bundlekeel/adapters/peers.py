@@ -3,6 +3,7 @@ where they were made."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,6 +32,7 @@ class HttpPeers:
         self._http = httpx.AsyncClient(
             timeout=timeout_seconds, trust_env=False, verify=tls or True, headers={"Accept-Encoding": "identity"}
         )
+        self._timeout_seconds = timeout_seconds
         self._https_only = tls is not None
         self._token = token
 
@@ -63,7 +65,11 @@ class HttpPeers:
             if request_id := structlog.contextvars.get_contextvars().get("request_id"):
                 headers["X-Request-ID"] = str(request_id)
             asked = f"{url.rstrip('/')}/api/v1/{path}"
-            async with self._http.stream(method, asked, headers=headers, **more) as answer:
+            # The timeout of httpx is for each piece; this one is for all of them.
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                self._http.stream(method, asked, headers=headers, **more) as answer,
+            ):
                 if answer.status_code == 404:
                     return None
                 answer.raise_for_status()
@@ -74,6 +80,8 @@ class HttpPeers:
                         break
             # A body in an encoding is no JSON: none was asked for.
             return load(bytes(content), what="its answer")
+        except TimeoutError as error:
+            raise StoreError(f"the sidecar at {url} did not answer within {self._timeout_seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, AdminUnauthorized, CodecError, ValueError) as error:
             raise StoreError(f"the sidecar at {url} did not answer: {error}") from error
 

@@ -124,13 +124,17 @@ class PrometheusCounters:
         url = f"{self._options.url.rstrip('/')}/api/v1/{path}"
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token.current()}"}
         try:
-            async with self._http.stream("GET", url, params=dict(fields), headers=headers) as answer:
+            # The timeout of httpx is for each piece; this one is for all of them.
+            async with (
+                asyncio.timeout(self._options.timeout),
+                self._http.stream("GET", url, params=dict(fields), headers=headers) as answer,
+            ):
                 content = bytearray()
                 async for chunk in answer.aiter_raw():
                     content += chunk
                     if len(content) > LARGE.nbytes:
                         raise AdminFault(f"Prometheus answered with more than {LARGE.nbytes} bytes", status=200)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
             raise AdminTimeout(f"Prometheus did not answer: {type(error).__name__}") from error
         if answer.status_code in (401, 403):
             if self._token is not None:
