@@ -219,9 +219,25 @@ def read_mapping(text: str, *, origin: str) -> dict[str, Any]:
         raise _refuse(f"not YAML: {error}", origin) from None
     if value is None:
         return {}
+    if _values(value, {}) > _MOST_VALUES:
+        raise _refuse(f"holds more than {_MOST_VALUES:,} values once each alias (`*name`) is written out", origin)
     if not isinstance(value, dict):
         raise _refuse(f"holds {_KINDS.get(type(value), 'something else')} where `key: value` is expected", origin)
     return value
+
+
+# An alias costs nothing until its values are looked at: ten lines can stand for more of them than fit in memory.
+_MOST_VALUES: Final = 100_000
+
+
+def _values(value: object, known: dict[int, int]) -> int:
+    """Return how many values there are if each alias is written out. `known`: by id of a mapping or list."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        items = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_values(item, known) for item in items)
+    return known[id(value)]
 
 
 def _refuse(what: str, origin: str) -> ConfigError:
@@ -440,7 +456,9 @@ def _from_text(name: str, text: str, origin: str) -> _Layer:
     if limit or listed:
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            if _values(value, {}) > _MOST_VALUES:
+                raise yaml.YAMLError
+        except (yaml.YAMLError, RecursionError):
             allowed = "" if row is None else f"{row.allowed}, as JSON"
             raise ConfigErrors([problem("not JSON", path=path, origin=origin, value=text, allowed=allowed)]) from None
     elif text == "null" and row is not None and row.allowed.endswith("or null"):
