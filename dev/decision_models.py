@@ -38,6 +38,7 @@ from dev.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
 
 # Messages and bytes per second of a broker with a load of 1, as in the simulator.
 UNIT: Final = np.array([1e5, 1e5, 1e8, 1e8])
+BYTES: Final = float(UNIT[2:].sum())
 # The learned costs and the memory of the rule advance at least this often.
 FULL_SECONDS: Final = 120
 INTERVAL, QUICK_INTERVAL = CounterOptions().interval, CONFIRM_SECONDS
@@ -255,8 +256,8 @@ class QuickModel:
         measured = calm.Measured(
             ids=self._ids,
             scores=self._scores,
-            traffic=self._scores,
-            cost=np.ones(len(self._ids)),
+            traffic=BYTES * self._totals,
+            cost=np.full(len(self._ids), 1 / BYTES),
             until_ms=self._until,
             seconds=self._lasted,
             new=np.ones(len(self._ids), dtype=bool),

@@ -60,7 +60,7 @@ def _panel(story: Story, left: int) -> list[str]:
         course = calm.follow_excesses(
             {"b": course}, ["b"], np.array([True]), np.array([size]), np.array([float(READING)]), ()
         )["b"]
-        cost = course.excess.cost if course.excess is not None else 0.0
+        cost = course.excess.owed if course.excess is not None else 0.0
         points.append(f"{second},{cost:.0f}")
         if course.excess is not None and cost >= price and not calm.held_seconds(course, params.swing_worth):
             acts = second, cost

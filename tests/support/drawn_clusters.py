@@ -132,7 +132,7 @@ def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
             level=chance.choice((0.1, 0.3, 0.5, 0.9)),
             until_ms=NOW_MS - chance.choice((0, 30_000, 120_000)),
             seconds=chance.choice((0.0, 15.0, 60.0)),
-            changes=chance.choice(((), (0.001, 0.002, 0.001))),
+            readings=chance.choice(((), ((0.3, 15.0), (0.31, 15.0), (0.29, 15.0), (0.3, 15.0)))),
             excess=Excess(
                 side=chance.choice(("hot", "cold")),
                 since_ms=NOW_MS - chance.choice((30_000, 300_000)),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -36,21 +37,26 @@ TRAFFIC_SHARE: Final = 0.1
 SHIFTED_SECONDS: Final = 10.0
 # A broker's level is the mean of at most this many seconds, so that it follows a slow drift.
 LEVEL_SECONDS: Final = 300.0
-# The noise of a broker is the median of this many changes from one reading to the next.
-NOISE_READINGS: Final = 15
+# The noise of a broker comes from this many readings. Shorter ones than this are taken together, because noise that
+# lasts for some seconds does not show between readings of 2 s.
+NOISE_READINGS: Final = 16
+NOISE_SECONDS: Final = 10.0
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
 # Tolerated time takes an excess back this many times as fast as it came. After so many seconds it is over in any case.
-TAKEN_BACK: Final = 1.5
+TAKEN_BACK: Final = 2.0
 OVER_SECONDS: Final = 120.0
 # An excess must last longer than a swing by this factor, because swings differ in length.
 SWING_PATIENCE: Final = 1.5
+# Moves in the middle of a swing end its excess early, and begin that of its other side early: by so much it is longer.
+TURNED_LONGER: Final = 1.6
 # An excess that costs more per second than a swing by this factor is not such a swing. A swing that comes back after
-# moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much.
-SWING_LIKENESS: Final = 12.0
-# An excess that lasted longer was not a swing. A swing fades with a half-life of one hour.
+# moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much. A reading that covers
+# only a part of the swing shows less of it, so four times the excess is still like it.
+SWING_LIKENESS: Final = 16.0
+# An excess that lasted longer was not a swing. A swing is forgotten when it has not come back for so long.
 LONGEST_SWING_SECONDS: Final = 900.0
-SWING_HALF_LIFE_SECONDS: Final = 3600.0
+SWING_MEMORY_SECONDS: Final = 7200.0
 # A single reading can be wrong, so a second one must confirm an excess.
 CONFIRMING_READINGS: Final = 2
 
@@ -98,8 +104,7 @@ def follow_levels(
                 traffic=traffic,
                 until_ms=until,
                 seconds=known_for,
-                reading=score,
-                reading_seconds=known_for,
+                readings=((score, known_for),),
             )
             continue
         seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
@@ -120,7 +125,8 @@ def _advance_level(
 
     `least`: a smaller change of traffic is none, bytes/s. `cost`: of traffic, score per byte/s.
     """
-    anew = replace(course, level=score, traffic=traffic, seconds=seconds, reading=score, reading_seconds=seconds)
+    readings = _with_reading(course.readings, score, seconds)
+    anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
     if course.seconds <= 0:
         return anew
     level, mean_traffic, known = course.level, course.traffic, course.seconds
@@ -130,11 +136,8 @@ def _advance_level(
     elif high > max(TRAFFIC_FACTOR * low, low + least):
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
         known = min(known, SHIFTED_SECONDS)
-    # The variance of a mean falls with its length, so these are variances of a mean of one second. From one reading to
-    # the next a slow drift changes little, so it is no noise.
-    noise = (score - course.reading) ** 2 / (1 / seconds + 1 / course.reading_seconds)
+    # The variance of a mean falls with its length, so this is that of a mean of one second.
     change = (score - level) ** 2 / (1 / seconds + 1 / known)
-    anew = replace(anew, changes=(*course.changes, noise)[-NOISE_READINGS:])
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
         return anew
     total = known + seconds
@@ -146,10 +149,28 @@ def _advance_level(
     )
 
 
+def _with_reading(
+    known: tuple[tuple[float, float], ...], score: float, seconds: float
+) -> tuple[tuple[float, float], ...]:
+    mean, lasted = known[-1] if known else (0.0, NOISE_SECONDS)
+    if lasted >= NOISE_SECONDS:
+        return (*known, (score, seconds))[-NOISE_READINGS:]
+    total = lasted + seconds
+    return (*known[:-1], (mean + (score - mean) * seconds / total, total))
+
+
 def noise_of(course: BrokerCourse) -> float:
     """Return the variance of a mean of one second of this broker's score; 0 until it is known."""
-    # The median of a squared normal deviation is 0.455 of its mean.
-    return median(course.changes) / 0.455 if len(course.changes) >= 3 else 0.0
+    changes = [
+        (score - before) / math.sqrt(1 / seconds + 1 / lasted)
+        for (before, lasted), (score, seconds) in pairwise(course.readings)
+        if seconds >= NOISE_SECONDS
+    ]
+    if len(changes) < 3:
+        return 0.0
+    # A load that rises or falls has equal changes, so only their differences are noise. A normal deviation has a median
+    # square of 0.455; changes that follow each other share a reading, so their difference has three times its variance.
+    return median((now - before) ** 2 for before, now in pairwise(changes)) / (3 * 0.455)
 
 
 def differences(scores: Floats, mean: float) -> Floats:
@@ -209,7 +230,10 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
         if excess is not None:
             course = _end(course, excess)
         if course.acted is not None and course.acted.side != side:
-            turned = replace(course.acted, longest=(began - course.acted.since_ms) / 1000)
+            lasted = (began - course.acted.since_ms) / 1000
+            if lasted <= LONGEST_SWING_SECONDS:
+                lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
+            turned = replace(course.acted, longest=lasted)
             course = replace(_remember(course, turned, max(course.acted.mean_rate, rate)), acted=None)
         started = Excess(
             side=side, since_ms=began, seconds=seconds, longest=seconds, cost=rate * seconds, rate=rate, readings=1
@@ -233,6 +257,8 @@ def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCou
     tolerated, left = excess.tolerated + seconds, excess.seconds - TAKEN_BACK * seconds
     if left <= 0 or tolerated >= OVER_SECONDS:
         return _end(course, excess)
+    if left < excess.longest / 2:
+        course = _end(course, excess)
     cost = excess.mean_rate * left
     return replace(course, excess=replace(excess, seconds=left, cost=cost, tolerated=tolerated, rate=0.0, readings=0))
 
@@ -246,10 +272,16 @@ def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
 
 
 def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
-    """Keep an excess that has ended as the swing of this broker, unless a longer one is remembered."""
-    if not swing_seconds(course) <= excess.longest <= LONGEST_SWING_SECONDS:
+    """Keep an excess that has ended as the swing of this broker, or what of it is more than the remembered swing."""
+    if excess.longest > LONGEST_SWING_SECONDS:
         return course
-    return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
+    lasts, known = swing_seconds(course), course.swing
+    if known is None or lasts <= 0:
+        return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
+    known = replace(known, rate=max(known.rate, rate))
+    if lasts <= excess.longest:
+        known = replace(known, seconds=excess.longest, at_ms=course.until_ms)
+    return replace(course, swing=known)
 
 
 def swing_seconds(course: BrokerCourse) -> float:
@@ -257,7 +289,7 @@ def swing_seconds(course: BrokerCourse) -> float:
     if course.swing is None:
         return 0.0
     age = (course.until_ms - course.swing.at_ms) / 1000
-    return course.swing.seconds * 0.5 ** (age / SWING_HALF_LIFE_SECONDS) if age < 2 * SWING_HALF_LIFE_SECONDS else 0.0
+    return course.swing.seconds if age < SWING_MEMORY_SECONDS else 0.0
 
 
 def is_confirmed(course: BrokerCourse) -> bool:
@@ -314,4 +346,4 @@ def is_due_soon(course: BrokerCourse, price: float, within: float) -> bool:
     excess = course.excess
     if excess is None or excess.rate <= 0:
         return False
-    return (not is_confirmed(course) or excess.cost < price) and price <= excess.cost + excess.rate * within
+    return (not is_confirmed(course) or excess.owed < price) and price <= excess.owed + excess.rate * within

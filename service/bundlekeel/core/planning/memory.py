@@ -43,6 +43,11 @@ class Excess:
         """Mean cost per second."""
         return self.cost / self.seconds if self.seconds > 0 else 0.0
 
+    @property
+    def owed(self) -> float:
+        """Cost of what is left of the excess: as if it had been as small as it is now from the beginning."""
+        return min(self.cost, self.rate * self.seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
@@ -59,8 +64,7 @@ class BrokerCourse:
     """What the decision rule remembers of a broker.
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
-    change. `until_ms`: end of the measured time, Unix ms. `reading`: score of the last reading, a mean of
-    `reading_seconds`. `changes`: squared changes from one reading to the next, as the variance of a mean of one second.
+    change. `until_ms`: end of the measured time, Unix ms. `readings`: mean score and seconds of the last readings.
     `acted`: the excess because of which its bundles moved last.
     """
 
@@ -68,9 +72,7 @@ class BrokerCourse:
     until_ms: int
     traffic: float = -1.0
     seconds: float = 0.0
-    reading: float = 0.0
-    reading_seconds: float = 0.001
-    changes: tuple[float, ...] = ()
+    readings: tuple[tuple[float, float], ...] = ()
     excess: Excess | None = None
     acted: Excess | None = None
     swing: Swing | None = None

@@ -7,8 +7,9 @@ which two brokers differ by twice the tolerated difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -142,23 +143,27 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         if ids[row] in context.unsettled:
             continue
         overloaded = bool(above[row]) and float(context.draft.score[row]) >= params.overloaded_threshold_percent / 100
-        if params.move_price == 0 or (overloaded and _is_settled(context, row)):
+        if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
             continue
+        # What a move has turned into the other side is no cost of this one.
+        if course.excess is not None and course.excess.side != ("hot" if above[row] else "cold"):
+            course = replace(course, excess=None)
         excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
         moves = _moves_needed(context, row, hot=bool(above[row]))
         price = calm.price_of(moves, params.move_price)
         held = calm.held_seconds(course, params.swing_worth)
         rate, seconds = swinging[not above[row]]
         if not held and rate > excess_so_far.mean_rate:
-            # It differs because another broker swings.
+            # It differs because another broker swings, so that time is none of its own excess.
             held = seconds
+            courses[ids[row]] = replace(course, excess=None)
         if not held:
-            if calm.is_confirmed(course) and excess_so_far.cost >= price:
+            if calm.is_confirmed(course) and excess_so_far.owed >= price:
                 ripe.add(row)
                 continue
             # It gives or takes in this plan anyway, so its own excess needs no second reading.
-            if excess_so_far.cost >= JOIN_SHARE * price:
+            if excess_so_far.owed >= JOIN_SHARE * price:
                 join.add(row)
         # Another broker's reading has shown the excess of this one: its own next reading begins it.
         urgent |= overloaded or course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
@@ -178,10 +183,13 @@ def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) 
     return found
 
 
-def _is_settled(context: Context, row: int) -> bool:
-    """Return whether a reading of this cycle confirms the level of this broker."""
+def _is_certain(context: Context, row: int) -> bool:
+    """Return whether this broker is overloaded even if its noise is left out, and a reading of this cycle shows it."""
     course = context.courses[context.snapshot.brokers.ids[row]]
-    return calm.is_confirmed(course) and course.seconds > float(context.seconds[row]) > 0
+    if not calm.is_confirmed(course) or not course.seconds > float(context.seconds[row]) > 0:
+        return False
+    least = float(context.draft.score[row]) - calm.DOUBT_DEVIATIONS * math.sqrt(calm.noise_of(course) / course.seconds)
+    return least >= context.params.overloaded_threshold_percent / 100
 
 
 def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
@@ -198,7 +206,7 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
     other = int(rows[score[rows].argmin() if hot else score[rows].argmax()])
     differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.mean, context.base)
     text = (
-        f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.cost:.0f} "
+        f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.owed:.0f} "
         f"of the {price:.0f} that moving {moves} bundle{'' if moves == 1 else 's'} costs"
     )
     if held:
@@ -208,4 +216,4 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
         )
     elif not calm.is_confirmed(course):
         text += "; the next reading must confirm it"
-    return Verdict(code=Code.HIT_COUNT, sentence=text, broker=ids[row], cost=excess.cost, price=price)
+    return Verdict(code=Code.HIT_COUNT, sentence=text, broker=ids[row], cost=excess.owed, price=price)
