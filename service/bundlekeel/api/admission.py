@@ -31,16 +31,27 @@ from bundlekeel.settings.credentials import ROLES, Principal
 MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
 MAX_CONCURRENT = 64
+# Probes answered at the same time, in addition to all other requests.
+MAX_PROBES = 16
+# Bytes of responses that are being sent. A page of 1,000 bundles has half a megabyte.
+MAX_SENDING_BYTES = 32 * 1024 * 1024
+# A response is sent in pieces, so that a slow client costs one piece in addition; each must be taken in time.
+PIECE_BYTES = 64 * 1024
+PIECE_SECONDS = 10.0
+# Set in the ASGI state of a connection beyond the limit: only probes are answered on it.
+CROWDED = "crowded"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # The role of routes that need no credentials: probes, metrics, the files of the page.
 ANYBODY: Final = "anybody"
 
 
 class Route(APIRoute):
-    """A route with a role. `changes`: its requests may change something, so the journal keeps them."""
+    """A route with a role. `changes`: its requests may change something, so the journal keeps them. `probe`: it
+    computes nothing, and is answered while all else is refused."""
 
     role: ClassVar[str] = ""
     changes: ClassVar[bool] = False
+    probe: ClassVar[bool] = False
 
     def __init__(self, path: str, *args: Any, response_model: Any, **options: Any) -> None:
         """TypeError when no role is named.
@@ -84,9 +95,10 @@ class Route(APIRoute):
         await super().handle(scope, receive, send)
 
 
-def router_for(role: str, *, changes: bool = False, **options: Any) -> APIRouter:
+def router_for(role: str, *, changes: bool = False, probe: bool = False, **options: Any) -> APIRouter:
     """A router all of whose routes need this role or a higher one."""
-    return APIRouter(route_class=type("RoleRoute", (Route,), {"role": role, "changes": changes}), **options)
+    own = {"role": role, "changes": changes, "probe": probe}
+    return APIRouter(route_class=type("RoleRoute", (Route,), own), **options)
 
 
 def require_roles(app: FastAPI) -> None:
@@ -101,7 +113,7 @@ class Admission:
     """What stands between routes and endpoints of one listener. Without `access` no credentials are asked for.
 
     `elsewhere`: routes that only the unix socket has. `most` requests are worked on at once; a quarter as many more are
-    kept for those that change something.
+    kept for those that change something. Probes have their own places.
     """
 
     def __init__(
@@ -113,15 +125,20 @@ class Admission:
         self._elsewhere = elsewhere
         self._most = most
         self._kept = max(1, most // 4)
-        self._working = 0
+        self._working = self._probes = self._sending = 0
 
     async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403, 429, 503, 408 or 413, or run the endpoint."""
-        if route.role == ANYBODY:
-            await endpoint(scope, receive, send)
+        send = self._in_pieces(send)
+        if route.probe:
+            await (self._too_busy(self._probes >= MAX_PROBES) or self._probe(endpoint))(scope, receive, send)
             return
+        refusal = self._too_busy(scope.get("state", {}).get(CROWDED, False))
+        if refusal is not None:
+            refusal.headers["Connection"] = "close"
+        elif route.role != ANYBODY:
+            refusal = await self._refusal(scope, route.role)
         known_method = scope["method"] in (route.methods or ())
-        refusal = await self._refusal(scope, route.role)
         if refusal is None and not known_method:
             # 405, unless the unix socket takes this method here.
             await (self._not_here(scope) if self._on_the_socket(scope) else endpoint)(scope, receive, send)
@@ -134,13 +151,47 @@ class Admission:
                 self.audit.refused(scope, route.path, refusal.status_code)
             await refusal(scope, receive, send)
 
+    def _probe(self, endpoint: ASGIApp) -> ASGIApp:
+        async def run(scope: Scope, receive: Receive, send: Send) -> None:
+            self._probes += 1
+            try:
+                await endpoint(scope, receive, send)
+            finally:
+                self._probes -= 1
+
+        return run
+
+    def _too_busy(self, busy: bool) -> Response | None:
+        detail = f"{self._working} requests are being worked on; try again"
+        return problem(503, "too-busy", detail, headers={"Retry-After": "1"}) if busy else None
+
+    def _in_pieces(self, send: Send) -> Send:
+        """Count the bytes of a response until they are sent, and send them piece by piece."""
+
+        async def send_pieces(message: Message) -> None:
+            body = message.get("body", b"")
+            if len(body) <= PIECE_BYTES:
+                await send(message)
+                return
+            self._sending += len(body)
+            try:
+                for start in range(0, len(body), PIECE_BYTES):
+                    more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
+                    piece = {"type": message["type"], "body": body[start : start + PIECE_BYTES], "more_body": more}
+                    async with asyncio.timeout(PIECE_SECONDS):
+                        await send(piece)
+            finally:
+                self._sending -= len(body)
+
+        return send_pieces
+
     async def _work(
         self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
     ) -> Response | None:
         """Run the endpoint in a slot, with the body read; or why not."""
-        if self._working >= self._most + (self._kept if changes else 0):
-            detail = f"{self._working} requests are being worked on; try again"
-            return problem(503, "too-busy", detail, headers={"Retry-After": "1"})
+        full = self._working >= self._most or self._sending >= MAX_SENDING_BYTES
+        if self._working >= self._most + self._kept if changes else full:
+            return self._too_busy(busy=True)
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:

@@ -272,7 +272,8 @@ class ApiSettings(Section):
         default=256,
         ge=8,
         le=100_000,
-        description="open connections of a listener, a quarter of them from one address; others are closed",
+        description="open connections of a listener, a quarter of them from one address; others are closed, but for a "
+        "few that serve probes alone",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()

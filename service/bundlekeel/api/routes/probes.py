@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from fastapi import Request, Response
@@ -13,9 +14,11 @@ from bundlekeel.daemon.answers.picture import Check
 
 router = router_for(
     ANYBODY,
+    probe=True,
     tags=["probes"],
     responses={503: {"description": "a check fails", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
+metrics = router_for(ANYBODY, tags=["probes"])
 # In the document alone: a probe takes whatever is in its query, and is never refused for it.
 _VERBOSE = {
     "name": "verbose",
@@ -51,8 +54,8 @@ def _line(check: Check) -> str:
     return f"[+]{check.name} ok" if check.ok else f"[-]{check.name} {' '.join(check.detail.split()) or 'failed'}"
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
+@metrics.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
 async def get_metrics(service: Backend, request: Request) -> Response:
     """Prometheus or OpenMetrics text, as `Accept` asks."""
-    body, content_type = service.render_metrics(request.headers.get("accept", ""))
+    body, content_type = await asyncio.to_thread(service.render_metrics, request.headers.get("accept", ""))
     return Response(body, headers={"Content-Type": content_type})
