@@ -20,7 +20,7 @@ from bundlekeel.api.admission import (
     BODY_SECONDS,
     MAX_BODY_BYTES,
     MAX_CONCURRENT,
-    MAX_PROBES,
+    MAX_OPEN,
     MAX_SENDING_BYTES,
     PIECE_BYTES,
     PIECE_SECONDS,
@@ -96,11 +96,11 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 - **Limits**: {MAX_CONCURRENT} requests at once (`api.max_concurrent`), and {MAX_CONCURRENT // 4} more
   that only changes may use; else 503 `too-busy`. {MAX_CONNECTIONS} connections
   (`api.max_connections`), a quarter of them from one address, and {PROBE_CONNECTIONS} more
-  for `/livez` and `/readyz` alone: others are closed, and idle ones after {KEEP_ALIVE_SECONDS} s. {MAX_PROBES} probes
-  at once, in addition to the requests. {MAX_STREAMS} streams of `/events`, at most a quarter of
-  `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`. While responses of
-  {MAX_SENDING_BYTES // 2**20} MiB together are being sent, other reads get 503 `too-busy`. A client that does not take
-  {PIECE_BYTES // 1024} KiB within {PIECE_SECONDS:.0f} s is cut off.
+  for `/livez` and `/readyz` alone: others are closed, and idle ones after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes
+  at once in addition to the requests, and as many of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at
+  most a quarter of `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
+  While responses of {MAX_SENDING_BYTES // 2**20} MiB together are being sent, other reads get 503
+  `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {PIECE_SECONDS:.0f} s is cut off.
   After {ApiAuthSettings().failures_per_minute} wrong credentials in a minute an address gets 429.
   There is no other limit of rate.
 - **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.

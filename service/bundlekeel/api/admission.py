@@ -31,8 +31,8 @@ from bundlekeel.settings.credentials import ROLES, Principal
 MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
 MAX_CONCURRENT = 64
-# Probes answered at the same time, in addition to all other requests.
-MAX_PROBES = 16
+# Probes answered at the same time, and as many requests for metrics and the page, in addition to all others.
+MAX_OPEN = 16
 # Bytes of responses that are being sent. A page of 1,000 bundles has half a megabyte.
 MAX_SENDING_BYTES = 32 * 1024 * 1024
 # A response is sent in pieces, so that a slow client costs one piece in addition; each must be taken in time.
@@ -113,7 +113,7 @@ class Admission:
     """What stands between routes and endpoints of one listener. Without `access` no credentials are asked for.
 
     `elsewhere`: routes that only the unix socket has. `most` requests are worked on at once; a quarter as many more are
-    kept for those that change something. Probes have their own places.
+    kept for those that change something. Probes have their own places, and so have metrics and the page.
     """
 
     def __init__(
@@ -125,19 +125,16 @@ class Admission:
         self._elsewhere = elsewhere
         self._most = most
         self._kept = max(1, most // 4)
-        self._working = self._probes = self._sending = 0
+        self._working = self._sending = 0
+        self._open = Counter[bool]()
 
     async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403, 429, 503, 408 or 413, or run the endpoint."""
-        send = self._in_pieces(send)
-        if route.probe:
-            await (self._too_busy(self._probes >= MAX_PROBES) or self._probe(endpoint))(scope, receive, send)
+        if route.role == ANYBODY:
+            await self._admit_anybody(route, endpoint, scope, receive, self._in_pieces(send, counted=False))
             return
-        refusal = self._too_busy(scope.get("state", {}).get(CROWDED, False))
-        if refusal is not None:
-            refusal.headers["Connection"] = "close"
-        elif route.role != ANYBODY:
-            refusal = await self._refusal(scope, route.role)
+        send = self._in_pieces(send, counted=True)
+        refusal = self._crowded(scope) or await self._refusal(scope, route.role)
         known_method = scope["method"] in (route.methods or ())
         if refusal is None and not known_method:
             # 405, unless the unix socket takes this method here.
@@ -151,29 +148,42 @@ class Admission:
                 self.audit.refused(scope, route.path, refusal.status_code)
             await refusal(scope, receive, send)
 
-    def _probe(self, endpoint: ASGIApp) -> ASGIApp:
-        async def run(scope: Scope, receive: Receive, send: Send) -> None:
-            self._probes += 1
-            try:
-                await endpoint(scope, receive, send)
-            finally:
-                self._probes -= 1
+    async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the endpoint in a place of probes, or of the others that need no credentials: metrics and the page."""
+        refusal = None if route.probe else self._crowded(scope)
+        if refusal is None and self._open[route.probe] >= MAX_OPEN:
+            refusal = self._too_busy()
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        self._open[route.probe] += 1
+        try:
+            await endpoint(scope, receive, send)
+        finally:
+            self._open[route.probe] -= 1
 
-        return run
+    def _crowded(self, scope: Scope) -> Response | None:
+        """Refuse what is not a probe on a connection beyond the limit."""
+        if not scope.get("state", {}).get(CROWDED, False):
+            return None
+        refusal = self._too_busy()
+        refusal.headers["Connection"] = "close"
+        return refusal
 
-    def _too_busy(self, busy: bool) -> Response | None:
+    def _too_busy(self) -> Response:
         detail = f"{self._working} requests are being worked on; try again"
-        return problem(503, "too-busy", detail, headers={"Retry-After": "1"}) if busy else None
+        return problem(503, "too-busy", detail, headers={"Retry-After": "1"})
 
-    def _in_pieces(self, send: Send) -> Send:
-        """Count the bytes of a response until they are sent, and send them piece by piece."""
+    def _in_pieces(self, send: Send, *, counted: bool) -> Send:
+        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics."""
 
         async def send_pieces(message: Message) -> None:
             body = message.get("body", b"")
             if len(body) <= PIECE_BYTES:
                 await send(message)
                 return
-            self._sending += len(body)
+            size = len(body) if counted else 0
+            self._sending += size
             try:
                 for start in range(0, len(body), PIECE_BYTES):
                     more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
@@ -181,7 +191,7 @@ class Admission:
                     async with asyncio.timeout(PIECE_SECONDS):
                         await send(piece)
             finally:
-                self._sending -= len(body)
+                self._sending -= size
 
         return send_pieces
 
@@ -191,7 +201,7 @@ class Admission:
         """Run the endpoint in a slot, with the body read; or why not."""
         full = self._working >= self._most or self._sending >= MAX_SENDING_BYTES
         if self._working >= self._most + self._kept if changes else full:
-            return self._too_busy(busy=True)
+            return self._too_busy()
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:

@@ -76,7 +76,10 @@ class Connection(H11Protocol):
         if crowded or len(self.connections) - len(self.reserve) > self.max_connections:
             if len(self.reserve) >= PROBE_CONNECTIONS:
                 # A probe ends within milliseconds: the oldest connection is idle, or asks for other things.
-                next(iter(self.reserve)).transport.close()
+                # It is removed here: several connections may come before it is closed.
+                oldest = next(iter(self.reserve))
+                del self.reserve[oldest]
+                oldest.transport.close()
             self.reserve[self] = None
             self.app_state = {**self.app_state, CROWDED: True}
         self._wait()

@@ -40,7 +40,7 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import traffic_view, verdict_view
 from bundlekeel.daemon.gate.in_force import LeftAlone
-from bundlekeel.daemon.published import ClusterSeen
+from bundlekeel.daemon.published import ClusterState
 from bundlekeel.daemon.sources.ownership import serving
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -59,14 +59,14 @@ def imbalances(cycle: Cycle) -> ImbalanceView:
     )
 
 
-def brokers(seen: ClusterSeen, now_ms: int) -> list[BrokerView]:
+def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
     """One row a registered broker, by id, with what people asked of it; those without a usable report say why."""
-    snapshot, picture, desired = seen.snapshot, seen.picture, seen.desired
+    snapshot, picture, desired = cluster.snapshot, cluster.picture, cluster.desired
     if snapshot is None or picture is None:
         return []
-    plan = seen.report.plan if seen.report else None
+    plan = cluster.report.plan if cluster.report else None
     verdicts = {item.broker: verdict_view(item) for item in plan.brokers} if plan else {}
-    rows = _brokers(seen, snapshot, verdicts, now_ms)
+    rows = _brokers(cluster, snapshot, verdicts, now_ms)
     for item in snapshot.excluded:
         endpoint = picture.endpoints.get(item.broker_id)
         rows.append(
@@ -93,9 +93,9 @@ def brokers(seen: ClusterSeen, now_ms: int) -> list[BrokerView]:
 
 
 def _brokers(
-    seen: ClusterSeen, snapshot: Snapshot, verdicts: Mapping[str, VerdictView], now_ms: int
+    cluster: ClusterState, snapshot: Snapshot, verdicts: Mapping[str, VerdictView], now_ms: int
 ) -> list[BrokerView]:
-    ledger, table, draft = seen.cycle_state.ledger, snapshot.brokers, seen.draft
+    ledger, table, draft = cluster.cycle_state.ledger, snapshot.brokers, cluster.draft
     on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()
     percent, costs = table.percent(), broker_costs(draft.costs, table)
     found = []
@@ -119,8 +119,8 @@ def _brokers(
                 measured_seconds=snapshot.interval_ms(row) / 1000 or None,
                 version=table.versions[row],
                 load_manager=table.load_managers[row].rpartition(".")[2],
-                sheds_itself=seen.sheds[broker],
-                splits_itself=seen.splits[broker],
+                sheds_itself=cluster.sheds[broker],
+                splits_itself=cluster.splits[broker],
                 unsettled=broker in unsettled,
                 preallocated=[ComingView(bundle=name, age_seconds=age) for name, age in on_the_way[broker]],
                 short=_sums(snapshot.bundles.short[rows]),
@@ -172,7 +172,7 @@ def _sums(traffic: Floats) -> TotalsView:
 
 
 def bundles(
-    seen: ClusterSeen,
+    cluster: ClusterState,
     now_ms: int,
     *,
     broker: str | None = None,
@@ -182,7 +182,7 @@ def bundles(
 ) -> list[BundleView]:
     """Rows of the bundles asked for, largest short-term throughput first, beginning after the bundle `after`. NotFound
     for an unknown broker or bundle; ConfigError for what is no namespace."""
-    snapshot = seen.snapshot
+    snapshot = cluster.snapshot
     if snapshot is None:
         return []
     if namespace is not None and not is_namespace(namespace):
@@ -190,11 +190,11 @@ def bundles(
         raise ConfigError(f"{namespace!r} is no namespace", field="namespace", value=namespace, allowed=allowed)
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
-    table, draft, codes = snapshot.bundles, seen.draft, seen.obstacles.codes
-    left_alone = LeftAlone(seen.desired, now_ms)
-    going = {entry.bundle: entry for entry in seen.cycle_state.ledger.entries if not entry.target_settled}
+    table, draft, codes = snapshot.bundles, cluster.draft, cluster.obstacles.codes
+    left_alone = LeftAlone(cluster.desired, now_ms)
+    going = {entry.bundle: entry for entry in cluster.cycle_state.ledger.entries if not entry.target_settled}
     rows: list[BundleView] = []
-    for row in _behind(seen.largest_first, table, after):
+    for row in _behind(cluster.largest_first, table, after):
         owner = snapshot.brokers.ids[int(table.owner[row])]
         space = table.namespaces[int(table.namespace[row])]
         if (broker is not None and owner != broker) or (namespace is not None and space != namespace):
@@ -204,7 +204,7 @@ def bundles(
         code = codes.get(row)
         if code is Code.EXCLUDED:
             code, _ = left_alone.why(table.names[row], owner)
-        entry, moved = going.get(table.names[row]), seen.cycle_state.recent.get(table.names[row])
+        entry, moved = going.get(table.names[row]), cluster.cycle_state.recent.get(table.names[row])
         rows.append(
             _bundle(
                 snapshot,

@@ -29,7 +29,7 @@ from bundlekeel.settings.parameters import MergedParameters
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ClusterSeen:
+class ClusterState:
     """The cluster and the state of the cycles. The cached properties take up to a second in a large cluster.
 
     `plan_input`: of the next plan, None before the first snapshot. `sheds`, `splits`: by broker, whether it does so by
@@ -75,19 +75,19 @@ class ClusterSeen:
 
     def obstacles_without(self, rested: str) -> Eligibility:
         """Return the obstacles as if the cool-down of the bundle `rested` were over; "": of no bundle."""
-        given, snapshot = self.plan_input, self.snapshot
-        assert given is not None and snapshot is not None
+        inputs, snapshot = self.plan_input, self.snapshot
+        assert inputs is not None and snapshot is not None
         ledger = self.cycle_state.ledger
         under_way = ledger.under_way()
-        recent = {bundle: move for bundle, move in given.guard.recent.items() if bundle != rested}
+        recent = {bundle: move for bundle, move in inputs.guard.recent.items() if bundle != rested}
         return eligibility(
             snapshot,
-            replace(given.guard, recent=recent),
-            given.params,
+            replace(inputs.guard, recent=recent),
+            inputs.params,
             snapshot.wall_ms,
             under_way,
             unsettled=ledger.bundles() - under_way,
-            limits=limits_of(snapshot, given.policies, ledger),
+            limits=limits_of(snapshot, inputs.policies, ledger),
         )
 
 
@@ -99,7 +99,7 @@ class Published:
     moves ended last, boot clock in seconds.
     """
 
-    seen: ClusterSeen
+    cluster: ClusterState
     state: State
     marks: Marks
     ready: Sequence[Check]
@@ -110,15 +110,15 @@ class Published:
     turned_boot: float
 
 
-def see_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterSeen | None = None) -> ClusterSeen:
-    """Take what reads need of the cycles; `before` again while nothing of it has changed. On the main loop only."""
+def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | None = None) -> ClusterState:
+    """Return the state of the cluster for reads: `before` while nothing of it has changed. Call it on the main loop."""
     snapshot, shared = cycle.snapshot, cycle.shared_state
-    taken = (snapshot, cycle.picture, cycle.report, cycle.params, cycle.cycle_state, cycle.policies.current)
-    sources = (*taken, shared.desired, shared.frozen, shared.takeover)
+    of_cycle = (snapshot, cycle.picture, cycle.report, cycle.params, cycle.cycle_state, cycle.policies.current)
+    sources = (*of_cycle, shared.desired, shared.frozen, shared.takeover)
     if before is not None and all(old is new for old, new in zip(before.sources, sources, strict=True)):
         return before
     brokers = snapshot.brokers.ids if snapshot is not None else ()
-    return ClusterSeen(
+    return ClusterState(
         snapshot=snapshot,
         picture=cycle.picture,
         report=cycle.report,

@@ -63,33 +63,33 @@ class Readings:
 
     def brokers(self) -> list[BrokerView]:
         """One row a registered broker."""
-        return listings.brokers(self._latest().seen, self._clock.wall_ms())
+        return listings.brokers(self._latest().cluster, self._clock.wall_ms())
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
     ) -> list[BundleView]:
         """Bundles, largest short-term throughput first."""
-        seen, now = self._latest().seen, self._clock.wall_ms()
-        return listings.bundles(seen, now, broker=broker, namespace=namespace, after=after, limit=limit)
+        cluster, now = self._latest().cluster, self._clock.wall_ms()
+        return listings.bundles(cluster, now, broker=broker, namespace=namespace, after=after, limit=limit)
 
     def overview(self, largest: int) -> OverviewView:
         """The cluster in few rows."""
-        seen = self._latest().seen
-        shown = seen.overviews.get(largest)
-        if shown is None:
-            shown = listings.overview(seen.snapshot, largest)
-            seen.overviews.clear()
-            seen.overviews[largest] = shown
-        return shown
+        cluster = self._latest().cluster
+        overview = cluster.overviews.get(largest)
+        if overview is None:
+            overview = listings.overview(cluster.snapshot, largest)
+            cluster.overviews.clear()
+            cluster.overviews[largest] = overview
+        return overview
 
     async def why(self, name: str) -> WhyView:
         """Why a bundle, topic or broker is where it is, and what would change it."""
         latest = self._latest()
-        if latest.seen.snapshot is not None:
+        if latest.cluster.snapshot is not None:
             # In a large cluster the first of them takes half a second.
-            await asyncio.to_thread(lambda: latest.seen.obstacles)
+            await asyncio.to_thread(lambda: latest.cluster.obstacles)
         given = why.WhyInput(
-            seen=latest.seen,
+            cluster=latest.cluster,
             last=latest.state.cycle,
             metadata=self._metadata,
             ownership=self._ownership,

@@ -42,7 +42,7 @@ from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.operations.where import assignments, where
-from bundlekeel.daemon.published import Published, see_cluster
+from bundlekeel.daemon.published import Published, capture_cluster
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.readings import Readings
 from bundlekeel.daemon.runtime import Runtime
@@ -130,11 +130,11 @@ class BalancerService(Readings):
     # --- publishing ---
 
     def capture(self, before: Published | None = None) -> Published:
-        """Take what reads are answered from; on the main loop only. `before`: parts of it are used again."""
+        """Return what reads use, as it is now. Call it on the main loop. `before`: unchanged parts of it are reused."""
         p, state = self._p, self._state()
         self._set_gauges()
         return Published(
-            seen=see_cluster(p.cycle, p.config, before.seen if before is not None else None),
+            cluster=capture_cluster(p.cycle, p.config, before.cluster if before is not None else None),
             state=state,
             marks=listings.changes(
                 p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=state.cycle
