@@ -241,6 +241,8 @@ async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Che
         context.config.demand_configuration_store()
     except WrongCluster as error:
         return [first, Check.failed(store, str(error), f"set configuration_store: {error.allowed}")]
+    except SnapshotError as error:
+        return [first, Check.failed(store, str(error), "set configuration_store")]
     return [first, _compared(store, configuration_store(context.config.adoptable()))]
 
 
