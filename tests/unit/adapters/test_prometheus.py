@@ -17,7 +17,7 @@ from tests.support.memory_source import RealClock
 
 
 def broker(*values: str, **labels: str) -> list[object]:
-    """The series of a broker without topics, scraped twice; `values`: the same one in each scrape instead of 1 and 2."""
+    """The series of a broker without topics, scraped twice. `values`: of each scrape, instead of 1 and 2."""
     names = ("process_cpu_seconds_total", "pulsar_broker_topics_count")
     return [
         {"metric": {"__name__": name, **labels}, "values": [[1, *(values or "1")], [16, *(values or "2")]]}
