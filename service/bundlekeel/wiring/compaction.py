@@ -8,28 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bundlekeel.core.model.errors import BundlekeelError, CodecError, StoreError
-from bundlekeel.core.model.numbers import integer
+from bundlekeel.child_memory import LEAN, limit_memory, memory_limit
+from bundlekeel.core.model.errors import BundlekeelError, StoreError
 from bundlekeel.daemon.records.history_keeping import UpkeepResult, tidy_store
 
 TIMEOUT_SECONDS: Final = 540.0
-_MOST_BYTES: Final = 1 << 30
-_CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
-# Arrow's own allocators reserve more memory than they use, and idle threads of libraries count, too.
-_LEAN: Final = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",
-}
 
 
 def tidied(
@@ -45,10 +34,10 @@ def tidied(
     Raises StoreError if the store does not respond, or if the child ends without a result.
     """
     given = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
-    command = [sys.executable, "-m", __name__, json.dumps(given | {"memory": memory or _memory_limit()})]
+    command = [sys.executable, "-m", __name__, json.dumps(given | {"memory": memory or memory_limit()})]
     try:
         done = subprocess.run(
-            command, env=os.environ | _LEAN, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+            command, env=os.environ | LEAN, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StoreError(f"the history store is not tidied: {error}") from None
@@ -58,15 +47,8 @@ def tidied(
     return UpkeepResult(**json.loads(done.stdout))
 
 
-def _memory_limit() -> int:
-    """Return the bytes that the child may allocate: half of the container's limit, at most 1 GiB."""
-    with suppress(OSError, CodecError):
-        return min(_MOST_BYTES, integer(_CGROUP.read_text().strip(), field=str(_CGROUP)) // 2)
-    return _MOST_BYTES
-
-
 def _main(given: dict[str, Any]) -> int:
-    resource.setrlimit(resource.RLIMIT_DATA, (given["memory"], given["memory"]))
+    limit_memory(given["memory"])
     from bundlekeel.adapters.history import ParquetStore  # noqa: PLC0415 - counts into the limit
 
     try:
