@@ -105,6 +105,7 @@ class BalancerService:
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
+        self._examination: asyncio.Task[list[Check]] | None = None
         self._started = parts.clock.boot()
         self._plans = Plans(
             gate=parts.gate,
@@ -390,12 +391,18 @@ class BalancerService:
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self, *, for_act: bool = False) -> list[Check]:
-        """Every connection and permission, tested now."""
-        if not for_act:
-            return await examine(self._p.context())
+        """Return the state of every connection and permission, tested now, without a write.
+
+        Concurrent callers share one examination: it queries all brokers.
+        """
         p = self._p
+        if self._examination is None or self._examination.done():
+            self._examination = asyncio.create_task(examine(p.context(), writes=False), name="doctor")
+        checks = await asyncio.shield(self._examination)
+        if not for_act:
+            return checks
         return go_live(
-            await examine(p.context()),
+            checks,
             mode_ceiling=p.loaded.settings.mode,
             members=len(p.leadership.members),
             looked_ms=p.shared_state.failsafe_look_ms,
