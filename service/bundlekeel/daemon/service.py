@@ -3,6 +3,7 @@ counters is older on followers."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
@@ -102,6 +103,7 @@ class BalancerService(Readings):
             metadata=parts.metadata,
             ownership=parts.ownership,
         )
+        self._examination: asyncio.Task[list[Check]] | None = None
         self._started = parts.clock.boot()
         self._plans = Plans(
             gate=parts.gate,
@@ -301,12 +303,18 @@ class BalancerService(Readings):
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self, *, for_act: bool = False) -> list[Check]:
-        """Every connection and permission, tested now."""
-        if not for_act:
-            return await examine(self._p.context())
+        """Return the state of every connection and permission, tested now, without a write.
+
+        Concurrent callers share one examination: it queries all brokers.
+        """
         p = self._p
+        if self._examination is None or self._examination.done():
+            self._examination = asyncio.create_task(examine(p.context(), writes=False), name="doctor")
+        checks = await asyncio.shield(self._examination)
+        if not for_act:
+            return checks
         return go_live(
-            await examine(p.context()),
+            checks,
             mode_ceiling=p.loaded.settings.mode,
             members=len(p.leadership.members),
             looked_ms=p.shared_state.failsafe_look_ms,

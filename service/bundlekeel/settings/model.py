@@ -345,7 +345,7 @@ class Settings(Section):
     configuration_store: StoreAddress | None = Field(
         default=None,
         description="the brokers' configurationMetadataStoreUrl, where isolation policies are; null: the address that "
-        "the brokers show, else metadata_store. With another path than the brokers' the sidecar does not start",
+        "most brokers show, else metadata_store. With another path than most brokers' the sidecar does not start",
     )
     member_id: Annotated[str, AllowedWords("text without / and spaces")] | None = Field(
         default=None,
