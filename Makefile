@@ -12,7 +12,7 @@ SOURCES := service/bundlekeel dev tests
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench reaction decisions mutation nightly lock format clean
+.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load reaction decisions mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ site: packages ## The documentation as a site in .run/site; a broken link fails
 bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading counters; renews two pages of docs/reference (25 minutes)
 	@$(BIN)/python -m dev.bench --write
 	@$(BIN)/python -m dev.counters_cost --write
+
+load: packages ## 200 clients on the API of a sidecar over clusters in memory: the lease must hold (4 minutes)
+	@$(BIN)/python -m dev.load $(ARGS)
 
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews the pages with its figures (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)

@@ -16,11 +16,20 @@ from urllib.parse import quote
 import httpx
 import structlog
 
-from bundlekeel.api.admission import BODY_SECONDS, MAX_BODY_BYTES, MAX_CONCURRENT
+from bundlekeel.api.admission import (
+    BODY_SECONDS,
+    MAX_BODY_BYTES,
+    MAX_CONCURRENT,
+    MAX_OPEN,
+    MAX_SENDING_BYTES,
+    PIECE_BYTES,
+    PIECE_SECONDS,
+)
 from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import EXAMPLE_ID, KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, MAX_STREAMS, EventStreams
-from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS
+from bundlekeel.api.routes.reads import MOST_ROWS
+from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS, PROBE_CONNECTIONS
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
 from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
@@ -86,9 +95,12 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
   its own: 1 to 128 letters, digits and `.` `_` `:` `/` `+` `=` `-`; any other is replaced.
 - **Limits**: {MAX_CONCURRENT} requests at once (`api.max_concurrent`), and {MAX_CONCURRENT // 4} more
   that only changes may use; else 503 `too-busy`. {MAX_CONNECTIONS} connections
-  (`api.max_connections`), a quarter of them from one address: others are
-  closed, and idle ones after {KEEP_ALIVE_SECONDS} s. {MAX_STREAMS} streams of `/events`, at most a quarter of
-  `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
+  (`api.max_connections`), a quarter of them from one address, and {PROBE_CONNECTIONS} more
+  for `/livez` and `/readyz` alone: others are closed, and idle ones after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes
+  at once in addition to the requests, and as many of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at
+  most a quarter of `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
+  While responses of {MAX_SENDING_BYTES // 2**20} MiB together are being sent, other reads get 503
+  `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {PIECE_SECONDS:.0f} s is cut off.
   After {ApiAuthSettings().failures_per_minute} wrong credentials in a minute an address gets 429.
   There is no other limit of rate.
 - **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.
@@ -183,10 +195,11 @@ out already ends as `failed` (`difference` says why), or is refused at once (409
 again later: an `unload` moves the bundle on, unless its cool-down refuses that, and a split that names a topic or
 `LARGEST` divides again."""
 
-_LISTS = """\
+_LISTS = f"""\
 Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
 full one has the header `Link: <ADDRESS>; rel="next"`: ask that address (a path and a query, of the same server) for the
-page that follows, until an answer has no such header. Other lists are whole, of what is kept: `/tasks` has the newest
+page that follows, until an answer has no such header. A page has at most {MOST_ROWS} rows; a higher `limit` is refused.
+Other lists are whole, of what is kept: `/tasks` has the newest
 50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes, at most 100,
 that this sidecar made or was asked for: the leader has the most.
 
@@ -201,11 +214,11 @@ while address:
     answer = tcp.get(address)
     answer.raise_for_status()  # an error has no Link either
     print(len(answer.json()))
-    address = answer.links.get("next", {}).get("url")
+    address = answer.links.get("next", {{}}).get("url")
 ```
 
-- Loads change between two pages of `/bundles`, so a bundle may come twice, or not at all. For one moment's list ask for
-  one page: its `limit` goes up to 1,000,000. When the bundle `after` is gone, the answer is 404: begin again.
+- Loads change between two pages of `/bundles`, so a bundle may come twice, or not at all. When the bundle `after` is
+  gone, the answer is 404: begin again.
 - `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
   `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
   millisecond is followed by what is before it: take a `limit` above the records of a millisecond.

@@ -89,10 +89,11 @@ def test_rights_are_minimal() -> None:
     assert with_role == {"spark-kubernetes"}
     for case in CASES:
         assert not {"ClusterRole", "ClusterRoleBinding", "Secret"} & set(kinds(case))
-    rules = of_kind("spark-kubernetes", "Role")["rules"]
-    assert {resource for rule in rules for resource in rule["resources"]} == {"events", "pods", "configmaps"}
-    assert not any("*" in rule["verbs"] + rule["resources"] + rule["apiGroups"] for rule in rules)
-    assert of_kind("spark-kubernetes", "RoleBinding")["subjects"][0]["name"] == "keel-bundlekeel"
+    roles = {item["metadata"]["name"]: item["rules"] for item in rendered("spark-kubernetes") if item["kind"] == "Role"}
+    resources = {name: {item for rule in rules for item in rule["resources"]} for name, rules in roles.items()}
+    assert resources == {"keel-bundlekeel": {"events"}, "keel-bundlekeel-recalibrate": {"pods", "configmaps"}}
+    for rule in (rule for rules in roles.values() for rule in rules):
+        assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
 
 
 def test_secrets_are_mounted_from_names_in_the_apache_charts_shapes() -> None:

@@ -93,7 +93,9 @@ class FileJournal:
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
         """The newest records, oldest first; of one kind (`cycle` or `move`) when given."""
-        matching = [record for record in self._recent if kind is None or record.get("kind") == kind]
+        # The API's thread reads too: a copy is made in one step, which no record can interrupt.
+        recent = list(self._recent)
+        matching = [record for record in recent if kind is None or record.get("kind") == kind]
         return matching[-limit:] if limit > 0 else []
 
     def since(self, wall_ms: int) -> list[dict[str, Any]]:

@@ -337,15 +337,15 @@ class _Table:
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
-        self.rows: Sequence[str] = ()
-        self.columns: Sequence[str] = ()
-        self.values: Floats = np.zeros((0, 1))
+        # One value: another thread may render while it is replaced.
+        self.series: tuple[Sequence[str], Sequence[str], Floats] = ((), (), np.zeros((0, 1)))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The family with its samples, for the registry."""
         family = GaugeMetricFamily(PREFIX + self._metric.name, self._metric.help, labels=self._metric.labels)
-        labels: Sequence[tuple[str, ...]] = [(column,) for column in self.columns] or [()]
-        for row, values in zip(self.rows, self.values.tolist(), strict=True):
+        rows, columns, table = self.series
+        labels: Sequence[tuple[str, ...]] = [(column,) for column in columns] or [()]
+        for row, values in zip(rows, table.tolist(), strict=True):
             for label, value in zip(labels, values, strict=True):
                 if not math.isnan(value):
                     family.add_metric((row, *label), value)
@@ -395,9 +395,8 @@ class PrometheusTelemetry:
 
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
         """Set all series of a table."""
-        table = self._tables[name]
-        table.rows, table.columns = rows, columns
-        table.values = np.asarray(values, dtype=np.float64).reshape(len(rows), len(columns) or 1)
+        table = np.array(values, dtype=np.float64).reshape(len(rows), len(columns) or 1)
+        self._tables[name].series = (tuple(rows), tuple(columns), table)
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
         """Drop series of a gauge whose label value is not in `values`: brokers come and go."""
@@ -410,3 +409,7 @@ class PrometheusTelemetry:
         """Exposition in the format asked for (OpenMetrics when accepted)."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
+
+    def content_type(self, accept: str) -> str:
+        """The content type that `render` answers with."""
+        return choose_encoder(accept)[1]

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from bundlekeel.adapters.decoding import decoded
 from bundlekeel.codec.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_scrapes
 from bundlekeel.codec.external_input import LARGE, clean, read, text_of
 from bundlekeel.core.model.counters import CounterReading
@@ -72,7 +73,7 @@ class PrometheusCounters:
         chosen = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
         body = await self._ask("query", {"query": f"{chosen}[{self._options.window:.0f}s]"})
         try:
-            found = await asyncio.to_thread(decode_scrapes, body, self._clusters)
+            found = await decoded(decode_scrapes, body, clusters=tuple(self._clusters))
         except CodecError as error:
             text = f"counters of {broker.broker_id} in Prometheus: {error.code}: {error}"
             raise AdminFault(text, status=200, reason=error.code) from error

@@ -31,16 +31,27 @@ from bundlekeel.settings.credentials import ROLES, Principal
 MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
 MAX_CONCURRENT = 64
+# Probes answered at the same time, and as many requests for metrics and the page, in addition to all others.
+MAX_OPEN = 16
+# Bytes of responses that are being sent. A page of 1,000 bundles has half a megabyte.
+MAX_SENDING_BYTES = 32 * 1024 * 1024
+# A response is sent in pieces, so that a slow client costs one piece in addition; each must be taken in time.
+PIECE_BYTES = 64 * 1024
+PIECE_SECONDS = 10.0
+# Set in the ASGI state of a connection beyond the limit: only probes are answered on it.
+CROWDED = "crowded"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # The role of routes that need no credentials: probes, metrics, the files of the page.
 ANYBODY: Final = "anybody"
 
 
 class Route(APIRoute):
-    """A route with a role. `changes`: its requests may change something, so the journal keeps them."""
+    """A route with a role. `changes`: its requests may change something, so the journal keeps them. `probe`: it
+    computes nothing, and is answered while all else is refused."""
 
     role: ClassVar[str] = ""
     changes: ClassVar[bool] = False
+    probe: ClassVar[bool] = False
 
     def __init__(self, path: str, *args: Any, response_model: Any, **options: Any) -> None:
         """TypeError when no role is named.
@@ -84,9 +95,10 @@ class Route(APIRoute):
         await super().handle(scope, receive, send)
 
 
-def router_for(role: str, *, changes: bool = False, **options: Any) -> APIRouter:
+def router_for(role: str, *, changes: bool = False, probe: bool = False, **options: Any) -> APIRouter:
     """A router all of whose routes need this role or a higher one."""
-    return APIRouter(route_class=type("RoleRoute", (Route,), {"role": role, "changes": changes}), **options)
+    own = {"role": role, "changes": changes, "probe": probe}
+    return APIRouter(route_class=type("RoleRoute", (Route,), own), **options)
 
 
 def require_roles(app: FastAPI) -> None:
@@ -101,7 +113,7 @@ class Admission:
     """What stands between routes and endpoints of one listener. Without `access` no credentials are asked for.
 
     `elsewhere`: routes that only the unix socket has. `most` requests are worked on at once; a quarter as many more are
-    kept for those that change something.
+    kept for those that change something. Probes have their own places, and so have metrics and the page.
     """
 
     def __init__(
@@ -113,15 +125,17 @@ class Admission:
         self._elsewhere = elsewhere
         self._most = most
         self._kept = max(1, most // 4)
-        self._working = 0
+        self._working = self._sending = 0
+        self._open = Counter[bool]()
 
     async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403, 429, 503, 408 or 413, or run the endpoint."""
         if route.role == ANYBODY:
-            await endpoint(scope, receive, send)
+            await self._admit_anybody(route, endpoint, scope, receive, self._in_pieces(send, counted=False))
             return
+        send = self._in_pieces(send, counted=True)
+        refusal = self._crowded(scope) or await self._refusal(scope, route.role)
         known_method = scope["method"] in (route.methods or ())
-        refusal = await self._refusal(scope, route.role)
         if refusal is None and not known_method:
             # 405, unless the unix socket takes this method here.
             await (self._not_here(scope) if self._on_the_socket(scope) else endpoint)(scope, receive, send)
@@ -134,13 +148,60 @@ class Admission:
                 self.audit.refused(scope, route.path, refusal.status_code)
             await refusal(scope, receive, send)
 
+    async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the endpoint in a place of probes, or of the others that need no credentials: metrics and the page."""
+        refusal = None if route.probe else self._crowded(scope)
+        if refusal is None and self._open[route.probe] >= MAX_OPEN:
+            refusal = self._too_busy()
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        self._open[route.probe] += 1
+        try:
+            await endpoint(scope, receive, send)
+        finally:
+            self._open[route.probe] -= 1
+
+    def _crowded(self, scope: Scope) -> Response | None:
+        """Refuse what is not a probe on a connection beyond the limit."""
+        if not scope.get("state", {}).get(CROWDED, False):
+            return None
+        refusal = self._too_busy()
+        refusal.headers["Connection"] = "close"
+        return refusal
+
+    def _too_busy(self) -> Response:
+        detail = f"{self._working} requests are being worked on; try again"
+        return problem(503, "too-busy", detail, headers={"Retry-After": "1"})
+
+    def _in_pieces(self, send: Send, *, counted: bool) -> Send:
+        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics."""
+
+        async def send_pieces(message: Message) -> None:
+            body = message.get("body", b"")
+            if len(body) <= PIECE_BYTES:
+                await send(message)
+                return
+            size = len(body) if counted else 0
+            self._sending += size
+            try:
+                for start in range(0, len(body), PIECE_BYTES):
+                    more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
+                    piece = {"type": message["type"], "body": body[start : start + PIECE_BYTES], "more_body": more}
+                    async with asyncio.timeout(PIECE_SECONDS):
+                        await send(piece)
+            finally:
+                self._sending -= size
+
+        return send_pieces
+
     async def _work(
         self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
     ) -> Response | None:
         """Run the endpoint in a slot, with the body read; or why not."""
-        if self._working >= self._most + (self._kept if changes else 0):
-            detail = f"{self._working} requests are being worked on; try again"
-            return problem(503, "too-busy", detail, headers={"Retry-After": "1"})
+        full = self._working >= self._most or self._sending >= MAX_SENDING_BYTES
+        if self._working >= self._most + self._kept if changes else full:
+            return self._too_busy()
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:

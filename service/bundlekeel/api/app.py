@@ -130,8 +130,8 @@ def create_app(
     if mutations:
         for router in changing:
             app.include_router(router, prefix="/api/v1")
-    app.include_router(probes.router)
-    app.include_router(page.router)
+    for router in (probes.router, probes.metrics, page.router):
+        app.include_router(router)
     require_roles(app)
     problems.install(app)
     # The last added is the outermost: the shield also adds its headers to a 500.

@@ -6,13 +6,16 @@ Response models document the answers in OpenAPI; the values themselves are encod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Final, cast
 from urllib.parse import quote, urlencode
 
 import msgspec
 from fastapi import Depends, Request, Response
 
+from bundlekeel.daemon.answers.doc import Answer
 from bundlekeel.daemon.answers.service import Service
 
 
@@ -31,9 +34,35 @@ NEXT_PAGE: Final = {
 PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$ref": "#/components/headers/NextPage"}}}}
 
 
+# Rows that are encoded in one step: a step holds the interpreter, and with it the loop that renews the lease.
+ROWS_A_STEP: Final = 1000
+
+
 def reply(value: Any) -> Response:
     """`value` as JSON. NaN and infinity become null, as JSON has neither."""
-    return Response(msgspec.json.encode(value, enc_hook=_plain), media_type="application/json")
+    return Response(b"".join(_pieces(value)), media_type="application/json")
+
+
+async def computed(make: Callable[[], Response]) -> Response:
+    """Return the response that `make` computes in a worker thread: the loop of the API answers probes meanwhile."""
+    return await asyncio.to_thread(make)
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """Yield the JSON of `value`, long lists in steps of `ROWS_A_STEP`."""
+    if isinstance(value, list | tuple) and len(value) > ROWS_A_STEP:
+        for start in range(0, len(value), ROWS_A_STEP):
+            yield b"," if start else b"["
+            yield msgspec.json.encode(value[start : start + ROWS_A_STEP], enc_hook=_plain)[1:-1]
+        yield b"]"
+    elif isinstance(value, Answer):
+        for number, item in enumerate(fields(cast(Any, value))):
+            yield b"," if number else b"{"
+            yield msgspec.json.encode(item.name) + b":"
+            yield from _pieces(getattr(value, item.name))
+        yield b"}"
+    else:
+        yield msgspec.json.encode(value, enc_hook=_plain)
 
 
 # Of what is left for the leader, in the OpenAPI document.
@@ -53,12 +82,14 @@ def tasked(value: Any, task: str | None, *, status: int = 200) -> Response:
     return answer
 
 
-def page(request: Request, rows: Sequence[Any], limit: int, following: Callable[[], Mapping[str, Any]]) -> Response:
+def page(
+    request: Request, rows: Sequence[Any], limit: int, following: Callable[[Sequence[Any]], Mapping[str, Any]]
+) -> Response:
     """A list that has a limit. A full one may go on: then its header names the address of the page that follows, which
-    is this one's with the parameters of `following`."""
+    is this one's with the parameters that `following` gives for these rows."""
     answer = reply(rows)
     if len(rows) == limit:
-        query = urlencode({**request.query_params, **following()})
+        query = urlencode({**request.query_params, **following(rows)})
         answer.headers["Link"] = f'<{request.scope["path"]}?{query}>; rel="next"'
     return answer
 

@@ -1,6 +1,8 @@
-"""Two uvicorn servers as asyncio tasks: TCP (reads and dry runs; all with credentials) and a unix socket of mode 0600.
+"""Two uvicorn servers in a thread with its own event loop: TCP (reads and dry runs; all with credentials) and a unix
+socket of mode 0600.
 
-uvicorn installs no signal handlers here: the runtime owns SIGTERM.
+The main loop renews the lease: no response is computed there (docs/adr/0006-api-in-its-own-thread.md). uvicorn installs
+no signal handlers here: the runtime owns SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,24 +14,29 @@ import os
 import socket
 import ssl
 import stat
+import threading
 from collections import Counter
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bundlekeel import __version__
-from bundlekeel.api.admission import MAX_CONCURRENT
+from bundlekeel.api.admission import CROWDED, MAX_CONCURRENT
 from bundlekeel.api.app import create_app
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules, network_of
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import WILDCARDS
 from bundlekeel.daemon.answers.service import Service
+
+_log = structlog.get_logger(__name__)
 
 # One connection of a client, with a limit of time: uvicorn waits for ever for a head that never comes whole.
 
@@ -41,15 +48,22 @@ HEAD_SECONDS = 20.0
 KEEP_ALIVE_SECONDS = 15
 # Open at once, of one listener.
 MAX_CONNECTIONS = 256
+# In addition to these, for probes.
+PROBE_CONNECTIONS = 16
 
 
 class Connection(H11Protocol):
-    """uvicorn's, closed when a request's head takes too long, or at once when there are too many connections, of all
-    addresses or of one. The callers of a unix socket have no address, and only the first limit."""
+    """uvicorn's, closed when a request's head takes too long.
+
+    When there are too many connections, of all addresses or of one, a few more are accepted for probes alone: a flood
+    must not make Kubernetes restart the sidecar. The newest stay. The callers of a unix socket have no address, and
+    only the first limit.
+    """
 
     head_seconds: ClassVar[float]
     max_connections: ClassVar[int]
     by_address: ClassVar[Counter[str]]
+    reserve: ClassVar[dict[Connection, None]]
     _address = ""
     _waiting: asyncio.TimerHandle | None = None
 
@@ -58,11 +72,17 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self._address = network_of(self.client[0]) if self.client else ""
         self.by_address[self._address] += 1
-        crowded = self._address and self.by_address[self._address] > most_of_one_address(self.max_connections)
-        if crowded or len(self.connections) > self.max_connections:
-            transport.close()
-        else:
-            self._wait()
+        crowded = bool(self._address) and self.by_address[self._address] > most_of_one_address(self.max_connections)
+        if crowded or len(self.connections) - len(self.reserve) > self.max_connections:
+            if len(self.reserve) >= PROBE_CONNECTIONS:
+                # A probe ends within milliseconds: the oldest connection is idle, or asks for other things.
+                # It is removed here: several connections may come before it is closed.
+                oldest = next(iter(self.reserve))
+                del self.reserve[oldest]
+                oldest.transport.close()
+            self.reserve[self] = None
+            self.app_state = {**self.app_state, CROWDED: True}
+        self._wait()
 
     def data_received(self, data: bytes) -> None:
         """A part of a request: the wait ends when its head is complete."""
@@ -75,6 +95,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
         self._stop()
+        self.reserve.pop(self, None)
         self.by_address[self._address] -= 1
         if not self.by_address[self._address]:
             del self.by_address[self._address]
@@ -101,8 +122,9 @@ class Connection(H11Protocol):
 
 def connection_class(head_seconds: float, max_connections: int) -> type[Connection]:
     """The class of one listener's connections: uvicorn takes a class."""
-    own = {"head_seconds": head_seconds, "max_connections": max_connections, "by_address": Counter[str]()}
-    return type("Connection", (Connection,), own)
+    limits = {"head_seconds": head_seconds, "max_connections": max_connections}
+    own = {"by_address": Counter[str](), "reserve": dict[Connection, None]()}
+    return type("Connection", (Connection,), limits | own)
 
 
 def most_of_one_address(max_connections: int) -> int:
@@ -150,23 +172,24 @@ class ApiServer:
         version: str = __version__,
     ) -> None:
         self._host, self._port, self._socket_path = host, port, socket_path
-        self._protection = given = protection or Protection()
-
-        def app(access: AccessRules | None, *, mutations: bool) -> FastAPI:
-            return create_app(
-                service,
-                mutations=mutations,
-                allowed_hosts=allowed_hosts,
-                version=version,
-                access=access,
-                trail=given.trail,
-                max_concurrent=given.max_concurrent,
-            )
-
-        self._tcp_app = app(given.access, mutations=given.access is not None)
-        self._unix_app = app(None, mutations=True)
+        self._protection = protection or Protection()
+        self._service, self._allowed_hosts, self._version = service, allowed_hosts, version
+        self._apps: list[FastAPI] = []
         self._running: list[tuple[_Server, asyncio.Task[None]]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping, self._stopped = asyncio.Event(), threading.Event()
         self.url = ""
+
+    def _app(self, trail: AuditTrail | None, access: AccessRules | None, *, mutations: bool) -> FastAPI:
+        return create_app(
+            self._service,
+            mutations=mutations,
+            allowed_hosts=self._allowed_hosts,
+            version=self._version,
+            access=access,
+            trail=trail,
+            max_concurrent=self._protection.max_concurrent,
+        )
 
     async def start(self) -> str:
         """Bind and serve; returns the bound URL (port 0 means any free one). ConfigError when an address is taken."""
@@ -180,10 +203,35 @@ class ApiServer:
         shown = "127.0.0.1" if host in WILDCARDS else host
         scheme = "http" if self._protection.tls is None else "https"
         self.url = f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"
-        await self._serve(self._tcp_app, listening, self._protection.tls)
-        if unix is not None:
-            await self._serve(self._unix_app, unix)
+        started: Future[None] = Future()
+        serving = self._serve_all(listening, unix, _on_this_loop(self._protection.trail), started)
+        threading.Thread(target=asyncio.run, args=(serving,), name="api", daemon=True).start()
+        await asyncio.wrap_future(started)
         return self.url
+
+    async def _serve_all(
+        self, listening: socket.socket, unix: socket.socket | None, trail: AuditTrail | None, started: Future[None]
+    ) -> None:
+        """All that the thread of the API does, until `stop`."""
+        self._loop = loop = asyncio.get_running_loop()
+        # One response is computed at a time: two would need the memory of both, and are not faster.
+        loop.set_default_executor(ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-responses"))
+        try:
+            access = self._protection.access
+            self._apps = [
+                self._app(trail, access, mutations=access is not None),
+                self._app(trail, None, mutations=True),
+            ]
+            await self._serve(self._apps[0], listening, self._protection.tls)
+            if unix is not None:
+                await self._serve(self._apps[1], unix)
+            started.set_result(None)
+        except Exception as error:  # noqa: BLE001 - raised again by `start`
+            started.set_exception(error)
+            return
+        await self._stopping.wait()
+        await self._close()
+        self._stopped.set()
 
     async def _serve(self, app: FastAPI, bound: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         config = uvicorn.Config(
@@ -210,12 +258,27 @@ class ApiServer:
 
     async def stop(self) -> None:
         """Let requests in flight finish for a few seconds, then close; safe to call twice."""
-        running, self._running = self._running, []
-        for app in (self._tcp_app, self._unix_app):
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        loop.call_soon_threadsafe(self._stopping.set)
+        # The main loop goes on: requests in flight may need it.
+        if not await asyncio.to_thread(self._stopped.wait, STOP_SECONDS + 4):
+            _log.warning("the API did not stop in time")
+        for app in self._apps:
+            app.state.admission.audit.write_late()
+        # Records that were handed over to the main loop are written first.
+        await asyncio.sleep(0)
+        if self._socket_path is not None:
+            self._socket_path.unlink(missing_ok=True)
+
+    async def _close(self) -> None:
+        """Let requests in flight finish for a few seconds, then cut what is left."""
+        for app in self._apps:
             app.state.streams.close()
-        for server, _ in running:
+        for server, _ in self._running:
             server.should_exit = True
-        for server, task in running:
+        for server, task in self._running:
             _, late = await asyncio.wait([task], timeout=STOP_SECONDS + 2)
             if late:
                 server.force_exit = True
@@ -224,10 +287,18 @@ class ApiServer:
                 await task
             for connection in list(server.server_state.connections):
                 connection.transport.abort()  # taken while the server stopped, or not ended in its time
-        for app in (self._tcp_app, self._unix_app):
-            app.state.admission.audit.write_late()
-        if running and self._socket_path is not None:
-            self._socket_path.unlink(missing_ok=True)
+
+
+def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
+    """Return a trail for other threads: the journal belongs to the loop that runs here."""
+    if trail is None:
+        return None
+    loop, record = asyncio.get_running_loop(), trail.record
+
+    def hand_over(item: Mapping[str, Any]) -> None:
+        loop.call_soon_threadsafe(record, item)
+
+    return replace(trail, record=hand_over)
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:

@@ -55,7 +55,7 @@ def channel(
         summary = client.get("channel")
         answer = {"channel": summary, "findings": client.get("channel/findings") if summary["up"] else []}
         if listing and summary["up"]:
-            answer["bundles"] = client.get("channel/bundles", limit=limit, after=after or None, **asked)
+            answer["bundles"] = client.rows("channel/bundles", limit=limit, after=after or None, **asked)
             # Errors when there is no such namespace or broker.
             if not answer["bundles"] and namespace is not None:
                 client.get("where", name=namespace)

@@ -35,6 +35,9 @@ _CODES = {
     422: USAGE,
     429: REFUSED,
 }
+# The most rows of a page (api/routes/reads.py), and lists that go back in time.
+PAGE_ROWS = 1000
+_RECORDS = ("journal", "verdicts")
 _NO_ROUTE = ("no-route", "method-not-allowed")
 # Fields of requests that have another name on the command line, or stand in a list there.
 _OPTIONS = {
@@ -192,6 +195,25 @@ class Client:
         """GET below `/api/v1`; parameters that are None are left out."""
         given = {key: value for key, value in query.items() if value is not None}
         return self._json(self._send("GET", f"/api/v1/{path}", params=given))
+
+    def rows(self, path: str, *, limit: int, **query: Any) -> list[Any]:
+        """GET a list of at most `limit` rows, in as many pages as that takes. Of records the newest come last, and each
+        page is older than the one before it."""
+        given = {key: value for key, value in query.items() if value is not None}
+        answer = self._send("GET", f"/api/v1/{path}", params={**given, "limit": min(limit, PAGE_ROWS)})
+        rows: list[Any] = self._json(answer)
+        older = path in _RECORDS
+        while len(rows) < limit and (link := answer.links.get("next")) is not None:
+            answer = self._send("GET", link["url"])
+            found = self._json(answer)
+            if older:
+                # A page begins with the oldest millisecond of the page before it.
+                known = [row for row in rows if row["wall_ms"] == rows[0]["wall_ms"]]
+                found = [row for row in found if row not in known]
+            if not found:
+                break
+            rows = [*found, *rows] if older else [*rows, *found]
+        return rows[-limit:] if older else rows[:limit]
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
         """POST or PUT below `/api/v1` with a JSON body."""

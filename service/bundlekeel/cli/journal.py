@@ -52,7 +52,7 @@ def journal(
     span = period(since, until)
     lines, count = lines_and_records(limit, span, session.output)
     session.show(
-        lambda client: client.get("journal", limit=count, kind=kind, **span),
+        lambda client: client.rows("journal", limit=count, kind=kind, **span),
         lambda rows, layout: text_views.journal(rows, layout, lines),
     )
 

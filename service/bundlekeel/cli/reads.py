@@ -80,7 +80,7 @@ def bundles(
     """Show the load of each bundle: latest, short and long term; whether it may move, and where it is going."""
 
     def asked(client: Client) -> Any:
-        rows = client.get("bundles", broker=broker, namespace=namespace, limit=limit)
+        rows = client.rows("bundles", broker=broker, namespace=namespace, limit=limit)
         if not rows and namespace is not None:
             client.get("where", name=namespace)  # an error when there is no such namespace
         return rows
@@ -107,7 +107,7 @@ def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = N
     span = period(since, until)
     lines, count = lines_and_records(limit, span, session.output)
     session.show(
-        lambda client: client.get("verdicts", limit=count, **span),
+        lambda client: client.rows("verdicts", limit=count, **span),
         typed(list[CycleVerdict], lambda rows, layout: text_views.verdicts(rows, layout, lines)),
     )
 

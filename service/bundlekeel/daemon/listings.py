@@ -5,14 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.guard.eligibility import Eligibility, eligibility
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
@@ -42,12 +40,14 @@ from bundlekeel.daemon.answers.picture import (
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import traffic_view, verdict_view
 from bundlekeel.daemon.gate.in_force import LeftAlone
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.published import ClusterState
 from bundlekeel.daemon.sources.ownership import serving
-from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import ChannelView
+
+# Bundles of one overview.
+MOST_DRAWN: Final = 25_000
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
@@ -59,14 +59,14 @@ def imbalances(cycle: Cycle) -> ImbalanceView:
     )
 
 
-def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -> list[BrokerView]:
+def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
     """One row a registered broker, by id, with what people asked of it; those without a usable report say why."""
-    snapshot, picture = cycle.snapshot, cycle.picture
+    snapshot, picture, desired = cluster.snapshot, cluster.picture, cluster.desired
     if snapshot is None or picture is None:
         return []
-    plan = cycle.report.plan if cycle.report else None
+    plan = cluster.report.plan if cluster.report else None
     verdicts = {item.broker: verdict_view(item) for item in plan.brokers} if plan else {}
-    rows = _brokers(cycle, snapshot, config, verdicts, now_ms)
+    rows = _brokers(cluster, snapshot, verdicts, now_ms)
     for item in snapshot.excluded:
         endpoint = picture.endpoints.get(item.broker_id)
         rows.append(
@@ -93,10 +93,9 @@ def brokers(cycle: Cycle, config: BrokerConfig, desired: Desired, now_ms: int) -
 
 
 def _brokers(
-    cycle: Cycle, snapshot: Snapshot, config: BrokerConfig, verdicts: Mapping[str, VerdictView], now_ms: int
+    cluster: ClusterState, snapshot: Snapshot, verdicts: Mapping[str, VerdictView], now_ms: int
 ) -> list[BrokerView]:
-    ledger, table = cycle.cycle_state.ledger, snapshot.brokers
-    draft = Draft(snapshot, ledger, cycle.params, costs=cycle.cycle_state.memory.costs)
+    ledger, table, draft = cluster.cycle_state.ledger, snapshot.brokers, cluster.draft
     on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()
     percent, costs = table.percent(), broker_costs(draft.costs, table)
     found = []
@@ -120,8 +119,8 @@ def _brokers(
                 measured_seconds=snapshot.interval_ms(row) / 1000 or None,
                 version=table.versions[row],
                 load_manager=table.load_managers[row].rpartition(".")[2],
-                sheds_itself=config.sheds(broker),
-                splits_itself=config.splits(broker),
+                sheds_itself=cluster.sheds[broker],
+                splits_itself=cluster.splits[broker],
                 unsettled=broker in unsettled,
                 preallocated=[ComingView(bundle=name, age_seconds=age) for name, age in on_the_way[broker]],
                 short=_sums(snapshot.bundles.short[rows]),
@@ -172,24 +171,8 @@ def _sums(traffic: Floats) -> TotalsView:
     )
 
 
-def obstacles(cycle: Cycle, snapshot: Snapshot, *, rested: str = "") -> Eligibility:
-    """Which bundles may not move at all, why, and until when; as if the cool-down of the bundle `rested` were over."""
-    given, ledger = cycle.plan_input(snapshot), cycle.cycle_state.ledger
-    under_way = ledger.under_way()
-    recent = {bundle: move for bundle, move in given.guard.recent.items() if bundle != rested}
-    return eligibility(
-        snapshot,
-        replace(given.guard, recent=recent),
-        given.params,
-        snapshot.wall_ms,
-        under_way,
-        unsettled=ledger.bundles() - under_way,
-        limits=limits_of(snapshot, given.policies, ledger),
-    )
-
-
 def bundles(
-    cycle: Cycle,
+    cluster: ClusterState,
     now_ms: int,
     *,
     broker: str | None = None,
@@ -199,7 +182,7 @@ def bundles(
 ) -> list[BundleView]:
     """Rows of the bundles asked for, largest short-term throughput first, beginning after the bundle `after`. NotFound
     for an unknown broker or bundle; ConfigError for what is no namespace."""
-    snapshot = cycle.snapshot
+    snapshot = cluster.snapshot
     if snapshot is None:
         return []
     if namespace is not None and not is_namespace(namespace):
@@ -207,13 +190,11 @@ def bundles(
         raise ConfigError(f"{namespace!r} is no namespace", field="namespace", value=namespace, allowed=allowed)
     if broker is not None and broker not in (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)):
         raise NotFound(unknown_broker(broker, snapshot.brokers.ids))
-    table = snapshot.bundles
-    draft = Draft(snapshot, cycle.cycle_state.ledger, cycle.params, costs=cycle.cycle_state.memory.costs)
-    codes = obstacles(cycle, snapshot).codes
-    left_alone = LeftAlone(cycle.shared_state.desired, now_ms)
-    going = {entry.bundle: entry for entry in cycle.cycle_state.ledger.entries if not entry.target_settled}
+    table, draft, codes = snapshot.bundles, cluster.draft, cluster.obstacles.codes
+    left_alone = LeftAlone(cluster.desired, now_ms)
+    going = {entry.bundle: entry for entry in cluster.cycle_state.ledger.entries if not entry.target_settled}
     rows: list[BundleView] = []
-    for row in _largest_first(table, after):
+    for row in _behind(cluster.largest_first, table, after):
         owner = snapshot.brokers.ids[int(table.owner[row])]
         space = table.namespaces[int(table.namespace[row])]
         if (broker is not None and owner != broker) or (namespace is not None and space != namespace):
@@ -223,7 +204,7 @@ def bundles(
         code = codes.get(row)
         if code is Code.EXCLUDED:
             code, _ = left_alone.why(table.names[row], owner)
-        entry, moved = going.get(table.names[row]), cycle.cycle_state.recent.get(table.names[row])
+        entry, moved = going.get(table.names[row]), cluster.cycle_state.recent.get(table.names[row])
         rows.append(
             _bundle(
                 snapshot,
@@ -239,10 +220,8 @@ def bundles(
     return rows
 
 
-def _largest_first(table: BundleTable, after: str) -> list[int]:
-    """Rows by short-term throughput, those behind the bundle `after`. NotFound when it is not there any more."""
-    size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
-    order: list[int] = np.argsort(-size, kind="stable").tolist()
+def _behind(order: list[int], table: BundleTable, after: str) -> list[int]:
+    """Return the rows of `order` behind the bundle `after`. Raises NotFound if it is not there any more."""
     if not after:
         return order
     if after not in table.names:
@@ -279,9 +258,8 @@ def _bundle(snapshot: Snapshot, draft: Draft, row: int, code: Code | None, **goi
 # The cluster as it is drawn: each broker's largest bundles and what the rest adds up to; and what changed since.
 
 
-def overview(cycle: Cycle, largest: int) -> OverviewView:
-    """The cluster as it is drawn. A few thousand rows however many bundles there are."""
-    snapshot = cycle.snapshot
+def overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
+    """Return the cluster as it is drawn, with at most `MOST_DRAWN` bundles however large it is."""
     if snapshot is None:
         return OverviewView(wall_ms=None, namespaces=[], brokers=[])
     table = snapshot.bundles
@@ -291,6 +269,7 @@ def overview(cycle: Cycle, largest: int) -> OverviewView:
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     rows = []
+    largest = min(largest, max(1, MOST_DRAWN // max(1, len(snapshot.brokers))))
     for number, broker in enumerate(snapshot.brokers.ids):
         first = int(table.starts[number])
         mine = size[table.rows_of(number)]

@@ -29,6 +29,8 @@ from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSour
 _log = structlog.get_logger(__name__)
 
 CHECKPOINT_SECONDS = 600.0
+# A write of an earlier leader, or of another program, can arrive after the start of a term.
+INTENTS_SECONDS = 10.0
 # A stopped sidecar is gone within this time, whatever hangs. Each step is over at its moment after the signal; what it
 # does not need is left to those after it.
 STOP_SECONDS = 20.0
@@ -89,7 +91,7 @@ class Runtime:
         self._parts = parts
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._checkpoint_at = 0.0
+        self._checkpoint_at = self._intents_at = 0.0
         self._store_warned_at: float | None = None
         self._observing = False
         self._failed = False
@@ -269,7 +271,8 @@ class Runtime:
         if not parts.leadership.leading:
             return
         await parts.executor.flush()
-        if parts.shared_state.frozen or not parts.cycle.leads:
+        if parts.shared_state.frozen or not parts.cycle.leads or parts.clock.boot() >= self._intents_at:
+            self._intents_at = parts.clock.boot() + INTENTS_SECONDS
             settlement = await parts.executor.settle()
             for outcome in settlement.settled:
                 parts.cycle.book(outcome)

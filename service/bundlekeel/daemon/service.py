@@ -5,45 +5,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from copy import copy
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bundlekeel import __version__
-from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.errors import Forbidden, NotFound
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon import listings, why
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
-from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon import listings
+from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.journal import RECORDS
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
-    BrokerView,
-    BundleView,
     Check,
-    CycleVerdict,
     CycleView,
     LedgerView,
-    Marks,
     MemberView,
     ModeView,
-    OverviewView,
     PauseView,
     Place,
     Resumed,
-    Setting,
     State,
     StoreView,
-    VerdictView,
-    WhyView,
 )
 from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
 from bundlekeel.daemon.answers.service import PlanRequest
-from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
+from bundlekeel.daemon.answers.summary import Period
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
@@ -53,7 +43,9 @@ from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.operations.where import assignments, where
+from bundlekeel.daemon.published import Published, capture_cluster
 from bundlekeel.daemon.quotas.service import QuotaService
+from bundlekeel.daemon.readings import Readings
 from bundlekeel.daemon.runtime import Runtime
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -62,9 +54,7 @@ from bundlekeel.daemon.state.documents import Desired, Pause, request_record
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import Clock, Coordination, Journal, Member, Metadata, Ownership, Peers, Telemetry
-from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
 
 # Kinds of records that each sidecar keeps of its own.
@@ -100,11 +90,20 @@ class ServiceParts:
     outage: OutageWatch
 
 
-class BalancerService:
-    """Implements `answers.service.Service`."""
+class BalancerService(Readings):
+    """Implements `answers.service.Service` on the main loop, where each read is of this very moment."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
+        super().__init__(
+            self.capture,
+            loaded=parts.loaded,
+            journal=parts.journal,
+            clock=parts.clock,
+            metadata=parts.metadata,
+            ownership=parts.ownership,
+        )
+        self._examination: asyncio.Task[list[Check]] | None = None
         self._started = parts.clock.boot()
         self._plans = Plans(
             gate=parts.gate,
@@ -130,9 +129,28 @@ class BalancerService:
         """Quota groups."""
         return self._p.quotas
 
-    # --- looking ---
+    # --- publishing ---
 
-    def state(self) -> State:
+    def capture(self, before: Published | None = None) -> Published:
+        """Return what reads use, as it is now. Call it on the main loop. `before`: unchanged parts of it are reused."""
+        p, state = self._p, self._state()
+        self._set_gauges()
+        return Published(
+            cluster=capture_cluster(p.cycle, p.config, before.cluster if before is not None else None),
+            state=state,
+            marks=listings.changes(
+                p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=state.cycle
+            ),
+            ready=self._ready(),
+            # Its turns replace values and change none of them.
+            channel=copy(p.channel),
+            moves=tuple(p.shared_state.moves),
+            judged=p.cycle.cycle_state.effects.judged,
+            parameters=p.effective_parameters.effective,
+            turned_boot=self._turned_boot(),
+        )
+
+    def _state(self) -> State:
         """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
         p = self._p
         member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
@@ -192,90 +210,6 @@ class BalancerService:
             obstacle=record.get("obstacle"),
             obstacle_explanation=explain(record.get("obstacle") or ""),
         )
-
-    def brokers(self) -> list[BrokerView]:
-        """One row a registered broker."""
-        return listings.brokers(self._p.cycle, self._p.config, self._p.shared_state.desired, self._p.clock.wall_ms())
-
-    def bundles(
-        self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
-    ) -> list[BundleView]:
-        """Bundles, largest short-term throughput first."""
-        now = self._p.clock.wall_ms()
-        return listings.bundles(self._p.cycle, now, broker=broker, namespace=namespace, after=after, limit=limit)
-
-    def overview(self, largest: int) -> OverviewView:
-        """The cluster in few rows."""
-        return listings.overview(self._p.cycle, largest)
-
-    def changes(self) -> Marks:
-        """Marks of what changed."""
-        p, last = self._p, self._last_cycle()
-        return listings.changes(p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=last)
-
-    async def why(self, name: str) -> WhyView:
-        """Why a bundle, topic or broker is where it is, and what would change it."""
-        given = why.WhyInput(
-            cycle=self._p.cycle,
-            last=self._last_cycle(),
-            metadata=self._p.metadata,
-            ownership=self._p.ownership,
-            records=self._moves(),
-            now_ms=self._p.clock.wall_ms(),
-            desired=self._p.shared_state.desired,
-            interval_seconds=self._p.loaded.settings.cycle.interval,
-        )
-        answer = await why.why(name, given)
-        if not self._p.channel.followed or answer.bundle is None:
-            return answer
-        entry, findings = self._entry(answer.bundle), self._p.channel.findings_of(answer.bundle)
-        return replace(answer, channel=entry, findings=findings)
-
-    async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
-        """The last cycles' verdicts, newest last."""
-        return [
-            CycleVerdict(
-                cycle=item["cycle"],
-                wall_ms=item["wall_ms"],
-                moves=item.get("planned", 0),
-                verdict=VerdictView(code=item["code"], sentence=item["sentence"]),
-                refusals=item.get("refused", {}),
-            )
-            for item in (await self._own(("cycle",), limit, period))[-limit:]
-        ]
-
-    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
-        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
-        rest are those of this sidecar."""
-        if kind == "effect":
-            judged = [effect.record() for effect in self._p.cycle.cycle_state.effects.judged]
-            return period.of(judged)[-limit:]
-        moves = period.of(self._moves())
-        if kind == "move":
-            return moves[-limit:]
-        records = await self._own(_LOCAL if kind is None else (kind,), limit, period)
-        return sorted(records + ([] if kind else moves), key=lambda item: int(item["wall_ms"]))[-limit:]
-
-    async def summary(self, period: Period) -> SummaryView:
-        """What happened in that time."""
-        records = await asyncio.to_thread(self._p.journal.since, period.since_ms)
-        effects = [effect.record() for effect in self._p.cycle.cycle_state.effects.judged]
-        return summary(period, self._p.clock.wall_ms(), records, self._moves(), effects)
-
-    def _moves(self) -> list[Json]:
-        """Moves of all replicas, each with what came of it."""
-        return joined(list(self._p.shared_state.moves), self._p.cycle.cycle_state.effects.judged)
-
-    async def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
-        """Records of this sidecar; its files are read only where a time is asked for."""
-        if period == ALWAYS:
-            return [record for kind in kinds for record in self._p.journal.tail(limit, kind=kind)]
-        found = await asyncio.to_thread(self._p.journal.since, period.since_ms)
-        return [record for record in period.of(found) if record.get("kind") in kinds]
-
-    def settings(self) -> list[Setting]:
-        """The settings in effect with their origins; parameters are those of the plan."""
-        return [Setting(**row) for row in describe(self._p.loaded, self._p.effective_parameters.effective)]
 
     # --- planning ---
 
@@ -359,27 +293,6 @@ class BalancerService:
             listener=listener,
         )
 
-    def channel(self) -> ChannelSummary:
-        """Health and figures of the ownership channel."""
-        return self._p.channel.summary()
-
-    def channel_bundles(
-        self,
-        *,
-        state: UnitState | None = None,
-        broker: str | None = None,
-        namespace: str | None = None,
-        after: str = "",
-        limit: int = 1000,
-    ) -> list[UnitView]:
-        """Entries of the ownership channel."""
-        view, now = self._p.channel.current(), self._p.clock.wall_ms()
-        return listings.unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
-
-    def channel_findings(self) -> list[FindingView]:
-        """What is wrong in the ownership channel."""
-        return self._p.channel.findings()
-
     def _entry(self, bundle: str) -> UnitView | None:
         watch = self._p.channel
         return listings.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
@@ -390,12 +303,18 @@ class BalancerService:
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self, *, for_act: bool = False) -> list[Check]:
-        """Every connection and permission, tested now."""
-        if not for_act:
-            return await examine(self._p.context())
+        """Return the state of every connection and permission, tested now, without a write.
+
+        Concurrent callers share one examination: it queries all brokers.
+        """
         p = self._p
+        if self._examination is None or self._examination.done():
+            self._examination = asyncio.create_task(examine(p.context(), writes=False), name="doctor")
+        checks = await asyncio.shield(self._examination)
+        if not for_act:
+            return checks
         return go_live(
-            await examine(p.context()),
+            checks,
             mode_ceiling=p.loaded.settings.mode,
             members=len(p.leadership.members),
             looked_ms=p.shared_state.failsafe_look_ms,
@@ -405,25 +324,11 @@ class BalancerService:
 
     # --- probes ---
 
-    def live(self) -> list[Check]:
-        """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
-        behind = self._behind()
-        limit = max(60.0, 6 * self._p.loaded.settings.cycle.interval) + self._p.loaded.settings.admin.read_timeout * 2
-        ok = behind < limit
-        return [
-            Check(
-                name="cycles",
-                ok=ok,
-                detail=f"last one ended {behind:.0f} s ago",
-                fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
-            )
-        ]
+    def _turned_boot(self) -> float:
+        """When the last cycle ended, boot clock. One of many slow moves takes long: each of them that ends counts."""
+        return max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
 
-    def _behind(self) -> float:
-        """Seconds since the last cycle ended. One of many slow moves takes long: each of them that ends counts, too."""
-        return self._p.clock.boot() - max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
-
-    def ready(self) -> list[Check]:
+    def _ready(self) -> list[Check]:
         """Store, seat or bench known, and a picture unless on the bench."""
         p = self._p
         address, why = p.loaded.settings.store_url, p.coordination.obstacle
@@ -451,14 +356,13 @@ class BalancerService:
             checks.append(Check(name="picture", ok=snapshot is not None, detail=detail))
         return checks
 
-    def render_metrics(self, accept: str) -> tuple[bytes, str]:
-        """Prometheus exposition."""
+    def _set_gauges(self) -> None:
         p = self._p
         now = p.clock.wall_ms()
         p.telemetry.gauge("paused", 1.0 if pause_in_force(p.shared_state.desired, now) else 0.0)
         takeover = p.shared_state.takeover
         p.telemetry.gauge("takeover_in_force", 1.0 if takeover is not None and takeover.active else 0.0)
-        p.telemetry.gauge("cycle_due_seconds", p.loaded.settings.cycle.interval - self._behind())
+        p.telemetry.gauge("cycle_due_seconds", p.loaded.settings.cycle.interval + self._turned_boot() - p.clock.boot())
         p.telemetry.gauge("failsafe_look_timestamp_seconds", p.shared_state.failsafe_look_ms / 1000)
         for mode in MODES:
             on = mode == mode_in_force(p.loaded.settings.mode, p.shared_state.desired)
@@ -466,7 +370,11 @@ class BalancerService:
         p.telemetry.gauge("open_intents", float(len(p.shared_state.frozen)))
         unreadable = sum(len(found) for found in p.shared_state.unreadable.values())
         p.telemetry.gauge("unreadable_documents", float(unreadable))
-        return p.telemetry.render(accept)
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """Prometheus exposition."""
+        self._set_gauges()
+        return self._p.telemetry.render(accept)
 
 
 def _member(member: Member) -> MemberView:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
 from bundlekeel.core.guard.scope import PAUSE_SCOPES, matching_bundles
@@ -17,10 +17,9 @@ from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
-from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import LeftAlone, asked_end, lasts, pause_text
-from bundlekeel.daemon.listings import obstacles
 from bundlekeel.daemon.operations.where import boundaries_of, bundle_named, exists, topic_named
+from bundlekeel.daemon.published import ClusterState
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import Metadata, Ownership
 
@@ -90,26 +89,25 @@ class WhyInput:
     """What the answer is made from. `last`: the leader's last cycle, this sidecar's own while that is not known;
     `records`: of moves, oldest first; `interval_seconds`: between two cycles."""
 
-    cycle: Cycle
+    cluster: ClusterState
     last: CycleView | None
     metadata: Metadata
     ownership: Ownership
     records: list[Json]
     now_ms: int
-    desired: Desired = field(default_factory=Desired)
     interval_seconds: float = 30.0
 
     @property
     def left_alone(self) -> LeftAlone:
         """What leaves bundles and brokers alone that the plan calls excluded."""
-        return LeftAlone(self.desired, self.now_ms)
+        return LeftAlone(self.cluster.desired, self.now_ms)
 
 
 async def why(name: str, given: WhyInput) -> WhyView:
     """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
-    snapshot = given.cycle.snapshot
+    snapshot = given.cluster.snapshot
     if snapshot is None:
-        raise NotFound(given.cycle.no_picture)
+        raise NotFound(given.cluster.no_picture)
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
         return _broker(name, snapshot, given)
     name = as_pulsar_writes(name)
@@ -137,12 +135,12 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
 
 
 def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
-    plan = given.cycle.report.plan if given.cycle.report else None
+    plan = given.cluster.report.plan if given.cluster.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = _verdict(plan, name)
     moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
     # The broker's own first: ending what holds the whole cluster would not fill a broker that is drained.
-    blocks = [*_asked(name, given.desired), *_paused(snapshot, given, broker=name), *_closed(given, moves)]
+    blocks = [*_asked(name, given.cluster.desired), *_paused(snapshot, given, broker=name), *_closed(given, moves)]
     codes, change = list(blocks), _broker_change(plan, name)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
@@ -159,7 +157,7 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         if item.broker == name:
             code = left_alone.told(item).code
             alike.setdefault(code, []).append(item)
-    found = obstacles(given.cycle, snapshot)
+    found = given.cluster.obstacles
     for code, items in alike.items():
         row = snapshot.bundles.names.index(items[0].bundle) if items[0].bundle in snapshot.bundles.names else -1
         end = _end(code, items[0].bundle, name, found.frees_ms.get(row) or items[0].frees_ms, snapshot, given)
@@ -231,7 +229,7 @@ async def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     broker, sentence, codes, change = (
         _stands(bundle, snapshot, given) if bundle in snapshot.bundles.names else await _unreported(bundle, given)
     )
-    plan = given.cycle.report.plan if given.cycle.report else None
+    plan = given.cluster.report.plan if given.cluster.report else None
     both: tuple[Move | Split, ...] = (*plan.moves, *plan.splits) if plan else ()
     planned = [item for item in both if item.bundle == bundle]
     blocks = [*_paused(snapshot, given, bundle=bundle), *_closed(given, planned)]
@@ -260,10 +258,10 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     """(owner, sentence, codes, the one action) of one bundle that a broker reports."""
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
-    plan = given.cycle.report.plan if given.cycle.report else None
-    found = obstacles(given.cycle, snapshot)
+    plan = given.cluster.report.plan if given.cluster.report else None
+    found = given.cluster.obstacles
     # A pin is told before what ends by itself.
-    pinned = lasts(given.desired.pinned.get(bundle, -1), given.now_ms)
+    pinned = lasts(given.cluster.desired.pinned.get(bundle, -1), given.now_ms)
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
     if move is not None and row not in found.codes:
         change = "nothing to do" + (f": the runner-up is {move.runner_up}" if move.runner_up else "")
@@ -290,12 +288,12 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
         refusal = found.refusal(snapshot, row)
     detail = _joined(refusal.detail if refusal is not None else "", end)
     codes, change = [_code(code, detail)], _action(code, bundle)
-    if code is Code.COOL_DOWN and (beside := obstacles(given.cycle, snapshot, rested=bundle).codes.get(row)):
+    if code is Code.COOL_DOWN and (beside := given.cluster.obstacles_without(bundle).codes.get(row)):
         # It holds the bundle when the cool-down is over, too.
         codes.append(_code(beside, _end(beside, bundle, broker, 0, snapshot, given)))
         change = _action(beside, bundle)
     broker = next(
-        (e.target for e in given.cycle.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
+        (e.target for e in given.cluster.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
     )
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [*codes, *whole], change
 
@@ -307,7 +305,8 @@ def _action(code: Code, bundle: str) -> str:
 
 def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:
     """When a code that holds a bundle of a broker ends, as a phrase. `frees_ms`: where the guard knows it, or 0."""
-    plan_input, desired = given.cycle.plan_input(snapshot), given.desired
+    plan_input, desired = given.cluster.plan_input, given.cluster.desired
+    assert plan_input is not None
     if code is Code.PINNED:
         return asked_end(desired.pinned.get(bundle, 0), desired.pinned_by.get(bundle))
     if code in (Code.EXCLUDED, Code.PAUSED):
@@ -333,7 +332,7 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
         )
         return f"until {clock_text(frees_ms)}{why}"
     if code in _NEXT_CYCLE:
-        report = given.cycle.report
+        report = given.cluster.report
         last = report.wall_ms if report is not None else given.now_ms
         seconds = max(0.0, (last - given.now_ms) / 1000 + given.interval_seconds)
         return f"next turn in {seconds:.0f} s"
@@ -367,7 +366,7 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
 def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:
     """The pauses that hold a bundle, or a broker as a whole, each with its end."""
     found = []
-    for scope, pause in sorted(given.desired.all_pauses().items()):
+    for scope, pause in sorted(given.cluster.desired.all_pauses().items()):
         kind, _, name = scope.partition(":")
         if not lasts(pause.until_ms, given.now_ms) or (scope and kind not in PAUSE_SCOPES):
             continue
@@ -390,7 +389,7 @@ def _closed(given: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
     requested = [item for item in planned if isinstance(item, Move) and item.rule in RULES]
     if code == Code.OUTSIDE_WINDOW and planned and len(requested) == len(planned):
         return []
-    own = given.cycle.report.obstacle if given.cycle.report else None
+    own = given.cluster.report.obstacle if given.cluster.report else None
     return [_code(Code(code), own.detail if own and own.code == code else "")]
 
 

@@ -392,7 +392,10 @@ class Telemetry(Protocol):
         """Drop a gauge's series whose label value is not among these: brokers come and go."""
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The exposition and its content type."""
+        """The exposition and its content type. Any thread may call it."""
+
+    def content_type(self, accept: str) -> str:
+        """The content type that `render` returns for this `Accept` header."""
 
 
 class Peers(Protocol):

@@ -166,6 +166,9 @@ class HistoryStore(Protocol):
     def records(self, file: HistoryFile) -> list[CycleRecord]:
         """Its records, in order."""
 
+    def verify(self, file: HistoryFile) -> None:
+        """Read all rows of a file in bounded memory, and keep none. HistoryError: the file cannot be read."""
+
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
         """Write a segment's file, whole or not at all. It is left as it is when it is there; HistoryError when that
         one has other cycles. All records are of one epoch and one hour."""

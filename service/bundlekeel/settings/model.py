@@ -272,7 +272,8 @@ class ApiSettings(Section):
         default=256,
         ge=8,
         le=100_000,
-        description="open connections of a listener, a quarter of them from one address; others are closed",
+        description="open connections of a listener, a quarter of them from one address; others are closed, but for a "
+        "few that serve probes alone",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()
@@ -344,7 +345,7 @@ class Settings(Section):
     configuration_store: StoreAddress | None = Field(
         default=None,
         description="the brokers' configurationMetadataStoreUrl, where isolation policies are; null: the address that "
-        "the brokers show, else metadata_store. With another path than the brokers' the sidecar does not start",
+        "most brokers show, else metadata_store. With another path than most brokers' the sidecar does not start",
     )
     member_id: Annotated[str, AllowedWords("text without / and spaces")] | None = Field(
         default=None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import structlog
 
@@ -14,6 +16,7 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.api.server import ApiServer
 from bundlekeel.core.planning.effects import EffectRules
+from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle, CycleListener
 from bundlekeel.daemon.cycle.effects import Effects
@@ -26,6 +29,7 @@ from bundlekeel.daemon.gate.guard_state import GuardMemory
 from bundlekeel.daemon.gate.in_force import mode_in_force
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.daemon.off_loop import ServiceOffLoop
 from bundlekeel.daemon.operations.doctor import DoctorContext
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
@@ -104,7 +108,8 @@ class Build:
         self.reviews = Reviews(out.coordination, self.shared_state, out.clock, required=loaded.settings.reviewed)
         self.executions = self._executions()
         self.runtime = Runtime(self._runtime_parts())
-        self.service = BalancerService(self._service_parts())
+        self.service_parts = self._service_parts()
+        self.service = BalancerService(self.service_parts)
         out.telemetry.gauge("build_info", 1.0, version=__version__)
 
     def _planner(self) -> Planner:
@@ -404,10 +409,12 @@ class Build:
         self.runtime.hurry()
 
     def server(self) -> ApiServer:
-        """The API of this sidecar."""
+        """The API of this sidecar, for its thread. Call it on the main loop."""
         settings = self.loaded.settings
+        service = ServiceOffLoop(self.service, self.service_parts)
+        self.publishing = asyncio.create_task(self.runtime.root("published", service.run))
         return ApiServer(
-            self.service,
+            cast(Service, service),
             settings.api.host,
             settings.api.port,
             self.loaded.located(settings.api.socket),

@@ -10,11 +10,13 @@ from typing import Any
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import folder_named
+from bundlekeel.daemon.records.history_keeping import UpkeepResult
 from bundlekeel.daemon.records.recorder import Places, Recorder
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import InvalidSetting, history_place
+from bundlekeel.wiring.compaction import tidied
 
 
 def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
@@ -27,7 +29,18 @@ def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: 
     def places() -> Places:
         return adapter.FileWal(wal), adapter.ParquetStore(place, loaded.settings.cluster)
 
-    return Recorder(places, telemetry, clock, leads=leads, keep_days=given.keep_days, wal_max_bytes=given.wal_max_bytes)
+    def tidy(_store: HistoryStore, now_ms: int, keep_days: int | None) -> UpkeepResult:
+        return tidied(place, now_ms, keep_days)
+
+    return Recorder(
+        places,
+        telemetry,
+        clock,
+        leads=leads,
+        keep_days=given.keep_days,
+        wal_max_bytes=given.wal_max_bytes,
+        tidy=tidy,
+    )
 
 
 def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:

@@ -59,6 +59,10 @@ class Recorder:
     def retain(self, name: str, label: str, values: set[str]) -> None:
         """Not used here."""
 
+    def content_type(self, accept: str) -> str:
+        """Return nothing."""
+        return ""
+
     def render(self, accept: str) -> tuple[bytes, str]:
         return b"", accept
 

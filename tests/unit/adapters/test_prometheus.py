@@ -16,10 +16,13 @@ from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 
 
-def broker(**labels: str) -> list[object]:
-    """The series of a broker without topics, scraped twice."""
+def broker(*values: str, **labels: str) -> list[object]:
+    """The series of a broker without topics, scraped twice. `values`: of each scrape, instead of 1 and 2."""
     names = ("process_cpu_seconds_total", "pulsar_broker_topics_count")
-    return [{"metric": {"__name__": name, **labels}, "values": [[1, "1"], [16, "2"]]} for name in names]
+    return [
+        {"metric": {"__name__": name, **labels}, "values": [[1, *(values or "1")], [16, *(values or "2")]]}
+        for name in names
+    ]
 
 
 class _Prometheus(BaseHTTPRequestHandler):
@@ -90,3 +93,14 @@ async def test_n_a_a_cluster_label_of_prometheus() -> None:
     assert await cpu(broker(cluster="k8s-1", exported_cluster="eu"), **options) == [1.0, 2.0]
     with pytest.raises(AdminFault, match="NoLoadData"):
         await cpu(broker(cluster="k8s-1", exported_cluster="us"), **options)
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+async def test_s08_two_clusters_of_one_instance_are_not_mixed(ours_first: bool) -> None:
+    """With our cluster's name the other series are left out; without a name both are refused."""
+    ours, theirs = broker(cluster="eu"), broker("5", cluster="us")
+    both = [*ours, *theirs] if ours_first else [*theirs, *ours]
+    assert await cpu(both, cluster="eu") == [1.0, 2.0]
+    assert await cpu(both, cluster="us") == [5.0, 5.0]
+    with pytest.raises(AdminFault, match="SeveralTargets"):
+        await cpu(both)

@@ -384,11 +384,11 @@ def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> 
 
 
 def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
-    """A duration ago, a day, or a moment; then all of it is asked for, not the newest twenty."""
+    """A duration ago, a day, or a moment; then all of it is asked for, page by page, not the newest twenty."""
     before = time.time() * 1000
     assert sidecar.run("journal", "--kind", "move", "--since", "24h").exit_code == 0
     (limit, kind, period) = sidecar.service.calls[-1][1]
-    assert (limit, kind, period.until_ms) == (10_000, "move", 0)
+    assert (limit, kind, period.until_ms) == (1000, "move", 0)
     assert period.since_ms == pytest.approx(before - 86_400_000, abs=60_000)
     sidecar.run("verdicts", "--since", "yesterday", "--until", "today")
     asked = sidecar.service.calls[-1][1][1]

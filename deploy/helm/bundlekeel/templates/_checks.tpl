@@ -19,8 +19,16 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and (or .Values.kubernetesEvents.enabled (include "bundlekeel.sparkOnKubernetes" .)) (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.create is false, so kubernetesEvents and a k8s:// master would give their rights to the account `default`, and to every pod with it: set serviceAccount.name" -}}
+{{- if and .Values.kubernetesEvents.enabled (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false, so kubernetesEvents would give its right to the account `default`, and to every pod with it: set serviceAccount.name" -}}
+{{- end -}}
+{{- if include "bundlekeel.sparkOnKubernetes" . -}}
+{{- if and (not .Values.serviceAccount.create) (not .Values.recalibrate.spark.account) -}}
+{{- fail "serviceAccount.create is false, and Spark's driver needs an account that may create pods: set recalibrate.spark.account" -}}
+{{- end -}}
+{{- if eq (include "bundlekeel.driverAccount" .) (include "bundlekeel.serviceAccount" .) -}}
+{{- fail "recalibrate.spark.account is the account of the sidecars, which would get the right to create pods: name another one" -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -36,6 +36,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- default (ternary (include "bundlekeel.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
 {{- end }}
 
+{{/* The account of Spark's driver, which may create pods; sidecars have another one. */}}
+{{- define "bundlekeel.driverAccount" -}}
+{{- default (printf "%s-recalibrate" (include "bundlekeel.fullname" .)) .Values.recalibrate.spark.account -}}
+{{- end }}
+
 {{/* Arguments: root, the image's values. */}}
 {{- define "bundlekeel.image" -}}
 {{- $ := index . 0 -}}
@@ -307,7 +312,7 @@ annotations:
 {{- $ := index . 0 -}}
 {{- $own := dict -}}
 {{- if eq (len .) 3 }}{{ $own = index . 2 }}{{ end -}}
-serviceAccountName: {{ include "bundlekeel.serviceAccount" $ }}
+serviceAccountName: {{ default (include "bundlekeel.serviceAccount" $) $own.account }}
 enableServiceLinks: false
 securityContext:
   {{- toYaml $.Values.podSecurityContext | nindent 2 }}

@@ -24,6 +24,7 @@ from bundlekeel.adapters.admin.transport import (
     json_object,
     text_map,
 )
+from bundlekeel.adapters.decoding import decoded
 from bundlekeel.codec.broker_metrics import (
     LOOKUP_FAILURES,
     PageLines,
@@ -122,7 +123,10 @@ class HttpBrokerAdmin:
         """
         positions = await self._positions(bundle, owner)
         reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
-        figures = decode_topic_stats(reply.answer.content, bundle)
+        try:
+            figures = await decoded(decode_topic_stats, reply.answer.content, bundle=bundle)
+        except CodecError as error:
+            raise AdminFault(f"topic statistics of {owner}: {error}", status=200) from error
         loads = []
         for topic, position in sorted(positions.items()):
             if not isinstance(position, int):
@@ -133,12 +137,12 @@ class HttpBrokerAdmin:
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
         """All bundles that broker serves, with system bundles; AdminFault when it answers with no statistics, or
-        with more than `AdminRoute.max_bytes`. Decoded in a thread: it may be 100 MB."""
+        with more than `AdminRoute.max_bytes`."""
         reply = await self._http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )
         try:
-            return await asyncio.to_thread(decode_bundle_stats, reply.answer.content)
+            return await decoded(decode_bundle_stats, reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
 
@@ -165,7 +169,7 @@ class HttpBrokerAdmin:
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         try:
-            signs = await asyncio.to_thread(decode_signs, reply.answer.content)
+            signs = await decoded(decode_signs, reply.answer.content)
         except CodecError as error:
             raise AdminFault(f"metrics of {broker_id}: {error}", status=200) from error
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
@@ -187,7 +191,7 @@ class HttpBrokerAdmin:
         reply = await self._http.read(call, at=broker.broker_id)
         page, ended = reply.answer.content, self._clock.wall_ms()
         try:
-            return [await asyncio.to_thread(decode_counters, page, from_ms=started, to_ms=ended)]
+            return [await decoded(decode_counters, page, from_ms=started, to_ms=ended)]
         except CodecError as error:
             raise AdminFault(f"counters of {broker.broker_id}: {error}", status=200) from error
 
@@ -268,11 +272,14 @@ class HttpQuotaAdmin:
         self._http = http
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
-        """What topics pass at a broker. Decoded in a thread: the statistics may have 100 MB."""
+        """What topics pass at a broker."""
         route = routes.TOPIC_STATS
         reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
         body, names = reply.answer.content, tuple(namespaces)
-        found = await asyncio.to_thread(_decoded, lambda: decode_topic_rates(body, names), f"topics of {broker_id}")
+        try:
+            found = await decoded(decode_topic_rates, body, namespaces=names)
+        except CodecError as error:
+            raise AdminFault(f"topics of {broker_id}: {error}", status=200) from error
         return TopicRates(broker_id, *found)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:

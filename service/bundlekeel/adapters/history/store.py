@@ -32,6 +32,14 @@ _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
 _PIECE: Final = 8 * 1024 * 1024
 _HOURS: Final = 24
+# Bounds of one file that are checked in its footer, before rows are read. Ours: one row group of at most 600,000 rows
+# a minute with 100,000 bundles.
+_MOST_ROWS: Final = 1 << 26
+_MOST_GROUPS: Final = 1 << 13
+_MOST_GROUP_BYTES: Final = 1 << 28
+_BATCH_ROWS: Final = 1 << 16
+# A minute of 1,000 brokers with 100 bundles each has 8 MB.
+_MOST_SEGMENT_BYTES: Final = 64 << 20
 
 
 class ParquetStore:
@@ -105,6 +113,11 @@ class ParquetStore:
         except HistoryError:
             return 0
 
+    def verify(self, file: HistoryFile) -> None:
+        """Decode our columns of all rows in small batches, and keep none."""
+        for _ in self._batches([file], ARROW.names):
+            pass
+
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
         """Write a segment."""
         date, hour = hour_of(records[0].wall_ms)
@@ -124,7 +137,7 @@ class ParquetStore:
         return self._write(file, span, iter(tables_of(records)))
 
     def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
-        """Copy the row groups of each file into one."""
+        """Copy the rows of each file into one."""
         ordered = sorted(files, key=lambda file: file.first)
         spans = [self.span(file) for file in ordered]
         clusters = sorted({item.cluster for item in spans if item.cluster})
@@ -140,7 +153,7 @@ class ParquetStore:
             rows=sum(item.rows for item in spans),
             cluster=clusters[0] if clusters else "",
         )
-        return self._write(replace(ordered[0], last=ordered[-1].last), span, self._groups(ordered))
+        return self._write(replace(ordered[0], last=ordered[-1].last), span, self._batches(ordered))
 
     def remove(self, file: HistoryFile) -> None:
         """Delete a file."""
@@ -157,8 +170,10 @@ class ParquetStore:
         return to
 
     def _is_whole(self, file: HistoryFile, span: HistorySpan) -> bool:
-        """Whether an earlier attempt wrote the file; a torn one is set aside."""
+        """Return whether an earlier attempt wrote the file; set a torn or oversized one aside."""
         try:
+            if self._sized(file).size > _MOST_SEGMENT_BYTES:
+                raise HistoryError(f"{file.path} has more than {_MOST_SEGMENT_BYTES} bytes")
             there = self.span(file)
         except HistoryError:
             self.set_aside(file)
@@ -187,17 +202,29 @@ class ParquetStore:
             data = stream.read_buffer()
         try:
             with pq.ParquetFile(pa.BufferReader(data)) as parquet:
+                _demand_bounded(file, parquet.metadata)
                 yield parquet
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise HistoryError(f"{file.path} is torn or no Parquet file: {_short(error)}") from None
+            raise _torn(file, error) from None
 
-    def _groups(self, files: Sequence[HistoryFile]) -> Iterator[pa.Table]:
+    def _batches(self, files: Sequence[HistoryFile], columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the rows of these files in small tables: equal values are a few bytes in a file, but not decoded.
+
+        `columns`: all others are ignored; None: a file with others is refused.
+        """
         for file in files:
             with self._reading(file) as parquet:
-                # Other columns than ours are the file's fault.
-                groups = range(parquet.num_row_groups)
-                tables = [parquet.read_row_group(number, use_threads=False).cast(ARROW) for number in groups]
-            yield from tables
+                batches = parquet.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False)
+            while (table := self._next(file, batches)) is not None:
+                yield table
+
+    def _next(self, file: HistoryFile, batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
+        try:
+            batch = next(batches, None)
+            # Other columns than ours are the file's fault.
+            return None if batch is None else pa.Table.from_batches([batch]).cast(ARROW)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _torn(file, error) from None
 
     def _write(self, file: HistoryFile, span: HistorySpan, tables: Iterator[pa.Table]) -> HistoryFile:
         """All of a file or nothing: written under a hidden name where renaming is one step, else sent when complete."""
@@ -224,6 +251,23 @@ class ParquetStore:
             with self._fs.open_output_stream(final) as stream:
                 while piece := local.read(_PIECE):
                     stream.write(piece)
+
+
+def _demand_bounded(file: HistoryFile, metadata: Any) -> None:
+    """Raise HistoryError if the footer announces more than a recorded hour can have."""
+    sizes = [metadata.row_group(number).total_byte_size for number in range(min(metadata.num_row_groups, _MOST_GROUPS))]
+    for what, value, most in (
+        ("rows", metadata.num_rows, _MOST_ROWS),
+        ("row groups", metadata.num_row_groups, _MOST_GROUPS),
+        ("columns", metadata.num_columns, 2 * len(ARROW)),
+        ("bytes in a row group", max(sizes, default=0), _MOST_GROUP_BYTES),
+    ):
+        if not 0 <= value <= most:
+            raise HistoryError(f"{file.path} has {value} {what}: at most {most} are read")
+
+
+def _torn(file: HistoryFile, error: Exception) -> HistoryError:
+    return HistoryError(f"{file.path} is torn or no Parquet file: {_short(error)}")
 
 
 def _write_parquet(stream: Any, span: HistorySpan, tables: Iterator[pa.Table]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
@@ -13,9 +15,13 @@ from bundlekeel.daemon.answers.picture import Check
 
 router = router_for(
     ANYBODY,
+    probe=True,
     tags=["probes"],
     responses={503: {"description": "a check fails", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
+metrics = router_for(ANYBODY, tags=["probes"])
+# Its own: metrics must not wait for the responses that are to be computed.
+_RENDERING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-metrics")
 # In the document alone: a probe takes whatever is in its query, and is never refused for it.
 _VERBOSE = {
     "name": "verbose",
@@ -51,8 +57,9 @@ def _line(check: Check) -> str:
     return f"[+]{check.name} ok" if check.ok else f"[-]{check.name} {' '.join(check.detail.split()) or 'failed'}"
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
+@metrics.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
 async def get_metrics(service: Backend, request: Request) -> Response:
     """Prometheus or OpenMetrics text, as `Accept` asks."""
-    body, content_type = service.render_metrics(request.headers.get("accept", ""))
+    accept, loop = request.headers.get("accept", ""), asyncio.get_running_loop()
+    body, content_type = await loop.run_in_executor(_RENDERING, service.render_metrics, accept)
     return Response(body, headers={"Content-Type": content_type})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
@@ -10,7 +11,7 @@ from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import PAGED, Backend, before, page, reply
+from bundlekeel.api.reply import PAGED, Backend, before, computed, page, reply
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
 from bundlekeel.daemon.answers.journal import JournalKind, JournalRecord
@@ -56,7 +57,11 @@ BODY_PROBLEMS = PROBLEMS | documented(
 NOT_FOUND = documented({404: "not known here"})
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
-Limit = Annotated[int, Query(ge=1, le=10_000, description="at most this many")]
+# Of one page: more would hold the interpreter, and take too much memory.
+MOST_ROWS = 1000
+Limit = Annotated[
+    int, Query(ge=1, le=MOST_ROWS, description="at most this many; the header `Link` has the address of the next page")
+]
 After = Annotated[str, Query(max_length=4096, description="the last bundle of the page before")]
 AfterFinding = Annotated[
     str,
@@ -90,6 +95,14 @@ dry_runs = router_for("operator", responses=BODY_PROBLEMS)
 channels = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
 
 
+def _after(rows: Sequence[BundleView] | Sequence[UnitView]) -> Mapping[str, Any]:
+    return {"after": rows[-1].bundle}
+
+
+def _before(rows: Sequence[CycleVerdict]) -> Mapping[str, Any]:
+    return before(rows[0].wall_ms, rows[-1].wall_ms)
+
+
 @router.get("/state", response_model=State, tags=["cluster"])
 async def get_state(service: Backend) -> Response:
     """Who leads, in which mode, how the last cycle went."""
@@ -116,13 +129,14 @@ async def get_whoami(service: Backend, request: Request) -> Response:
 @router.get("/brokers", response_model=list[BrokerView], tags=["cluster"])
 async def list_brokers(service: Backend) -> Response:
     """Every registered broker with its load, averages, preallocated bundles and verdict. Empty without a picture."""
-    return reply(service.brokers())
+    return await computed(lambda: reply(service.brokers()))
 
 
 @router.get("/brokers/{broker}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
 async def explain_broker(service: Backend, broker: schemas.BrokerId) -> Response:
     """Why this broker is, or is not, relieved or filled."""
-    return reply(await service.why(broker))
+    answer = await service.why(broker)
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/bundles", response_model=list[BundleView], responses=NOT_FOUND | PAGED, tags=["cluster"])
@@ -132,17 +146,22 @@ async def list_bundles(
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
     after: After = "",
-    limit: Annotated[int, Query(ge=1, le=1_000_000, description="at most this many")] = 1000,
+    limit: Limit = MOST_ROWS,
 ) -> Response:
     """Bundles by short-term throughput, largest first. Empty without a picture."""
-    rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
-    return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
+
+    def answer() -> Response:
+        rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
+        return page(request, rows, limit, _after)
+
+    return await computed(answer)
 
 
 @router.get("/bundles/{bundle:path}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
 async def explain_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Response:
     """Why this bundle (or the bundle of this topic) stays, or moved."""
-    return reply(await service.why(bundle))
+    answer = await service.why(bundle)
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/verdicts", response_model=list[CycleVerdict], responses=PAGED, tags=["reasons"])
@@ -151,7 +170,7 @@ async def list_verdicts(
 ) -> Response:
     """Verdicts of the last cycles, of that time if one is given, newest last. Empty before the first cycle."""
     rows = await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms))
-    return page(request, rows, limit, lambda: before(rows[0].wall_ms, rows[-1].wall_ms))
+    return await computed(lambda: page(request, rows, limit, _before))
 
 
 @router.get("/journal", response_model=list[JournalRecord], responses=PAGED, tags=["reasons"])
@@ -165,44 +184,50 @@ async def list_journal(
 ) -> Response:
     """What was done, in that time if one is given, newest last."""
     rows = await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms))
-    return page(request, rows, limit, lambda: before(rows[0]["wall_ms"], rows[-1]["wall_ms"]))
+    return await computed(
+        lambda: page(request, rows, limit, lambda rows: before(rows[0]["wall_ms"], rows[-1]["wall_ms"]))
+    )
 
 
 @router.get("/summary", response_model=SummaryView, tags=["reasons"])
 async def get_summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
     """What happened in that time, in figures: moves and what they did, refusals, overloads, what people asked of this
     sidecar."""
-    return reply(await service.summary(Period(since_ms=since_ms, until_ms=until_ms)))
+    answer = await service.summary(Period(since_ms=since_ms, until_ms=until_ms))
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/settings", response_model=list[Setting], tags=["cluster"])
 async def list_settings(service: Backend) -> Response:
     """Effective settings with their origin; secrets hidden."""
-    return reply(service.settings())
+    return await computed(lambda: reply(service.settings()))
 
 
 @dry_runs.post("/plans", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
     """A dry run on the leader's picture; nothing is touched."""
-    return reply(await service.make_plan((body or schemas.PlanBody()).request()))
+    answer = await service.make_plan((body or schemas.PlanBody()).request())
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/plans", response_model=list[PlanSummary], tags=["plans"])
 async def list_plans(service: Backend) -> Response:
     """Plans that this sidecar made or was asked for lately, newest last."""
-    return reply(service.plans())
+    return await computed(lambda: reply(service.plans()))
 
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def get_plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
     """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
-    return reply(await service.plan(hash, here=here))
+    answer = await service.plan(hash, here=here)
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/tasks", response_model=list[TaskView], tags=["operations"])
 async def list_tasks(service: Backend) -> Response:
     """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
-    return reply(await service.tasks())
+    answer = await service.tasks()
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/where", response_model=list[Place], responses=NOT_FOUND, tags=["cluster"])
@@ -215,7 +240,8 @@ async def find_owners(
     listener: Annotated[str, Query(max_length=1024, description="whose address `service_url` is to be")] = "",
 ) -> Response:
     """Where a topic, partitioned topic, bundle or namespace is. Never assigns anything."""
-    return reply(await service.where(name, listener=listener))
+    answer = await service.where(name, listener=listener)
+    return await computed(lambda: reply(answer))
 
 
 @dry_runs.post("/assignments", response_model=list[AssignmentView], responses=NOT_FOUND, tags=["plans"])
@@ -223,13 +249,14 @@ async def preview_assignments(service: Backend, body: schemas.AssignmentBody) ->
     """Where bundles would be placed if no broker owned them, step by step. Dry: no broker is asked, nothing
     assigned.
     """
-    return reply(await service.assignments(body.names()))
+    answer = await service.assignments(body.names())
+    return await computed(lambda: reply(answer))
 
 
 @router.get("/openapi.json", include_in_schema=False)
 async def get_openapi(request: Request) -> Response:
     """The OpenAPI document of this address."""
-    return reply(request.app.openapi())
+    return await computed(lambda: reply(request.app.openapi()))
 
 
 @router.get("/doctor", response_model=list[Check], tags=["cluster"])
@@ -246,7 +273,7 @@ async def get_overview(
     service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="bundles of each broker")] = 20
 ) -> Response:
     """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
-    return reply(service.overview(largest))
+    return await computed(lambda: reply(service.overview(largest)))
 
 
 # The ownership channel of the extensible load manager (PIP-192).
@@ -255,7 +282,7 @@ async def get_overview(
 @channels.get("/channel", response_model=ChannelSummary)
 async def get_channel(service: Backend) -> Response:
     """The ownership channel of the extensible load manager: variant, health, bundles by state, findings by code."""
-    return reply(service.channel())
+    return await computed(lambda: reply(service.channel()))
 
 
 @channels.get("/channel/bundles", response_model=list[UnitView], responses=PAGED)
@@ -266,21 +293,28 @@ async def list_channel_bundles(
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
     after: After = "",
-    limit: Limit = 1000,
+    limit: Limit = MOST_ROWS,
 ) -> Response:
     """Entries of the ownership channel by bundle name."""
-    rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
-    return page(request, rows, limit, lambda: {"after": rows[-1].bundle})
+
+    def answer() -> Response:
+        rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+        return page(request, rows, limit, _after)
+
+    return await computed(answer)
 
 
 @channels.get("/channel/findings", response_model=list[FindingView], responses=PAGED)
 async def list_channel_findings(
-    service: Backend, request: Request, after: AfterFinding = "", limit: Limit = 1000
+    service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
 ) -> Response:
     """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
 
     def place(row: FindingView) -> str:
         return " ".join((row.code, row.bundle, *row.brokers))
 
-    rows = [row for row in sorted(service.channel_findings(), key=place) if place(row) > after][:limit]
-    return page(request, rows, limit, lambda: {"after": place(rows[-1])})
+    def answer() -> Response:
+        rows = [row for row in sorted(service.channel_findings(), key=place) if place(row) > after][:limit]
+        return page(request, rows, limit, lambda rows: {"after": place(rows[-1])})
+
+    return await computed(answer)

@@ -43,6 +43,8 @@ from bundlekeel.settings.parameters import canonical, check_used
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
 _KEPT = 100
+# Moves and refusals of all plans that are kept: half a kilobyte each.
+_KEPT_ROWS = 50_000
 _NOT_REPAIRED = "placement.repair is off, so only `bundlekeel plan execute` makes the moves marked `repair`"
 
 
@@ -84,15 +86,13 @@ class Planner:
         inputs, homeless = self._input(request)
         given, result = await self._cycle.decide(inputs)
         told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
-        made = replace(
-            result.plan,
-            refusals=(*homeless, *map(told, result.plan.refusals)),
-            split_refusals=tuple(map(told, result.plan.split_refusals)),
-        )
+        # In a thread: thousands of refusals take a tenth of a second.
+        made = await asyncio.to_thread(_as_told, result.plan, homeless, told)
         if not self._cycle.params.placement_repair and any(move.rule == REPAIR for move in made.moves):
             text = f"{made.verdict.sentence}; {_NOT_REPAIRED}"
             made = replace(made, verdict=made.verdict._replace(sentence=text))
-        answer = plan_view(made, expires_ms=self._wall_ms() + EXPIRES_MS, what_if=request.what_if)
+        expires_ms = self._wall_ms() + EXPIRES_MS
+        answer = await asyncio.to_thread(plan_view, made, expires_ms=expires_ms, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
             finished = FinishView(**asdict(await asyncio.to_thread(ended)))
@@ -131,8 +131,10 @@ class Planner:
         kept = replace(answer, request=replace(request, forwarded=False).to_json())
         self._kept[kept.hash] = (kept, request)
         self._kept.move_to_end(kept.hash)
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+        rows = sum(len(plan.refusals) + len(plan.moves) for plan, _ in self._kept.values())
+        while len(self._kept) > _KEPT or (rows > _KEPT_ROWS and len(self._kept) > 1):
+            _, (dropped, _) = self._kept.popitem(last=False)
+            rows -= len(dropped.refusals) + len(dropped.moves)
         return kept
 
     def find(self, hash_: str) -> tuple[PlanView, PlanRequest]:
@@ -159,6 +161,15 @@ class Planner:
             for item, _ in self._kept.values()
             if item.expires_ms >= now
         ]
+
+
+def _as_told(made: Plan, homeless: Sequence[Refusal], told: Callable[[Refusal], Refusal]) -> Plan:
+    """Return the plan with its refusals as operators are told them, those of homeless bundles first."""
+    return replace(
+        made,
+        refusals=(*homeless, *map(told, made.refusals)),
+        split_refusals=tuple(map(told, made.split_refusals)),
+    )
 
 
 def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:

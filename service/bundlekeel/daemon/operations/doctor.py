@@ -1,6 +1,6 @@
 """`doctor`: every connection and permission, what is wrong, and how to fix it. Reads only, in every mode.
 
-The one exception is a write below our own root, which every sidecar needs and which only sidecars read.
+The one exception is the command's write below our own root, which every sidecar needs and which only sidecars read.
 """
 
 from __future__ import annotations
@@ -99,12 +99,15 @@ class DoctorContext:
     live: LiveLoads | None = None
 
 
-async def examine(context: DoctorContext, *, within: float = 10.0) -> list[Check]:
-    """All checks, in the order in which one would fix them. Stops early where the rest cannot be tested."""
+async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool = True) -> list[Check]:
+    """Return all checks, in the order in which an operator would fix them. Stops early where the rest is untestable.
+
+    `writes`: also test the right to write below our own root.
+    """
     checks = [await _store(context, within)]
     if not checks[0].ok:
         return checks
-    checks += [_session(context), await _root(context), await document_check(context.coordination)]
+    checks += [_session(context), await _root(context, writes=writes), await document_check(context.coordination)]
     checks += [await _members(context), _hosts(context), await migration_check(context.metadata)]
     if checks[-1].severity == "error" and not checks[-1].ok:
         return checks
@@ -160,9 +163,11 @@ def _session(context: DoctorContext) -> Check:
     )
 
 
-async def _root(context: DoctorContext) -> Check:
+async def _root(context: DoctorContext, *, writes: bool) -> Check:
     try:
         document = await context.coordination.read("doctor")
+        if not writes:
+            return Check.passed("own root", "reads below Bundlekeel's root; `bundlekeel doctor` also writes there")
         version = document.version if document else None
         await context.coordination.write_shared("doctor", b"{}", version=version)
     except StaleWrite:
@@ -241,6 +246,8 @@ async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Che
         context.config.demand_configuration_store()
     except WrongCluster as error:
         return [first, Check.failed(store, str(error), f"set configuration_store: {error.allowed}")]
+    except SnapshotError as error:
+        return [first, Check.failed(store, str(error), "set configuration_store")]
     return [first, _compared(store, configuration_store(context.config.adoptable()))]
 
 

@@ -20,6 +20,7 @@ from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.split_intents import SPLITS, decode_split
+from bundlekeel.daemon.operations.reviews import REVIEWS, decode_reviews
 from bundlekeel.daemon.sources.channel_watch import VARIANTS, ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
@@ -40,6 +41,7 @@ _FIX_RECORD: Final = (
 _SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
     DESIRED: lambda found: decode(found.data, Desired, what=found.path, exact=True) if found.data else None,
     TAKEOVER: lambda found: decode_takeover(found.data),
+    REVIEWS: lambda found: decode_reviews(found.data),
 }
 _FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
     AVERAGES: lambda found: decode(found.data, AveragesPart, what=found.path),

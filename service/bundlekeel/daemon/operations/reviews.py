@@ -58,6 +58,11 @@ class ReviewProposals(msgspec.Struct, frozen=True, kw_only=True):
     items: list[ReviewProposal] = []
 
 
+def decode_reviews(data: bytes) -> ReviewProposals:
+    """Return the proposals in a node. Raises CodecError if they cannot be read."""
+    return decode(data, ReviewProposals, what=REVIEWS)
+
+
 class Reviews:
     """Leaves requests for the leader: at once, or after a second person has approved."""
 
@@ -202,17 +207,21 @@ class Reviews:
         return next(item for item in await self._change(changed) if item.id == id_)
 
     async def _read(self) -> tuple[list[ReviewProposal], int | None]:
-        document = await self._coordination.read(REVIEWS)
-        if document is None:
-            return [], None
+        """Return the proposals and the version of their node. None of them if the node cannot be read."""
+        document, items, why = await self._coordination.read(REVIEWS), list[ReviewProposal](), dict[str, str]()
         try:
-            return decode(document.data, ReviewProposals, what=REVIEWS).items, document.version
-        except CodecError:
-            return [], document.version
+            if document is not None:
+                items = decode_reviews(document.data).items
+        except CodecError as error:
+            why = {REVIEWS: str(error)}
+        self._shared_state.set_aside(REVIEWS, why)
+        return items, document.version if document else None
 
     async def _change(self, change: Callable[[list[ReviewProposal]], list[ReviewProposal]]) -> list[ReviewProposal]:
         for _ in range(_CAS_TRIES):
             items, version = await self._read()
+            if why := self._shared_state.unreadable[REVIEWS]:
+                raise StoreError(f"{why[REVIEWS]}; it is not overwritten: see `bundlekeel doctor`")
             wanted = change(items)
             try:
                 await self._coordination.write_shared(REVIEWS, encode(ReviewProposals(items=wanted)), version=version)

@@ -5,6 +5,7 @@ A lookup over REST would assign an unowned bundle; this reads boundaries and own
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -270,7 +271,8 @@ async def assignments(
         placement=_placement(settings.get(_PLACEMENT_KEY, "")),
         in_turn=name_set(settings.get(EXCLUDED, "")),
     )
-    return [_answer(row, asked) for row in rows]
+    # In a thread: each answer names every broker in every step.
+    return await asyncio.to_thread(lambda: [_answer(row, asked) for row in rows])
 
 
 def _placement(class_name: str) -> str:

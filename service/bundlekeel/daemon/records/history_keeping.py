@@ -13,6 +13,8 @@ from bundlekeel.ports.history import HOUR_MS, HistoryFile, HistoryStore, hour_of
 
 # Minutes of an hour that is over may still be on their way.
 GRACE_MS = 5 * 60_000
+# Larger files stay as they are: a file is in memory while its rows are copied. A minute of ours has 8 MB.
+MOST_BYTES = 64 << 20
 _DAY_MS = 24 * HOUR_MS
 
 
@@ -55,7 +57,7 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepRes
         if any(other.covers(file) for other in whole):
             store.remove(file)
             done.removed += 1
-    for run in _neighbours(in_force(whole)):
+    for run in _neighbours([file for file in in_force(whole) if file.size <= MOST_BYTES]):
         if len(run) > 1:
             _merge(store, run, done)
 
@@ -105,7 +107,7 @@ def set_torn_aside(store: HistoryStore, files: Iterable[HistoryFile]) -> list[st
     for file in files:
         try:
             if store.span(file).schema <= SCHEMA:
-                store.records(file)
+                store.verify(file)
         except HistoryError:
             aside.append(store.set_aside(file))
     return aside

@@ -24,7 +24,7 @@ from bundlekeel.core.history.frames import frame_of, outcome_of
 from bundlekeel.core.history.record import Frame, recorded
 from bundlekeel.core.model.errors import HistoryError, StoreError
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.records.history_keeping import tidy_store
+from bundlekeel.daemon.records.history_keeping import UpkeepResult, tidy_store
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.history import MINUTE_MS, HistoryStore, HistoryWal, Segment, hour_of
 
@@ -77,7 +77,9 @@ class Recorder:
         leads: Callable[[], bool],
         keep_days: int | None = None,
         wal_max_bytes: int = 1 << 30,
+        tidy: Callable[[HistoryStore, int, int | None], UpkeepResult] = tidy_store,
     ) -> None:
+        self._tidy_with = tidy
         self._open = places
         self._telemetry = telemetry
         self._clock = clock
@@ -250,7 +252,7 @@ class Recorder:
 
     def _tidy_store(self) -> None:
         assert self._places is not None
-        done = tidy_store(self._places[1], self._clock.wall_ms(), self._keep_days)
+        done = self._tidy_with(self._places[1], self._clock.wall_ms(), self._keep_days)
         for what, amount in (("merged", done.merged), ("removed", done.removed), ("set_aside", len(done.aside))):
             if amount:
                 self._telemetry.count("history_files_total", amount, what=what)

@@ -7,13 +7,14 @@ and at once when the set of brokers changed.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 import structlog
 
 from bundlekeel.core.channel.findings import DEADLINE_KEYS
-from bundlekeel.core.model.errors import AdminApiError, CodecError, ConfigError, WrongCluster
+from bundlekeel.core.model.errors import AdminApiError, CodecError, ConfigError, SnapshotError, WrongCluster
 from bundlekeel.core.model.numbers import MAX_INT, MAX_NUMBER, integer, number
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, defaults
 from bundlekeel.core.model.uris import parse_store_url
@@ -62,13 +63,14 @@ class BrokerConfig:
         self._known: dict[str, tuple[int, dict[str, str], float]] = {}
         self._asked: frozenset[tuple[str, int]] = frozenset()
         self._brokers: frozenset[str] = frozenset()
+        self._common: dict[str, str] = {}
         self.errors: dict[str, str] = {}
         self._reported: dict[str, frozenset[str]] = {}
 
     async def refresh(self, endpoints: Mapping[str, BrokerEndpoint], *, force: bool = False) -> None:
         """Read again what is older than the limit or belongs to a broker that is new or restarted.
 
-        WrongCluster when brokers answer and none of them runs under the name of our cluster.
+        Raises WrongCluster if most brokers show a name and none of them shows that of our cluster.
         """
         wanted = frozenset((item.broker_id, item.start_timestamp) for item in endpoints.values())
         stale = self._clock.boot() - self._read_at > self._max_age
@@ -86,12 +88,19 @@ class BrokerConfig:
         await asyncio.gather(*(self._ask(endpoint) for endpoint in due))
         self._asked = wanted if not self.errors else frozenset()
         self._read_at = self._clock.boot()
+        self._common = self._most_common()
         self._demand_cluster()
         await self._follow_store()
 
+    @property
+    def _majority(self) -> int:
+        """Return how many registered brokers must agree on a fact about the cluster: one broker may be wrong."""
+        return len(self._brokers) // 2 + 1
+
     def _demand_cluster(self) -> None:
-        names = sorted({values["clusterName"] for _, values, _ in self._known.values() if values.get("clusterName")})
-        if names and self._cluster is not None and self._cluster not in names:
+        shown = [values["clusterName"] for _, values, _ in self._known.values() if values.get("clusterName")]
+        if self._cluster is not None and self._cluster not in shown and len(shown) >= self._majority:
+            names = sorted(set(shown))
             text = (
                 f"cluster is {self._cluster!r}, but the brokers run with clusterName "
                 f"{' and '.join(map(repr, names))}: set cluster to that name (two names would mean two leaders)"
@@ -99,31 +108,39 @@ class BrokerConfig:
             raise WrongCluster(text, field="cluster", value=self._cluster, allowed=" or ".join(names))
 
     def demand_configuration_store(self) -> None:
-        """WrongCluster when brokers show their configuration store and ours is another one than that of each.
+        """Raise WrongCluster if most brokers show another configuration store than ours.
 
+        Raises SnapshotError if ours is not set, a broker shows another one, and too few brokers confirm ours.
         What is restored needs no policies, so `refresh` does not demand it.
         """
-        theirs = self._elsewhere()
-        if theirs:
-            metadata, given = self._stores
-            names = " or ".join(sorted(theirs))
+        (metadata, given), others = self._stores, self._elsewhere()
+        names = " or ".join(sorted({configuration_store(values) for values in others}))
+        if len(others) >= self._majority:
             ours = f"is {given!r}" if given else f"is not set, which means metadata_store ({metadata!r})"
             text = (
                 f"configuration_store {ours}, but the brokers use {names}: set configuration_store to that address "
                 "(isolation policies are there; without them bundles would go where they are forbidden)"
             )
             raise WrongCluster(text, field="configuration_store", value=given, allowed=names)
+        if others and given is None and len(self._known) - len(others) < self._majority:
+            text = f"only {len(others)} of {len(self._brokers)} brokers show {names} as their configuration store"
+            raise SnapshotError(f"{text}: set configuration_store to the right address, or wait for the other brokers")
 
-    def _elsewhere(self) -> dict[str, dict[str, str]]:
-        """Settings of brokers by the configuration store that they show; empty unless ours is another than each."""
-        theirs = {found: values for _, values, _ in self._known.values() if (found := configuration_store(values))}
-        return theirs if all(_other_store(values, *self._stores) for values in theirs.values()) else {}
+    def _elsewhere(self) -> list[dict[str, str]]:
+        """Return the settings of each broker whose configuration store is certainly not ours."""
+        return [values for _, values, _ in self._known.values() if _other_store(values, *self._stores)]
 
     async def _follow_store(self) -> None:
+        """Read policies from the store that most brokers show. The sidecar identifies itself there, so one broker
+        must not choose it."""
         metadata, given = self._stores
-        theirs = {} if given else self._elsewhere()
-        if theirs and self._follow is not None:
-            store = _reached(theirs[min(theirs)], metadata)
+        brokers: dict[tuple[frozenset[str], str], list[dict[str, str]]] = {}
+        for values in [] if given else self._elsewhere():
+            hosts, chroot = parse_store_url(configuration_store(values))
+            brokers.setdefault((frozenset(hosts.split(",")), chroot), []).append(values)
+        agreed = next((group for group in brokers.values() if len(group) >= self._majority), None)
+        if agreed and self._follow is not None:
+            store = _reached(agreed[0], metadata)
             self._stores = (metadata, store)
             _log.info("policies are read from the brokers' configuration store", store=store)
             await self._follow(store)
@@ -191,10 +208,19 @@ class BrokerConfig:
         return None if values is None else not _true(values, "loadBalancerEnabled")
 
     def adoptable(self) -> Mapping[str, str]:
-        """Settings to adopt: those of the first broker that answered (dynamic settings are the same on all), but of how
-        often and how exactly brokers report the largest: a plan must not expect more of a broker than it does."""
-        first = next((known[1] for _, known in sorted(self._known.items())), {})
-        return {**first, **self._slowest()}
+        """Return the settings to adopt: for each key the value of most brokers, and of `STOCK` that of the slowest.
+
+        One broker's values would be enough for dynamic settings, but that broker may be wrong.
+        """
+        return {**self._common, **self._slowest()}
+
+    def _most_common(self) -> dict[str, str]:
+        """Return the value of each key that most brokers show; where as many show another one, that of the first ID."""
+        brokers = [values for _, (_, values, _) in sorted(self._known.items())]
+        counted = {
+            key: Counter(values.get(key) for values in brokers) for key in {key for item in brokers for key in item}
+        }
+        return {key: value for key, counts in counted.items() if (value := counts.most_common(1)[0][0]) is not None}
 
     def _slowest(self) -> dict[str, str]:
         """What of `STOCK` some broker shows, at the largest value, but the smallest number of bundles (of which 0 or
@@ -202,7 +228,9 @@ class BrokerConfig:
         found: dict[str, str] = {}
         for key, stock in STOCK.items():
             shown = [(self._values(broker) or {}).get(key, "") for broker in self._brokers]
-            read = [value for text in shown if (value := _integer(key, text)) is not None]
+            # Most brokers show the same: 1,000 texts would take a tenth of a second.
+            values = {text: _integer(key, text) for text in set(shown)}
+            read = [value for text in shown if (value := values[text]) is not None]
             if read:
                 every = read if len(read) == len(shown) else [*read, stock]
                 limited = [value for value in every if value > 0]

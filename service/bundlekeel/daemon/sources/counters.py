@@ -14,6 +14,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -33,6 +34,7 @@ from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, Floats
 from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
 from bundlekeel.daemon.sources.cpu_signal import CpuSignal
 from bundlekeel.ports import Clock, Metadata, RawClusterView, TopicCounters
+from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
 
@@ -70,6 +72,9 @@ PROCESS_SECONDS: Final = 240.0
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
 # The older ones of several readings that are there at once are shown for so long: a cycle sees each of them.
+# A broker's page can name any namespaces, and each is a read of the metadata store and a place in memory.
+_NEW_NAMESPACES: Final = 2000
+_MOST_NAMESPACES: Final = 50_000
 _SHOWN_SECONDS: Final = 2.0
 # At the beginning of a term the brokers' figures change from reports to counters together, or after so long.
 _TOGETHER_SECONDS: Final = 8.0
@@ -408,7 +413,7 @@ class LiveLoads:
         readings = [item for item in readings if item.from_ms >= known.since_ms]
         if not readings:
             return
-        edges = {name: await self._edges(name) for name in {name for item in readings for name in item.namespaces}}
+        edges = await self._edges({name for item in readings for name in item.namespaces})
         first = known.reading is None
         known.reading = known.reading or readings[0]
         share = await self.share_of(known.endpoint.broker_id)
@@ -419,10 +424,22 @@ class LiveLoads:
                 share = await self.share_of(known.endpoint.broker_id)
             await self._measure(known, reading, edges, share)
 
-    async def _edges(self, namespace: str) -> list[int]:
-        if namespace not in self._boundaries:
-            self._boundaries[namespace] = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
-        return self._boundaries[namespace]
+    async def _edges(self, namespaces: set[str]) -> dict[str, list[int]]:
+        """Return the boundaries of these namespaces. Raises CodecError if too many are new: a broker names them."""
+        if len(self._boundaries) > _MOST_NAMESPACES:
+            self._boundaries.clear()
+        edges = {name: known for name in namespaces if (known := self._boundaries.get(name)) is not None}
+        new = sorted(namespaces - edges.keys())
+
+        async def read(namespace: str) -> None:
+            found = await self._metadata.boundaries(namespace) or [0, FULL_UPPER]
+            edges[namespace] = self._boundaries[namespace] = found
+
+        await bounded([partial(read, name) for name in new[:_NEW_NAMESPACES]])
+        if len(new) > _NEW_NAMESPACES:
+            text = f"the counters name {len(new)} new namespaces; at most {_NEW_NAMESPACES} are looked up at a time"
+            raise CodecError(text, code=Code.REPORT_TOO_LARGE)
+        return edges
 
     async def _measure(
         self, known: _Known, reading: CounterReading, edges: Mapping[str, Sequence[int]], share: float | None

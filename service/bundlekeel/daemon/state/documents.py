@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
 from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.model.load import BundleAverages
 from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
@@ -281,8 +281,15 @@ def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
 
 
+def is_chunk(path: str) -> bool:
+    """Return whether Bundlekeel uses this name for a chunk: four digits."""
+    name = path.rpartition("/")[2]
+    return len(name) == 4 and name.isascii() and name.isdigit()
+
+
 def join(documents: Sequence[Document]) -> bytes:
-    """The pieces back together; nodes are sorted by path, and the first byte row says how many belong to it."""
+    """Return the joined chunks without foreign nodes. The first four bytes of the first one contain their number."""
+    documents = [document for document in documents if is_chunk(document.path)]
     if not documents:
         return b""
     count = int.from_bytes(documents[0].data[:4], "big")
@@ -292,19 +299,30 @@ def join(documents: Sequence[Document]) -> bytes:
 async def store_blob(
     coordination: Coordination, epoch: int, path: str, value: object, known: Sequence[Document]
 ) -> list[Document]:
-    """Write a document in chunks below `path`, all or nothing, only while `epoch` lasts.
+    """Write a document in chunks below `path`, all or nothing, and only while `epoch` lasts.
 
     `known` are the chunk nodes as last read or written by us; returns them as they are now.
     """
     pieces = split(encode(value))
     head = len(pieces).to_bytes(4, "big")
-    existing = {document.path for document in known}
+    existing = {document.path for document in known if is_chunk(document.path)}
     changes, stored = [], []
     for index, piece in enumerate(pieces):
         node = f"{path}/{index:04d}"
         changes.append(DocumentChange(path=node, data=head + piece, create=node not in existing))
         stored.append(Document(path=node, data=b"", version=-1))
     wanted = {document.path for document in stored}
-    changes.extend(DocumentChange(path=node, data=None) for node in sorted(existing - wanted))
     await coordination.write_fenced(epoch, changes)
+    await delete_chunks(coordination, epoch, existing - wanted)
     return stored
+
+
+async def delete_chunks(coordination: Coordination, epoch: int, paths: Collection[str]) -> None:
+    """Delete chunks that count no more. One that cannot be deleted stays: a foreign node may be below it."""
+    for path in sorted(paths):
+        try:
+            await coordination.write_fenced(epoch, [DocumentChange(path=path, data=None)])
+        except LeadershipLost:
+            raise
+        except StoreError:
+            continue

@@ -16,7 +16,7 @@ import msgspec
 from bundlekeel.core.model.errors import CodecError, StoreError
 from bundlekeel.core.quotas.enforce import OwnedRate, PolicyKey, Rate
 from bundlekeel.core.quotas.native import GroupBrokers, OwnedResourceGroup, ResourceGroup
-from bundlekeel.daemon.state.documents import CHUNK_BYTES, SCHEMA, decode, encode, join, store_blob
+from bundlekeel.daemon.state.documents import CHUNK_BYTES, SCHEMA, decode, encode, is_chunk, join, store_blob
 from bundlekeel.ports import Coordination, Document, DocumentChange
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class OwnedLimits:
     async def load(self) -> tuple[dict[PolicyKey, OwnedRate], dict[str, OwnedResourceGroup]]:
         """What is held by topic policies and by ResourceGroups. StoreError, also when it cannot be understood: to take
         it for nothing would leave rates behind for good."""
-        documents = await self._coordination.read_tree(HELD)
+        documents = [item for item in await self._coordination.read_tree(HELD) if is_chunk(item.path)]
         self._nodes = {document.path: document.data for document in documents}
         owned: dict[PolicyKey, OwnedRate] = {}
         for document in documents:

@@ -35,7 +35,9 @@ from bundlekeel.daemon.state.documents import (
     decode_moves,
     decode_request,
     decode_state,
+    delete_chunks,
     encode,
+    is_chunk,
     rewritten,
     store_blob,
 )
@@ -59,6 +61,7 @@ _CAS_TRIES = 5
 _READ_WITHIN_MS = 2_000
 # Of the path of a document with a foreign name, this many characters are shown.
 _MOST_PATH = 60
+_FOREIGN = "its name is not that of a chunk: four digits"
 # Outcomes after which no broker carries what a move was to bring.
 NOT_BOOKED = ("refused", "released")
 
@@ -169,7 +172,7 @@ class SharedState:
         except CodecError as error:
             self.set_aside(STATE, {STATE: str(error)})
             return True
-        self.set_aside(STATE, {})
+        self.set_aside(STATE, {item.path[:_MOST_PATH]: _FOREIGN for item in documents if not is_chunk(item.path)})
         # Before the state counts as read: moves that could not be read are read with it the next time.
         newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
         if newer and not await self._read_moves():
@@ -359,7 +362,8 @@ class SharedState:
         epoch, wall_ms, path = self.current_epoch(), self._clock.wall_ms(), AVERAGES
         averages = averages.copy()
         known = self._chunks.pop(path, None)
-        names = {item.path for item in (await self._coordination.read_tree(path) if known is None else known)}
+        documents = await self._coordination.read_tree(path) if known is None else known
+        names = {item.path for item in documents if is_chunk(item.path)}
         written: list[Document] = []
         for start in range(0, len(averages), BUNDLES_PER_CHUNK):
             node = f"{path}/{len(written):04d}"
@@ -368,9 +372,7 @@ class SharedState:
                 epoch, [DocumentChange(path=node, data=data, create=node not in names)]
             )
             written.append(Document(path=node, data=b"", version=-1))
-        left = sorted(names - {item.path for item in written})
-        if left:
-            await self._coordination.write_fenced(epoch, [DocumentChange(path=node, data=None) for node in left])
+        await delete_chunks(self._coordination, epoch, names - {item.path for item in written})
         self._chunks[path] = written
 
     async def _store(self, epoch: int, path: str, value: object) -> None:

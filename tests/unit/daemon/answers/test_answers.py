@@ -19,6 +19,7 @@ from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
+from bundlekeel.daemon.published import capture_cluster
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from bundlekeel.ports import Owner
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
@@ -288,18 +289,20 @@ async def test_tables_show_latest_short_long_and_preallocated() -> None:
     sidecar = await FakeSidecar(FakeCluster(), params=with_params(max_moves_per_cycle=2)).lead()
     await sidecar.cycle.turn()
     now = sidecar.clock.wall_ms() + 2_000
-    brokers = {row.broker: row for row in tables.brokers(sidecar.cycle, sidecar.config, Desired(), now)}
+    brokers = {row.broker: row for row in tables.brokers(capture_cluster(sidecar.cycle, sidecar.config), now)}
     coming = [item for row in brokers.values() for item in row.preallocated]
     assert len(coming) == 2 and all(item.age_seconds >= 1.9 for item in coming)
     assert all(row.sheds_itself is False and row.splits_itself is True for row in brokers.values())
-    bundles = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])
+    bundles = tables.bundles(capture_cluster(sidecar.cycle, sidecar.config), now, broker=BROKERS[0])
     sizes = [row.short.throughput_in for row in bundles]
     assert sizes == sorted(sizes, reverse=True) and bundles[0].short_samples == 1
     assert {row.code for row in bundles} >= {"Unsettled"} or any(row["preallocated_to"] for row in bundles)
-    page = tables.bundles(sidecar.cycle, now, broker=BROKERS[0], after=bundles[1].bundle, limit=3)
+    page = tables.bundles(
+        capture_cluster(sidecar.cycle, sidecar.config), now, broker=BROKERS[0], after=bundles[1].bundle, limit=3
+    )
     assert page == bundles[2:5] and len(page) > 1
     with pytest.raises(NotFound, match="begin again without `after`"):
-        tables.bundles(sidecar.cycle, now, after="t/gone/0x00000000_0x80000000")
+        tables.bundles(capture_cluster(sidecar.cycle, sidecar.config), now, after="t/gone/0x00000000_0x80000000")
 
 
 async def test_an_unknown_broker_is_not_found() -> None:
@@ -474,8 +477,11 @@ async def test_a_bundle_that_stayed_has_no_last_move() -> None:
     await sidecar.cycle.turn()
     snapshot, state, now = sidecar.cycle.snapshot, sidecar.cycle.cycle_state, sidecar.cycle.clock.wall_ms()
     assert snapshot is not None
-    stayed, came = tables.bundles(sidecar.cycle, now, broker=BROKERS[0])[:2]
+    stayed, came = tables.bundles(capture_cluster(sidecar.cycle, sidecar.config), now, broker=BROKERS[0])[:2]
     recent = {stayed.bundle: RecentMove(at_ms=now, source=BROKERS[0]), came.bundle: RecentMove(at_ms=now, source="b9")}
     sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
-    rows = {row.bundle: row.last_move_ms for row in tables.bundles(sidecar.cycle, now, broker=BROKERS[0])}
+    rows = {
+        row.bundle: row.last_move_ms
+        for row in tables.bundles(capture_cluster(sidecar.cycle, sidecar.config), now, broker=BROKERS[0])
+    }
     assert (rows[stayed.bundle], rows[came.bundle]) == (None, now)

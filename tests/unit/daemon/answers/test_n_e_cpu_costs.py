@@ -10,9 +10,8 @@ import pytest
 from bundlekeel.cli import tables as cli_tables
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.load import CPU
-from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.picture import BrokerView
-from bundlekeel.daemon.state.documents import Desired, LeaderState, decode, encode
+from bundlekeel.daemon.state.documents import LeaderState, decode, encode
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 from tests.unit.cli.test_channel import drawn
 
@@ -31,7 +30,7 @@ async def burning() -> FakeSidecar:
 
 def rows_of(sidecar: FakeSidecar) -> dict[str, BrokerView]:
     """Return the rows of the brokers' listing by broker."""
-    rows = listings.brokers(sidecar.cycle, sidecar.config, Desired(), sidecar.clock.wall_ms())
+    rows = sidecar.service.brokers()
     return {row.broker: row for row in rows}
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
-from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.plans import Stopping
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
@@ -109,7 +108,7 @@ async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
     await other.service.requests.drain(B1, dry_run=False, **WHO)
     await leader.shared_state.refresh()
     for sidecar in (leader, other):
-        rows = listings.brokers(sidecar.cycle, sidecar.config, sidecar.shared_state.desired, 0)
+        rows = sidecar.service.brokers()
         assert [(row.broker, row.requested) for row in rows] == [(B1, "drain"), (B2, "cordon"), (B3, "")]
 
 

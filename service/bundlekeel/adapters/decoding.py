@@ -1,0 +1,87 @@
+"""Decodes long responses in a process of its own.
+
+A decoder in C holds the interpreter until it returns: 128 MiB of JSON would stop the lease and the API for seconds, in
+a thread, too. `python -m bundlekeel.adapters.decoding` is that process; it reads one response and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, TypeVar
+
+from bundlekeel.child_memory import LEAN, limit_memory, memory_limit
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+
+T = TypeVar("T")
+
+# A few tenths of a second, which is what the start of a process takes.
+IN_THREAD_BYTES: Final = 4 * 1024 * 1024
+_TIMEOUT_SECONDS: Final = 30.0
+_RESULT_BYTES: Final = 32 * 1024 * 1024
+# One after the other, so that several long responses do not need several times the memory.
+_ONE: Final = ThreadPoolExecutor(1, "decode")
+
+
+async def decoded(decode: Callable[..., T], body: bytes, **given: Any) -> T:
+    """Return `decode(body, **given)`. `decode`: a function of a module in `bundlekeel.codec`.
+
+    Raises CodecError as `decode` does, and if a long body cannot be decoded within the limits of time and memory.
+    """
+    if len(body) <= IN_THREAD_BYTES:
+        return await asyncio.to_thread(decode, body, **given)
+    return await asyncio.get_running_loop().run_in_executor(_ONE, partial(_in_child, decode, body, given))
+
+
+def _in_child(decode: Callable[..., T], body: bytes, given: dict[str, Any]) -> T:
+    task = pickle.dumps((memory_limit(), decode.__module__, decode.__name__, given))
+    with subprocess.Popen(
+        [sys.executable, "-m", __name__],
+        env=os.environ | LEAN,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as child:
+        assert child.stdin is not None
+        try:
+            # The child writes only after it has read all of it.
+            child.stdin.write(task)
+            child.stdin.write(body)
+            result, _ = child.communicate(timeout=_TIMEOUT_SECONDS)
+        except (subprocess.TimeoutExpired, OSError) as error:
+            child.kill()
+            raise CodecError(f"{len(body)} bytes are not decoded: {error}", code=Code.REPORT_TOO_LARGE) from None
+    if child.returncode:
+        text = f"{len(body)} bytes cannot be decoded: the process ended with exit code {child.returncode}"
+        raise CodecError(text, code=Code.REPORT_TOO_LARGE)
+    value, failure = pickle.loads(result)  # noqa: S301 - written by our own module
+    if failure is not None:
+        raise CodecError(failure[0], code=failure[1], field=failure[2])
+    found: T = value
+    return found
+
+
+def _main() -> None:
+    memory, module, name, given = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own module
+    decode = getattr(import_module(module), name)
+    limit_memory(memory)
+    try:
+        result = pickle.dumps((decode(sys.stdin.buffer.read(), **given), None))
+    except CodecError as error:
+        result = pickle.dumps((None, (str(error), error.code, error.field)))
+    if len(result) > _RESULT_BYTES:
+        text = f"the response holds more than {_RESULT_BYTES} bytes of values"
+        result = pickle.dumps((None, (text, Code.REPORT_TOO_LARGE, "")))
+    sys.stdout.buffer.write(result)
+
+
+if __name__ == "__main__":
+    _main()

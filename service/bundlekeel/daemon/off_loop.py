@@ -1,0 +1,118 @@
+"""The service as the thread of the API has it: reads of published values, and calls that the main loop carries out."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+from bundlekeel.daemon.published import Published
+from bundlekeel.daemon.readings import Readings
+from bundlekeel.daemon.service import BalancerService, ServiceParts
+from bundlekeel.ports import Metadata, Ownership
+
+# The main loop publishes this often, and after each call that may have changed something.
+PUBLISH_SECONDS: Final = 0.5
+# Calls that the main loop works on at the same time: each may compute there for some milliseconds.
+READ_CALLS: Final = 4
+OTHER_CALLS: Final = 16
+# How long a worker thread waits for the main loop.
+CALL_SECONDS: Final = 30.0
+# Text of metrics may be this old.
+METRICS_SECONDS: Final = 1.0
+# Reads that need the main loop. All other calls may change something, and have places of their own.
+_READS: Final = frozenset(
+    {"make_plan", "plan", "plans", "tasks", "where", "assignments", "doctor", "owner", "boundaries", "namespaces"}
+    | {"partitions", "topics", "operations", "task", "reviews", "view", "group", "why"}
+)
+
+
+class MainLoop:
+    """The main loop, seen from other threads."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        """`changed`: called on the main loop after each call that may have changed something."""
+        self._loop = asyncio.get_running_loop()
+        self._changed = changed
+        self._reads, self._others = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(OTHER_CALLS)
+
+    async def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Await the function on the main loop, from the loop of the API."""
+        reads = function.__name__ in _READS
+        async with self._reads if reads else self._others:
+            future = asyncio.run_coroutine_threadsafe(self._run(function, args, options, reads=reads), self._loop)
+            return await asyncio.wrap_future(future)
+
+    def call_now(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Wait for the function on the main loop, from a worker thread."""
+        call = self._run(function, args, options, reads=True)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result(CALL_SECONDS)
+
+    async def _run(self, function: Callable[..., Any], args: Any, options: Any, *, reads: bool) -> Any:
+        try:
+            answer = function(*args, **options)
+            return await answer if inspect.isawaitable(answer) else answer
+        finally:
+            if not reads:
+                self._changed()
+
+
+class OnMainLoop:
+    """An object of the main loop: a coroutine of the API may await its methods, a worker thread call the plain ones."""
+
+    def __init__(self, target: object, main: MainLoop) -> None:
+        self._target, self._main = target, main
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._target, name)
+        return partial(self._main.call if inspect.iscoroutinefunction(method) else self._main.call_now, method)
+
+
+class ServiceOffLoop(Readings):
+    """Implements `answers.service.Service` for the thread of the API. Make it on the main loop."""
+
+    def __init__(self, service: BalancerService, parts: ServiceParts) -> None:
+        self._service, self._telemetry = service, parts.telemetry
+        self._published: Published = service.capture()
+        self._main = main = MainLoop(self.publish)
+        super().__init__(
+            lambda: self._published,
+            loaded=parts.loaded,
+            journal=parts.journal,
+            clock=parts.clock,
+            metadata=cast(Metadata, OnMainLoop(parts.metadata, main)),
+            ownership=cast(Ownership, OnMainLoop(parts.ownership, main)),
+        )
+        self.requests = OnMainLoop(service.requests, main)
+        self.thresholds = OnMainLoop(service.thresholds, main)
+        self.quotas = OnMainLoop(service.quotas, main)
+        self._metrics: dict[str, tuple[float, bytes]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """What is not read from published values, the main loop carries out."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return cast(Callable[..., Any], getattr(OnMainLoop(self._service, self._main), name))
+
+    def render_metrics(self, accept: str) -> tuple[bytes, str]:
+        """Prometheus exposition, rendered at most once a second for each format."""
+        kind, now = self._telemetry.content_type(accept), self._clock.boot()
+        rendered = self._metrics.get(kind)
+        if rendered is None or now - rendered[0] >= METRICS_SECONDS:
+            # What is older is of no use, and takes megabytes.
+            kept = {key: item for key, item in self._metrics.items() if now - item[0] < METRICS_SECONDS}
+            rendered = (now, self._telemetry.render(accept)[0])
+            self._metrics = {**kept, kind: rendered}
+        return rendered[1], kind
+
+    def publish(self) -> None:
+        """Publish what is now; on the main loop only."""
+        self._published = self._service.capture(self._published)
+
+    async def run(self) -> None:
+        """Publish again and again; a task of the main loop."""
+        while True:
+            self.publish()
+            await asyncio.sleep(PUBLISH_SECONDS)

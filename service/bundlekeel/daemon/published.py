@@ -1,0 +1,133 @@
+"""What reads are answered from: values that never change, taken on the main loop and read in any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bundlekeel.core.filters.allowed import limits_of
+from bundlekeel.core.guard.eligibility import Eligibility, eligibility
+from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.effects import Effect
+from bundlekeel.core.planning.engine import PlanInput
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.picture import Check, Marks, OverviewView, State
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.report import CycleReport
+from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
+from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.ports import RawClusterView
+from bundlekeel.settings.parameters import MergedParameters
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterState:
+    """The cluster and the state of the cycles. The cached properties take up to a second in a large cluster.
+
+    `plan_input`: of the next plan, None before the first snapshot. `sheds`, `splits`: by broker, whether it does so by
+    itself; None: unknown. `sources`: the values from which this was taken.
+    """
+
+    snapshot: Snapshot | None
+    picture: RawClusterView | None
+    report: CycleReport | None
+    params: Parameters
+    cycle_state: CycleState
+    desired: Desired
+    plan_input: PlanInput | None
+    no_picture: str
+    sheds: Mapping[str, bool | None]
+    splits: Mapping[str, bool | None]
+    sources: tuple[object, ...]
+
+    @cached_property
+    def draft(self) -> Draft:
+        """The loads with what the ledger expects. Only read it."""
+        assert self.snapshot is not None
+        return Draft(self.snapshot, self.cycle_state.ledger, self.params, costs=self.cycle_state.memory.costs)
+
+    @cached_property
+    def largest_first(self) -> list[int]:
+        """Rows of the bundles by short-term throughput, the largest first."""
+        assert self.snapshot is not None
+        table = self.snapshot.bundles
+        size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
+        order: list[int] = np.argsort(-size, kind="stable").tolist()
+        return order
+
+    @cached_property
+    def overviews(self) -> dict[int, OverviewView]:
+        """The overview that was made last, by its `largest`."""
+        return {}
+
+    @cached_property
+    def obstacles(self) -> Eligibility:
+        """Which bundles may not move at all, why, and until when."""
+        return self.obstacles_without("")
+
+    def obstacles_without(self, rested: str) -> Eligibility:
+        """Return the obstacles as if the cool-down of the bundle `rested` were over; "": of no bundle."""
+        inputs, snapshot = self.plan_input, self.snapshot
+        assert inputs is not None and snapshot is not None
+        ledger = self.cycle_state.ledger
+        under_way = ledger.under_way()
+        recent = {bundle: move for bundle, move in inputs.guard.recent.items() if bundle != rested}
+        return eligibility(
+            snapshot,
+            replace(inputs.guard, recent=recent),
+            inputs.params,
+            snapshot.wall_ms,
+            under_way,
+            unsettled=ledger.bundles() - under_way,
+            limits=limits_of(snapshot, inputs.policies, ledger),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """All that reads are answered from, as it was at one moment.
+
+    `moves`: records of all sidecars, oldest first. `parameters`: in effect. `turned_boot`: when a cycle or one of its
+    moves ended last, boot clock in seconds.
+    """
+
+    cluster: ClusterState
+    state: State
+    marks: Marks
+    ready: Sequence[Check]
+    channel: ChannelWatch
+    moves: Sequence[Json]
+    judged: Sequence[Effect]
+    parameters: MergedParameters
+    turned_boot: float
+
+
+def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | None = None) -> ClusterState:
+    """Return the state of the cluster for reads: `before` while nothing of it has changed. Call it on the main loop."""
+    snapshot, shared = cycle.snapshot, cycle.shared_state
+    of_cycle = (snapshot, cycle.picture, cycle.report, cycle.params, cycle.cycle_state, cycle.policies.current)
+    sources = (*of_cycle, shared.desired, shared.frozen, shared.takeover)
+    if before is not None and all(old is new for old, new in zip(before.sources, sources, strict=True)):
+        return before
+    brokers = snapshot.brokers.ids if snapshot is not None else ()
+    return ClusterState(
+        snapshot=snapshot,
+        picture=cycle.picture,
+        report=cycle.report,
+        params=cycle.params,
+        cycle_state=cycle.cycle_state,
+        desired=shared.desired,
+        plan_input=cycle.plan_input(snapshot) if snapshot is not None else None,
+        no_picture=cycle.no_picture,
+        sheds={broker: config.sheds(broker) for broker in brokers},
+        splits={broker: config.splits(broker) for broker in brokers},
+        sources=sources,
+    )

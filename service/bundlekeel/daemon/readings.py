@@ -1,0 +1,196 @@
+"""Reads of a running sidecar over published values, for any thread. Nothing here touches what the main loop changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bundlekeel.core.channel.states import UnitState
+from bundlekeel.daemon import listings, why
+from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.answers.journal import RECORDS
+from bundlekeel.daemon.answers.picture import (
+    BrokerView,
+    BundleView,
+    Check,
+    CycleVerdict,
+    Marks,
+    OverviewView,
+    Setting,
+    State,
+    VerdictView,
+    WhyView,
+)
+from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
+from bundlekeel.daemon.cycle.effects import joined
+from bundlekeel.daemon.published import Published
+from bundlekeel.daemon.summary import summary
+from bundlekeel.ports import Clock, Journal, Metadata, Ownership
+from bundlekeel.settings.describe import describe
+from bundlekeel.settings.load import LoadedSettings
+
+# Kinds of records that each sidecar keeps of its own.
+_LOCAL = tuple(kind for kind in RECORDS if kind != "move")
+
+
+class Readings:
+    """The reading half of `answers.service.Service`. `latest` returns what was published last."""
+
+    def __init__(
+        self,
+        latest: Callable[[], Published],
+        *,
+        loaded: LoadedSettings,
+        journal: Journal,
+        clock: Clock,
+        metadata: Metadata,
+        ownership: Ownership,
+    ) -> None:
+        """`metadata`, `ownership`: awaited by `why` where it runs."""
+        self._latest = latest
+        self._loaded, self._journal, self._clock = loaded, journal, clock
+        self._metadata, self._ownership = metadata, ownership
+
+    def state(self) -> State:
+        """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
+        return self._latest().state
+
+    def changes(self) -> Marks:
+        """Marks of what changed."""
+        return self._latest().marks
+
+    def brokers(self) -> list[BrokerView]:
+        """One row a registered broker."""
+        return listings.brokers(self._latest().cluster, self._clock.wall_ms())
+
+    def bundles(
+        self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
+    ) -> list[BundleView]:
+        """Bundles, largest short-term throughput first."""
+        cluster, now = self._latest().cluster, self._clock.wall_ms()
+        return listings.bundles(cluster, now, broker=broker, namespace=namespace, after=after, limit=limit)
+
+    def overview(self, largest: int) -> OverviewView:
+        """The cluster in few rows."""
+        cluster = self._latest().cluster
+        overview = cluster.overviews.get(largest)
+        if overview is None:
+            overview = listings.overview(cluster.snapshot, largest)
+            cluster.overviews.clear()
+            cluster.overviews[largest] = overview
+        return overview
+
+    async def why(self, name: str) -> WhyView:
+        """Why a bundle, topic or broker is where it is, and what would change it."""
+        latest = self._latest()
+        if latest.cluster.snapshot is not None:
+            # In a large cluster the first of them takes half a second.
+            await asyncio.to_thread(lambda: latest.cluster.obstacles)
+        given = why.WhyInput(
+            cluster=latest.cluster,
+            last=latest.state.cycle,
+            metadata=self._metadata,
+            ownership=self._ownership,
+            records=joined(latest.moves, latest.judged),
+            now_ms=self._clock.wall_ms(),
+            interval_seconds=self._loaded.settings.cycle.interval,
+        )
+        answer = await why.why(name, given)
+        if not latest.channel.followed or answer.bundle is None:
+            return answer
+        entry = listings.row_of(latest.channel.current(), answer.bundle, self._clock.wall_ms())
+        return replace(answer, channel=entry, findings=latest.channel.findings_of(answer.bundle))
+
+    async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
+        """The last cycles' verdicts, newest last."""
+        found = await asyncio.to_thread(self._own, ("cycle",), limit, period)
+        return [
+            CycleVerdict(
+                cycle=item["cycle"],
+                wall_ms=item["wall_ms"],
+                moves=item.get("planned", 0),
+                verdict=VerdictView(code=item["code"], sentence=item["sentence"]),
+                refusals=item.get("refused", {}),
+            )
+            for item in found[-limit:]
+        ]
+
+    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
+        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
+        rest are those of this sidecar."""
+        return await asyncio.to_thread(self._records, self._latest(), limit, kind, period)
+
+    def _records(self, latest: Published, limit: int, kind: str | None, period: Period) -> list[Json]:
+        if kind == "effect":
+            judged = [effect.record() for effect in latest.judged]
+            return period.of(judged)[-limit:]
+        moves = period.of(joined(latest.moves, latest.judged))
+        if kind == "move":
+            return moves[-limit:]
+        records = self._own(_LOCAL if kind is None else (kind,), limit, period)
+        return sorted(records + ([] if kind else moves), key=lambda item: int(item["wall_ms"]))[-limit:]
+
+    def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
+        """Records of this sidecar; its files are read only where a time is asked for."""
+        if period == ALWAYS:
+            return [record for kind in kinds for record in self._journal.tail(limit, kind=kind)]
+        found = period.of(self._journal.since(period.since_ms))
+        return [record for record in found if record.get("kind") in kinds]
+
+    async def summary(self, period: Period) -> SummaryView:
+        """What happened in that time."""
+        return await asyncio.to_thread(self._summary, self._latest(), period)
+
+    def _summary(self, latest: Published, period: Period) -> SummaryView:
+        effects = [effect.record() for effect in latest.judged]
+        moves = joined(latest.moves, latest.judged)
+        return summary(period, self._clock.wall_ms(), self._journal.since(period.since_ms), moves, effects)
+
+    def settings(self) -> list[Setting]:
+        """The settings in effect with their origins; parameters are those of the plan."""
+        return [Setting(**row) for row in describe(self._loaded, self._latest().parameters)]
+
+    # --- the ownership channel ---
+
+    def channel(self) -> ChannelSummary:
+        """Health and figures of the ownership channel."""
+        return self._latest().channel.summary()
+
+    def channel_bundles(
+        self,
+        *,
+        state: UnitState | None = None,
+        broker: str | None = None,
+        namespace: str | None = None,
+        after: str = "",
+        limit: int = 1000,
+    ) -> list[UnitView]:
+        """Entries of the ownership channel."""
+        view, now = self._latest().channel.current(), self._clock.wall_ms()
+        return listings.unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+
+    def channel_findings(self) -> list[FindingView]:
+        """What is wrong in the ownership channel."""
+        return self._latest().channel.findings()
+
+    # --- probes ---
+
+    def live(self) -> list[Check]:
+        """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
+        behind = self._clock.boot() - self._latest().turned_boot
+        limit = max(60.0, 6 * self._loaded.settings.cycle.interval) + self._loaded.settings.admin.read_timeout * 2
+        ok = behind < limit
+        return [
+            Check(
+                name="cycles",
+                ok=ok,
+                detail=f"last one ended {behind:.0f} s ago",
+                fix="" if ok else "restart this sidecar; its intents are settled by the next leader",
+            )
+        ]
+
+    def ready(self) -> list[Check]:
+        """Store, seat or bench known, and a picture unless on the bench."""
+        return list(self._latest().ready)

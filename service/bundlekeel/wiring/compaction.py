@@ -1,0 +1,64 @@
+"""Tidies the history store in a process of its own with limited memory: others can write files into the store.
+
+A few hundred kilobytes of Parquet can become gigabytes when they are decoded, and a footer need not be true.
+`python -m bundlekeel.wiring.compaction JSON` is that process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from bundlekeel.child_memory import LEAN, limit_memory, memory_limit
+from bundlekeel.core.model.errors import BundlekeelError, StoreError
+from bundlekeel.daemon.records.history_keeping import UpkeepResult, tidy_store
+
+TIMEOUT_SECONDS: Final = 540.0
+
+
+def tidied(
+    place: str | Path,
+    now_ms: int,
+    keep_days: int | None,
+    *,
+    memory: int | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+) -> UpkeepResult:
+    """Run `tidy_store` in a child process and return its result. `memory`: bytes it may allocate.
+
+    Raises StoreError if the store does not respond, or if the child ends without a result.
+    """
+    given = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
+    command = [sys.executable, "-m", __name__, json.dumps(given | {"memory": memory or memory_limit()})]
+    try:
+        done = subprocess.run(
+            command, env=os.environ | LEAN, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StoreError(f"the history store is not tidied: {error}") from None
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise StoreError(f"the history store is not tidied: exit code {done.returncode}: {''.join(last)[:300]}")
+    return UpkeepResult(**json.loads(done.stdout))
+
+
+def _main(given: dict[str, Any]) -> int:
+    limit_memory(given["memory"])
+    from bundlekeel.adapters.history import ParquetStore  # noqa: PLC0415 - counts into the limit
+
+    try:
+        store = ParquetStore(Path(given["place"]) if given["folder"] else given["place"])
+        sys.stdout.write(json.dumps(asdict(tidy_store(store, given["now_ms"], given["keep_days"]))))
+    except (BundlekeelError, MemoryError) as error:
+        sys.stderr.write(f"{error or type(error).__name__}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(json.loads(sys.argv[1])))

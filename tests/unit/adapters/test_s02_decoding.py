@@ -1,0 +1,72 @@
+"""Long responses are decoded in another process, with limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from bundlekeel.adapters import decoding
+from bundlekeel.adapters.decoding import decoded
+from bundlekeel.codec.broker_metrics import decode_signs
+from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.errors import CodecError
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
+
+
+def statistics(topics: int) -> bytes:
+    """Return topic statistics of one bundle."""
+    rows = {f"persistent://t/n/{number}": {"msgRateIn": 1.0} for number in range(topics)}
+    return json.dumps({"t/n": {"0x00000000_0xffffffff": {"persistent": rows}}}).encode()
+
+
+async def test_s02_long_statistics_do_not_hold_the_interpreter() -> None:
+    """17 MiB in one bundle, decoded in one call in C."""
+    body, gaps, last = statistics(300_000), [], time.monotonic()
+    task = asyncio.ensure_future(decoded(decode_bundle_stats, body))
+    while not task.done():
+        await asyncio.sleep(0.005)
+        now = time.monotonic()
+        gaps.append(now - last)
+        last = now
+    assert len(body) > decoding.IN_THREAD_BYTES and list(task.result().names) == [BUNDLE]
+    assert sorted(gaps)[-1] < 0.15
+
+
+@pytest.mark.parametrize(
+    ("decode", "given"),
+    [
+        (decode_bundle_stats, {}),
+        (decode_topic_stats, {"bundle": BUNDLE}),
+        (decode_topic_rates, {"namespaces": ("t/n",)}),
+    ],
+)
+async def test_s02_the_other_process_decodes_the_same(decode: Any, given: Any, monkeypatch: Any) -> None:
+    body = statistics(50)
+    expected = decode(body, **given)
+    monkeypatch.setattr(decoding, "IN_THREAD_BYTES", 10)
+    assert repr(await decoded(decode, body, **given)) == repr(expected)
+
+
+async def test_s02_errors_of_the_other_process_are_the_same(monkeypatch: Any) -> None:
+    monkeypatch.setattr(decoding, "IN_THREAD_BYTES", 10)
+    for decode, body in ((decode_bundle_stats, b"[" * 100), (decode_signs, b'[{"metrics": 5}]')):
+        with pytest.raises(CodecError) as here:
+            decode(body)
+        with pytest.raises(CodecError) as there:
+            await decoded(decode, body)
+        assert (str(there.value), there.value.code) == (str(here.value), here.value.code)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_TIMEOUT_SECONDS", 0.001), ("memory_limit", lambda: 1 << 20)])
+async def test_s02_time_and_memory_of_the_other_process_are_limited(monkeypatch: Any, limit: str, value: Any) -> None:
+    monkeypatch.setattr(decoding, "IN_THREAD_BYTES", 10)
+    monkeypatch.setattr(decoding, limit, value)
+    with pytest.raises(CodecError, match="decoded") as caught:
+        await decoded(decode_bundle_stats, statistics(50_000))
+    assert caught.value.code == Code.REPORT_TOO_LARGE

@@ -1,0 +1,221 @@
+"""Reads and the loop that renews the lease: the one never waits for the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from bundlekeel.api import ApiServer
+from bundlekeel.api.reply import ROWS_A_STEP, reply
+from bundlekeel.api.server import Protection
+from bundlekeel.daemon.answers.picture import BundleView
+from tests.support.fake_service import FakeService
+from tests.support.world import FakeCluster, FakeSidecar
+
+# As long as a heavy read computes here: a lease of this length would end if the loop waited for it.
+LEASE = 1.0
+
+
+class HeavyService(FakeService):
+    """Computes for `LEASE` seconds before it returns a page. `entered`: it computes now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.computed = threading.Event(), 0
+
+    def bundles(self, **given: Any) -> list[BundleView]:
+        """Hold a processor, as rows of a large cluster do."""
+        self.entered.set()
+        until = time.monotonic() + LEASE
+        while time.monotonic() < until:
+            pass
+        self.computed += 1
+        return super().bundles(**given)
+
+
+class Ticks:
+    """Measures the longest silence of the loop that runs it."""
+
+    longest = 0.0
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            self.longest, last = max(self.longest, now - last), now
+
+
+@asynccontextmanager
+async def served(server: ApiServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A running server and its client."""
+    url = await server.start()
+    try:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30.0) as client:
+            yield client
+    finally:
+        await server.stop()
+
+
+async def until_status(client: httpx.AsyncClient, status: int) -> httpx.Response:
+    """Ask for the state until this is the status."""
+    for _ in range(1000):
+        answer = await client.get("/api/v1/state")
+        if answer.status_code == status:
+            return answer
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"never {status}")
+
+
+@pytest.fixture
+async def sidecar() -> AsyncIterator[FakeSidecar]:
+    """A leader after one cycle."""
+    made = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await made.cycle.turn()
+    yield made
+    made.publishing.cancel()
+
+
+async def test_s01_a_heavy_read_does_not_silence_the_loop_of_the_lease() -> None:
+    """One read computed for seconds on the loop that renews the lease, and each of many clients made it worse."""
+    service, ticks = HeavyService(), Ticks()
+    async with served(ApiServer(service, "127.0.0.1", 0, None)) as client:
+        ticking = asyncio.create_task(ticks.run())
+        answers = await asyncio.gather(*(client.get("/api/v1/bundles") for _ in range(3)))
+        ticking.cancel()
+    assert [answer.status_code for answer in answers] == [200, 200, 200] and service.computed == 3
+    assert ticks.longest < LEASE / 2
+
+
+async def test_s01_probes_are_answered_while_a_response_is_computed() -> None:
+    """They wait neither for the response nor for a place among the requests."""
+    service = HeavyService()
+    server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(max_concurrent=1))
+    async with served(server) as client:
+        read = asyncio.create_task(client.get("/api/v1/bundles"))
+        await asyncio.to_thread(service.entered.wait, 10)
+        answers = [await client.get(path) for path in ("/livez", "/readyz", "/metrics", "/ui/", "/api/v1/state")]
+        assert not read.done()
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 503]
+        assert answers[4].json()["type"].endswith("too-busy") and answers[4].headers["retry-after"] == "1"
+        assert (await read).status_code == 200
+
+
+async def test_s01_reads_are_answered_while_the_main_loop_is_silent(sidecar: FakeSidecar) -> None:
+    """They are made from published values. The main loop publishes what a change has made before it is answered."""
+    async with served(sidecar.server()) as client:
+        url = str(client.base_url)
+
+        def ask() -> list[int]:
+            paths = (
+                "livez",
+                "readyz",
+                "metrics",
+                "api/v1/state",
+                "api/v1/bundles",
+                "api/v1/brokers",
+                "api/v1/overview",
+            )
+            with httpx.Client(base_url=url, trust_env=False) as other:
+                return [other.get(path).status_code for path in paths]
+
+        answered: list[list[int]] = []
+        asking = threading.Thread(target=lambda: answered.append(ask()))
+        asking.start()
+        asking.join(20)  # holds the main loop
+        assert answered == [[200] * 7]
+        await sidecar.service.pause(reason="r", by="ann", seconds=None)
+        plan = await client.post("/api/v1/plans", json={})
+        assert plan.status_code == 200
+        names = [await client.get(f"/api/v1/{path}") for path in ("plans", "operations", "thresholds", "tasks")]
+        assert [answer.status_code for answer in names] == [200] * 4
+        assert plan.json()["hash"] in names[0].text
+
+
+async def test_s01_what_a_call_changed_is_published_when_it_is_answered(sidecar: FakeSidecar, tmp_path: Any) -> None:
+    """Also where the next publication is half a second away."""
+    server = sidecar.server()
+    server._socket_path = tmp_path / "keel.sock"
+    await server.start()
+    transport = httpx.AsyncHTTPTransport(uds=str(server._socket_path))
+    async with httpx.AsyncClient(base_url="http://localhost", transport=transport) as client:
+        for _ in range(3):
+            assert (await client.post("/api/v1/pause", json={"reason": "r"})).status_code == 200
+            assert (await client.get("/api/v1/state")).json()["paused"]["reason"] == "r"
+            assert (await client.post("/api/v1/resume", json={"reason": "r"})).status_code == 200
+            assert (await client.get("/api/v1/state")).json()["paused"] is None
+        why = await client.get("/api/v1/bundles/persistent%3A%2F%2Ft%2Fns%2Ftopic-1/why")
+        assert why.status_code == 200 and why.json()["kind"] == "topic"
+    await server.stop()
+    assert [record["status"] for record in sidecar.journal.tail(100, kind="audit")] == [200] * 6
+
+
+async def test_s01_metrics_are_rendered_once_a_second(sidecar: FakeSidecar) -> None:
+    """However many ask."""
+    rendered, render = list[str](), sidecar.telemetry.render
+
+    def counted(accept: str) -> tuple[bytes, str]:
+        rendered.append(accept)
+        return render(accept)
+
+    sidecar.telemetry.render = counted  # type: ignore[method-assign]
+    async with served(sidecar.server()) as client:
+        answers = await asyncio.gather(*(client.get("/metrics") for _ in range(10)))
+    assert {answer.status_code for answer in answers} == {200} and b"bundlekeel_leader 1.0" in answers[0].content
+    assert len(rendered) <= 3
+
+
+async def test_s01_connections_beyond_the_limit_are_for_probes() -> None:
+    """A flood that holds every connection does not make Kubernetes restart the sidecar."""
+    server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(max_connections=8))
+    url = await server.start()
+    port = int(url.rpartition(":")[2])
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        assert (await client.get("/livez")).status_code == 200
+        refused = await client.get("/api/v1/state")
+        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
+        assert (await client.get("/readyz")).status_code == 200
+    for _, writer in idle:
+        writer.close()
+    await server.stop()
+
+
+async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> None:
+    """Responses leave in pieces, and requests are refused while too many bytes wait for their clients."""
+    service = FakeService()
+    service.overview = lambda largest: "x" * 40 * 1024 * 1024  # type: ignore[assignment, method-assign, return-value]
+    server = ApiServer(service, "127.0.0.1", 0, None)
+    async with served(server) as client:
+        port = client.base_url.port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"\r\n")
+        answer = await until_status(client, 503)
+        assert answer.json()["type"].endswith("too-busy")
+        assert (await client.get("/livez")).status_code == 200
+        writer.close()
+        await until_status(client, 200)
+
+
+@pytest.mark.parametrize("path", ["bundles", "journal", "verdicts", "channel/bundles", "channel/findings"])
+async def test_s01_a_page_has_at_most_a_thousand_rows(http: httpx.AsyncClient, path: str) -> None:
+    """More is refused with the field, the value and the most."""
+    answer = await http.get(f"/api/v1/{path}?limit=1001")
+    assert answer.status_code == 422
+    fault = answer.json()
+    assert (fault["field"], fault["value"], fault["allowed"]) == ("limit", "1001", "at most 1000")
+
+
+def test_s01_long_lists_are_encoded_in_steps() -> None:
+    """The same JSON as in one step."""
+    rows = [{"a": number, "b": None} for number in range(2 * ROWS_A_STEP + 1)]
+    assert bytes(reply(rows).body) == b"[" + b",".join(b'{"a":%d,"b":null}' % n for n in range(len(rows))) + b"]"
