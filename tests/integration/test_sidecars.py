@@ -158,6 +158,8 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
         wanted = settings | {"strategy": "uniform", "parameters": {"cpu_weight": 0.5}, "cycle": {"interval": "3s"}}
         sidecar.config.write_text(yaml.safe_dump(wanted), encoding="utf-8")
         until(lambda: sidecar.metric("parameter", parameter="cpu_weight") == 0.5, "it holds", within=30)
+        # Reads are up to half a second old.
+        until(lambda: sidecar.state()["strategy"] == "uniform", "it is published", within=5)
         assert shown()["strategy"]["value"] == "uniform"
         (record,) = sidecar.get("/api/v1/journal", kind="settings")
         assert record["restart_needed"] == ["cycle.interval"] and "strategy" in record["applied"]

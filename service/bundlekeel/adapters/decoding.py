@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
+from threading import Timer
 from typing import Any, Final, TypeVar
 
 from bundlekeel.child_memory import LEAN, limit_memory, memory_limit
@@ -43,22 +44,29 @@ async def decoded(decode: Callable[..., T], body: bytes, **given: Any) -> T:
 
 def _in_child(decode: Callable[..., T], body: bytes, given: dict[str, Any]) -> T:
     task = pickle.dumps((memory_limit(), decode.__module__, decode.__name__, given))
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__],
-        env=os.environ | LEAN,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as child:
-        assert child.stdin is not None
-        try:
-            # The child writes only after it has read all of it.
-            child.stdin.write(task)
-            child.stdin.write(body)
-            result, _ = child.communicate(timeout=_TIMEOUT_SECONDS)
-        except (subprocess.TimeoutExpired, OSError) as error:
-            child.kill()
-            raise CodecError(f"{len(body)} bytes are not decoded: {error}", code=Code.REPORT_TOO_LARGE) from None
+    command = [sys.executable, "-P", "-m", __name__]
+    try:
+        with subprocess.Popen(
+            command,
+            env=os.environ | LEAN,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as child:
+            limit = Timer(_TIMEOUT_SECONDS, child.kill)
+            limit.daemon = True
+            limit.start()
+            try:
+                assert child.stdin is not None
+                # The child writes only after it has read all of it.
+                child.stdin.write(task)
+                child.stdin.write(body)
+                result, _ = child.communicate()
+            finally:
+                limit.cancel()
+                child.kill()
+    except OSError as error:
+        raise CodecError(f"{len(body)} bytes are not decoded: {error}", code=Code.REPORT_TOO_LARGE) from None
     if child.returncode:
         text = f"{len(body)} bytes cannot be decoded: the process ended with exit code {child.returncode}"
         raise CodecError(text, code=Code.REPORT_TOO_LARGE)

@@ -38,9 +38,6 @@ from bundlekeel.daemon.answers.service import Service
 
 _log = structlog.get_logger(__name__)
 
-# One connection of a client, with a limit of time: uvicorn waits for ever for a head that never comes whole.
-
-
 # From the connection, or from the end of the answer before, to the last header of a request. A keep-alive connection
 # on which nothing comes is closed by uvicorn earlier.
 HEAD_SECONDS = 20.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
@@ -56,7 +57,9 @@ class MainLoop:
             return await answer if inspect.isawaitable(answer) else answer
         finally:
             if not reads:
-                self._changed()
+                # The call has done its work: what cannot be published now is published by `run`.
+                with suppress(Exception):
+                    self._changed()
 
 
 class OnMainLoop:
@@ -103,6 +106,9 @@ class ServiceOffLoop(Readings):
         if rendered is None or now - rendered[0] >= METRICS_SECONDS:
             # What is older is of no use, and takes megabytes.
             kept = {key: item for key, item in self._metrics.items() if now - item[0] < METRICS_SECONDS}
+            # By this clock, so that a main loop that hangs shows.
+            due = self._loaded.settings.cycle.interval + self._latest().turned_boot - now
+            self._telemetry.gauge("cycle_due_seconds", due)
             rendered = (now, self._telemetry.render(accept)[0])
             self._metrics = {**kept, kind: rendered}
         return rendered[1], kind

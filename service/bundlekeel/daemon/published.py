@@ -114,7 +114,7 @@ def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | N
     """Return the state of the cluster for reads: `before` while nothing of it has changed. Call it on the main loop."""
     snapshot, shared = cycle.snapshot, cycle.shared_state
     of_cycle = (snapshot, cycle.picture, cycle.report, cycle.params, cycle.cycle_state, cycle.policies.current)
-    sources = (*of_cycle, shared.desired, shared.frozen, shared.takeover)
+    sources = (*of_cycle, cycle.no_picture, shared.desired, shared.frozen, shared.takeover)
     if before is not None and all(old is new for old, new in zip(before.sources, sources, strict=True)):
         return before
     brokers = snapshot.brokers.ids if snapshot is not None else ()

@@ -15,7 +15,6 @@ from bundlekeel.core.model.errors import Forbidden, NotFound
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon import listings
 from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.journal import RECORDS
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
     Check,
@@ -57,8 +56,8 @@ from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination, Journal, Member, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.load import LoadedSettings
 
-# Kinds of records that each sidecar keeps of its own.
-_LOCAL = tuple(kind for kind in RECORDS if kind != "move")
+# What a stored report of a cycle must have to be shown.
+_OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +197,7 @@ class BalancerService(Readings):
         record = report.record(None) if report and self._p.leadership.leading else shared or None
         if not record and report:
             record = report.record(None)
-        if not record:
+        if not record or not record.keys() >= _OF_CYCLE:
             return None
         return CycleView(
             id=record["cycle"],

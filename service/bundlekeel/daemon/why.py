@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -109,7 +110,7 @@ async def why(name: str, given: WhyInput) -> WhyView:
     if snapshot is None:
         raise NotFound(given.cluster.no_picture)
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
-        return _broker(name, snapshot, given)
+        return await asyncio.to_thread(_broker, name, snapshot, given)
     name = as_pulsar_writes(name)
     try:
         bundle = name if name in snapshot.bundles.names else await _bundle_of(name, given.metadata)
@@ -227,7 +228,10 @@ def _broker_change(plan: Plan | None, broker: str) -> str:
 
 async def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     broker, sentence, codes, change = (
-        _stands(bundle, snapshot, given) if bundle in snapshot.bundles.names else await _unreported(bundle, given)
+        # In a large cluster it takes up to a second.
+        await asyncio.to_thread(_stands, bundle, snapshot, given)
+        if bundle in snapshot.bundles.names
+        else await _unreported(bundle, given)
     )
     plan = given.cluster.report.plan if given.cluster.report else None
     both: tuple[Move | Split, ...] = (*plan.moves, *plan.splits) if plan else ()

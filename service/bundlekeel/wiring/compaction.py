@@ -34,7 +34,7 @@ def tidied(
     Raises StoreError if the store does not respond, or if the child ends without a result.
     """
     given = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
-    command = [sys.executable, "-m", __name__, json.dumps(given | {"memory": memory or memory_limit()})]
+    command = [sys.executable, "-P", "-m", __name__, json.dumps(given | {"memory": memory or memory_limit()})]
     try:
         done = subprocess.run(
             command, env=os.environ | LEAN, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False

@@ -240,6 +240,21 @@ def test_a_broker_waits_with_the_one_that_swings() -> None:
     assert seen.seconds_until_moves(low) > 300
 
 
+def test_the_swing_of_another_broker_does_not_end_an_excess() -> None:
+    """Rule: the time in which another broker swings does not count, but the cost before it does."""
+    seen = Cluster(seconds=3.0, move_price=100.0, swing_worth=1e6)
+    steady = [SMALL[0], [0.03] * 8, *[[0.022] * 8] * 2]
+    low = [SMALL[0], [0.005] * 8, *[[0.022] * 8] * 2]
+    for loads in [steady] * 13:
+        assert not seen.read(loads).plan.moves
+    swing = Swing(seconds=300.0, rate=20.0, at_ms=NOW_MS + seen.at_ms)
+    courses = {**seen.memory.courses, broker(1): replace(seen.memory.courses[broker(1)], swing=swing)}
+    seen.memory, before = replace(seen.memory, courses=courses), courses[broker(0)].excess
+    for loads in [low] * 10:
+        assert not seen.read(loads).plan.moves
+    assert before is not None and seen.memory.courses[broker(0)].excess == before
+
+
 def followed(
     scores: Sequence[float], traffic: Sequence[float], *, mean: float = 1000.0, cost: float = 0.0
 ) -> list[BrokerCourse]:
@@ -265,6 +280,13 @@ def test_a_load_that_rises_steadily_is_no_noise() -> None:
     """Rule: equal changes from reading to reading are a trend, so the level begins again instead of falling behind."""
     scores = np.linspace(0.2, 0.6, 60).tolist()
     assert followed(scores, [1000.0] * 60)[-1].level == pytest.approx(0.6, abs=0.01)
+
+
+@pytest.mark.parametrize("at", range(12, 40))
+def test_a_step_is_no_noise(at: int) -> None:
+    """Rule: also of a broker that is known for half a minute only, a step is a change of its load."""
+    scores = [0.2] * at + [0.5] * 30
+    assert max(map(calm.noise_of, followed(scores, [1000.0] * len(scores)))) == 0
 
 
 def test_noise_that_lasts_longer_than_a_reading_is_seen() -> None:
@@ -309,7 +331,7 @@ def test_of_two_swings_the_longer_and_the_costlier_count() -> None:
     assert course.excess is None and course.swing == Swing(seconds=400.0, rate=9.0, at_ms=1_000_000)
 
 
-@pytest.mark.parametrize("cost", [0.0001, 0.0002, 0.0004])
+@pytest.mark.parametrize("cost", [0.0001, 0.0002, 0.0003])
 def test_a_change_of_traffic_shows_although_cpu_use_varies(cost: float) -> None:
     """Rule: traffic is exact, but the CPU use of a broker with a quarter of a core varies by 7 points from one reading
     to the next. A step of 24 points therefore shows by what its traffic costs, even if that is not known well."""

@@ -204,6 +204,8 @@ class ParquetStore:
             with pq.ParquetFile(pa.BufferReader(data)) as parquet:
                 _demand_bounded(file, parquet.metadata)
                 yield parquet
+        except MemoryError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _torn(file, error) from None
 
@@ -223,6 +225,8 @@ class ParquetStore:
             batch = next(batches, None)
             # Other columns than ours are the file's fault.
             return None if batch is None else pa.Table.from_batches([batch]).cast(ARROW)
+        except MemoryError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _torn(file, error) from None
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median
+from statistics import median_low
 from typing import Final
 
 import numpy as np
@@ -168,9 +168,11 @@ def noise_of(course: BrokerCourse) -> float:
     ]
     if len(changes) < 3:
         return 0.0
-    # A load that rises or falls has equal changes, so only their differences are noise. A normal deviation has a median
-    # square of 0.455; changes that follow each other share a reading, so their difference has three times its variance.
-    return median((now - before) ** 2 for before, now in pairwise(changes)) / (3 * 0.455)
+    # A load that rises or falls has equal changes, and a step is one change, but both its differences are large: the
+    # lower of two estimates is noise. A normal deviation has a median square of 0.455; changes that follow each other
+    # share a reading, so their difference has three times its variance.
+    between = median_low((now - before) ** 2 for before, now in pairwise(changes)) / 3
+    return min(median_low(change**2 for change in changes), between) / 0.455
 
 
 def differences(scores: Floats, mean: float) -> Floats:

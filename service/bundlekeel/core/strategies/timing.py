@@ -134,14 +134,10 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         context.courses, members, above[rows], excess[rows], context.seconds[rows], context.unsettled
     )
     swinging = _swinging(context, courses, above)
-    ripe: set[int] = set()
-    join: set[int] = set()
+    ripe, join, urgent = set[int](), set[int](), False
     waiting: dict[int, Verdict] = {}
-    urgent = False
-    for row in np.flatnonzero(excess >= 0).tolist():
+    for row in [row for row in np.flatnonzero(excess >= 0).tolist() if ids[row] not in context.unsettled]:
         course = courses[ids[row]]
-        if ids[row] in context.unsettled:
-            continue
         overloaded = bool(above[row]) and float(context.draft.score[row]) >= params.overloaded_threshold_percent / 100
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
@@ -155,9 +151,9 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         held = calm.held_seconds(course, params.swing_worth)
         rate, seconds = swinging[not above[row]]
         if not held and rate > excess_so_far.mean_rate:
-            # It differs because another broker swings, so that time is none of its own excess.
+            # It differs because another broker swings, so that time does not count for it.
             held = seconds
-            courses[ids[row]] = replace(course, excess=None)
+            courses[ids[row]] = replace(course, excess=context.courses[ids[row]].excess)
         if not held:
             if calm.is_confirmed(course) and excess_so_far.owed >= price:
                 ripe.add(row)

@@ -123,8 +123,8 @@ class BrokerConfig:
             )
             raise WrongCluster(text, field="configuration_store", value=given, allowed=names)
         if others and given is None and len(self._known) - len(others) < self._majority:
-            text = f"only {len(others)} of {len(self._brokers)} brokers show {names} as their configuration store"
-            raise SnapshotError(f"{text}: set configuration_store to the right address, or wait for the other brokers")
+            text = f"{len(others)} of {len(self._brokers)} brokers show {names} as their configuration store"
+            raise SnapshotError(f"{text}, and no majority confirms ours: set configuration_store to the right address")
 
     def _elsewhere(self) -> list[dict[str, str]]:
         """Return the settings of each broker whose configuration store is certainly not ours."""

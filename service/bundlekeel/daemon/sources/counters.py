@@ -71,10 +71,10 @@ PROCESS_SECONDS: Final = 240.0
 # A broker that refuses is asked again after this long.
 REFUSED_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.5
-# The older ones of several readings that are there at once are shown for so long: a cycle sees each of them.
 # A broker's page can name any namespaces, and each is a read of the metadata store and a place in memory.
 _NEW_NAMESPACES: Final = 2000
 _MOST_NAMESPACES: Final = 50_000
+# The older ones of several readings that are there at once are shown this long, so that a cycle sees each of them.
 _SHOWN_SECONDS: Final = 2.0
 # At the beginning of a term the brokers' figures change from reports to counters together, or after so long.
 _TOGETHER_SECONDS: Final = 8.0
