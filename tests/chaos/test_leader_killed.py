@@ -53,4 +53,5 @@ def check_nothing_twice(stage: Stage, sidecar: Sidecar) -> None:
     moving = {item.bundle for item in unloads}
     until(lambda: not moving & set(stage.intents()), "the moves seen are over", within=30)
     assert unloads
-    assert asked_twice(unloads, sidecar.moves()) == []
+    # Reads are up to half a second old; what was done twice stays.
+    until(lambda: not asked_twice(unloads, sidecar.moves()), "each unload has its intent", within=5)
