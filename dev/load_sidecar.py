@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from bundlekeel.daemon.runtime import Background
-from bundlekeel.wiring.commands import run_sidecar
 from bundlekeel.wiring.logs import configure_logging
 from tests.support.builders import broker, report
 from tests.support.memory_admin import BrokerModel
@@ -108,4 +107,5 @@ def serve(brokers: int, bundles: int) -> None:
     """Run until SIGTERM."""
     sidecar = LoadedSidecar(LargeCluster(brokers, bundles), mode="recommend")
     configure_logging(sidecar.loaded.settings, "error")
-    sys.exit(run_sidecar(sidecar))
+    with asyncio.Runner() as runner:
+        sys.exit(runner.run(sidecar.runtime.run([sidecar.server(runner.get_loop())], on_ready=sidecar.ready)))

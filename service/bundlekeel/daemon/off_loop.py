@@ -33,9 +33,9 @@ _READS: Final = frozenset(
 class MainLoop:
     """The main loop, seen from other threads."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
         """`changed`: called on the main loop after each call that may have changed something."""
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._changed = changed
         self._reads, self._others = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(OTHER_CALLS)
 
@@ -74,12 +74,12 @@ class OnMainLoop:
 
 
 class ServiceOffLoop(Readings):
-    """Implements `answers.service.Service` for the thread of the API. Make it on the main loop."""
+    """Implements `answers.service.Service` for the thread of the API. Make it in the thread of the main loop."""
 
-    def __init__(self, service: BalancerService, parts: ServiceParts) -> None:
+    def __init__(self, service: BalancerService, parts: ServiceParts, loop: asyncio.AbstractEventLoop) -> None:
         self._service, self._telemetry = service, parts.telemetry
         self._published: Published = service.capture()
-        self._main = main = MainLoop(self.publish)
+        self._main = main = MainLoop(loop, self.publish)
         super().__init__(
             lambda: self._published,
             loaded=parts.loaded,

@@ -408,11 +408,11 @@ class Build:
         await begin_term(epoch, self.executor, self.shared_state, self.outage, self.observer, self.cycle)
         self.runtime.hurry()
 
-    def server(self) -> ApiServer:
-        """The API of this sidecar, for its thread. Call it on the main loop."""
+    def server(self, loop: asyncio.AbstractEventLoop) -> ApiServer:
+        """Return the API of this sidecar. `loop`: on which the sidecar runs."""
         settings = self.loaded.settings
-        service = ServiceOffLoop(self.service, self.service_parts)
-        self.publishing = asyncio.create_task(self.runtime.root("published", service.run))
+        service = ServiceOffLoop(self.service, self.service_parts, loop)
+        self.publishing = loop.create_task(self.runtime.root("published", service.run))
         return ApiServer(
             cast(Service, service),
             settings.api.host,

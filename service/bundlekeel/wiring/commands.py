@@ -6,11 +6,10 @@ import asyncio
 import gc
 import logging
 import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -54,9 +53,6 @@ from bundlekeel.wiring.outside import (
     watch,
 )
 
-if TYPE_CHECKING:
-    from bundlekeel.wiring.build import Build
-
 
 class Bootstrap:
     """`cli.wiring.Wiring`: what the command line needs, with the real adapters."""
@@ -73,7 +69,16 @@ class Bootstrap:
         for text in (*warnings_of(settings.settings), *misnamed_variables(os.environ)):
             structlog.get_logger(__name__).warning("setting", warning=text)
 
-        return run_sidecar(Build(settings, self._opened(settings)))
+        build = Build(settings, self._opened(settings))
+
+        def ready(urls: list[str]) -> None:
+            build.ready(urls)
+            # What is loaded by now stays; each full collection would look at all of it and hold the event loop.
+            gc.collect()
+            gc.freeze()
+
+        with asyncio.Runner() as runner:
+            return runner.run(build.runtime.run([build.server(runner.get_loop())], on_ready=ready))
 
     def takeover(
         self,
@@ -154,23 +159,6 @@ class Bootstrap:
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
         """The store of recorded history."""
         return history_store(settings, uri)
-
-
-def run_sidecar(build: Build) -> int:
-    """Run a sidecar until it is stopped; its exit code."""
-
-    def ready(urls: list[str]) -> None:
-        build.ready(urls)
-        # What is loaded by now stays; each full collection would look at all of it and hold the event loop.
-        gc.collect()
-        gc.freeze()
-
-    async def run() -> int:
-        return await build.runtime.run([build.server()], on_ready=ready)
-
-    # A thread that computes a response lets the loop that renews the lease run after a millisecond, not five.
-    sys.setswitchinterval(0.001)
-    return asyncio.run(run())
 
 
 # Commands that work without a running sidecar: takeover, handback, doctor, where.

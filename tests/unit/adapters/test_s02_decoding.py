@@ -26,8 +26,10 @@ def statistics(topics: int) -> bytes:
 
 
 async def test_s02_long_statistics_do_not_hold_the_interpreter() -> None:
-    """17 MiB in one bundle, decoded in one call in C."""
+    """17 MiB in one bundle: one call in C takes several times as long as any silence of the loop."""
     body, gaps, last = statistics(300_000), [], time.monotonic()
+    decode_bundle_stats(body)
+    whole, last = time.monotonic() - last, time.monotonic()
     task = asyncio.ensure_future(decoded(decode_bundle_stats, body))
     while not task.done():
         await asyncio.sleep(0.005)
@@ -35,7 +37,7 @@ async def test_s02_long_statistics_do_not_hold_the_interpreter() -> None:
         gaps.append(now - last)
         last = now
     assert len(body) > decoding.IN_THREAD_BYTES and list(task.result().names) == [BUNDLE]
-    assert sorted(gaps)[-1] < 0.15
+    assert max(gaps) < whole / 2
 
 
 @pytest.mark.parametrize(

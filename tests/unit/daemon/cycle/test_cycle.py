@@ -14,7 +14,6 @@ from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost, StoreErro
 from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.plan import Move, Plan, Refusal
 from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.daemon.listings import brokers, bundles
 from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, join
 from bundlekeel.daemon.state.shared_state import STATE
 from bundlekeel.ports import DocumentChange
@@ -71,7 +70,7 @@ async def test_what_brokers_report_is_shown_while_a_move_hangs() -> None:
     cluster.publish()
 
     def oldest() -> float:
-        seen = brokers(sidecar.cycle, sidecar.config, Desired(), cluster.clock.wall_ms())
+        seen = sidecar.service.brokers()
         return max(row.report_age_seconds for row in seen)
 
     assert oldest() >= 30
@@ -89,7 +88,7 @@ async def test_policies_are_heeded_in_what_is_shown_while_a_move_hangs() -> None
     await later(lambda: sidecar.admin.waiting)
 
     def bound() -> bool:
-        rows = bundles(sidecar.cycle, cluster.clock.wall_ms(), broker=BROKERS[0])
+        rows = sidecar.service.bundles(broker=BROKERS[0])
         return "PolicyForbids" in {row.code for row in rows}
 
     assert not bound()

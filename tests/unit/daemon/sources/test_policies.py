@@ -10,7 +10,6 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.daemon import listings as tables
 from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.operations.where import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -35,7 +34,7 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert report.plan is not None
     assert {item.code for item in report.plan.refusals} == {Code.POLICY_FORBIDS}
     assert not report.outcomes and not cluster.model.unloads
-    rows = tables.bundles(sidecar.cycle, sidecar.clock.wall_ms())
+    rows = sidecar.service.bundles()
     assert {(row.may_move, row.code) for row in rows} == {(False, "PolicyForbids")}
     told = await sidecar.service.why(rows[0].bundle)
     assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
@@ -55,7 +54,7 @@ async def test_n_m_a_policy_that_matches_no_broker_is_named() -> None:
     report = await sidecar.cycle.turn()
     assert report.plan is not None and not report.plan.moves
     detail = "isolation policy gold matches no broker"
-    for row in tables.bundles(sidecar.cycle, sidecar.clock.wall_ms()):
+    for row in sidecar.service.bundles():
         assert (row.may_move, row.code) == (False, "PolicyWithoutBrokers")
         answer = await sidecar.service.why(row.bundle)
         assert (answer.codes[0].code, answer.codes[0].detail.partition(";")[0]) == ("PolicyWithoutBrokers", detail)
