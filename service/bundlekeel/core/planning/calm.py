@@ -280,10 +280,10 @@ def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse
     lasts, known = swing_seconds(course), course.swing
     if known is None or lasts <= 0:
         return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
-    known = replace(known, rate=max(known.rate, rate))
-    if lasts <= excess.longest:
-        known = replace(known, seconds=excess.longest, at_ms=course.until_ms)
-    return replace(course, swing=known)
+    # One that is half as long is the same swing, which has come back.
+    at_ms = course.until_ms if excess.longest >= lasts / 2 else known.at_ms
+    kept = Swing(seconds=max(lasts, excess.longest), rate=max(known.rate, rate), at_ms=at_ms)
+    return replace(course, swing=kept)
 
 
 def swing_seconds(course: BrokerCourse) -> float:
