@@ -193,7 +193,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "desired written anew": Kind(lambda data: rewritten(data, Desired(mode="observe")), _json(a=[1]), packed=True),
     "state": Kind(
-        lambda data: encode(decode_state([Document(path="s", data=b"\0\0\0\1" + data, version=0)], what="state")),
+        lambda data: encode(decode_state([Document(path="0000", data=b"\0\0\0\1" + data, version=0)], what="state")),
         _json(epoch=1, cycle=2, report={"operations": {}}, tasks=[{"task": "1", "state": "done"}]),
         packed=True,
     ),
