@@ -329,18 +329,18 @@ def test_of_two_swings_the_longer_and_the_costlier_count() -> None:
         one = np.array([-1.0])
         course = calm.follow_excesses({"a": course}, ["a"], one > 0, one, np.array([200.0]), ())["a"]
         assert course.swing is not None and course.swing.at_ms == at_ms
-    assert course.excess is None and course.swing == Swing(seconds=400.0, rate=9.0, at_ms=1_000_000)
+    assert course.excess is None and course.swing == Swing(seconds=305.0, rate=9.0, at_ms=1_000_000)
 
 
 def test_a_swing_that_comes_back_is_remembered_for_as_long_as_it_does() -> None:
-    """Rule: one that is shorter than the remembered one renews the memory, too."""
+    """Rule: one that is shorter than the remembered one renews the memory, too, which then follows half-way."""
     course = BrokerCourse(level=0.2, until_ms=0, swing=Swing(seconds=480.0, rate=2.0, at_ms=0))
     for number in range(1, 40):
         ended = Excess(side="hot", since_ms=0, seconds=300.0, longest=300.0, cost=300.0, rate=1.0)
         course = replace(course, until_ms=600_000 * number, excess=ended)
         one = np.array([-1.0])
         course = calm.follow_excesses({"a": course}, ["a"], one > 0, one, np.array([200.0]), ())["a"]
-        assert calm.swing_seconds(course) == 480
+        assert calm.swing_seconds(course) == pytest.approx(300 + 180 / 2**number)
 
 
 @pytest.mark.parametrize("cost", [0.0001, 0.0002, 0.0003])

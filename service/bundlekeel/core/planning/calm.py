@@ -280,10 +280,12 @@ def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse
     lasts, known = swing_seconds(course), course.swing
     if known is None or lasts <= 0:
         return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
-    # One that is half as long is the same swing, which has come back.
-    at_ms = course.until_ms if excess.longest >= lasts / 2 else known.at_ms
-    kept = Swing(seconds=max(lasts, excess.longest), rate=max(known.rate, rate), at_ms=at_ms)
-    return replace(course, swing=kept)
+    rate = max(known.rate, rate)
+    if excess.longest < lasts / 2:
+        return replace(course, swing=replace(known, rate=rate))
+    # The same swing has come back. Where it is shorter now, the memory follows half-way, so that it is not for ever.
+    seconds = max(excess.longest, (lasts + excess.longest) / 2)
+    return replace(course, swing=Swing(seconds=seconds, rate=rate, at_ms=course.until_ms))
 
 
 def swing_seconds(course: BrokerCourse) -> float:
