@@ -20,6 +20,7 @@ from bundlekeel.adapters.admin.transport import (
     AdminCall,
     AdminHttp,
     AdminOptions,
+    AdminReply,
     RawAnswer,
     json_object,
     text_map,
@@ -123,10 +124,7 @@ class HttpBrokerAdmin:
         """
         positions = await self._positions(bundle, owner)
         reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
-        try:
-            figures = await decoded(decode_topic_stats, reply.answer.content, bundle=bundle)
-        except CodecError as error:
-            raise AdminFault(f"topic statistics of {owner}: {error}", status=200) from error
+        figures = await _decoded(f"topic statistics of {owner}", decode_topic_stats, reply, bundle=bundle)
         loads = []
         for topic, position in sorted(positions.items()):
             if not isinstance(position, int):
@@ -141,10 +139,7 @@ class HttpBrokerAdmin:
         reply = await self._http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )
-        try:
-            return await decoded(decode_bundle_stats, reply.answer.content)
-        except CodecError as error:
-            raise AdminFault(f"topic statistics of {broker_id}: {error}", status=200) from error
+        return await _decoded(f"topic statistics of {broker_id}", decode_bundle_stats, reply)
 
     async def cpu_load(self, broker_id: str) -> float:
         """Used share of the broker's CPU, 0..1; AdminFault when the answer has none."""
@@ -168,10 +163,7 @@ class HttpBrokerAdmin:
         if "Extensible" in self._http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
-        try:
-            signs = await decoded(decode_signs, reply.answer.content)
-        except CodecError as error:
-            raise AdminFault(f"metrics of {broker_id}: {error}", status=200) from error
+        signs = await _decoded(f"metrics of {broker_id}", decode_signs, reply)
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
@@ -189,11 +181,9 @@ class HttpBrokerAdmin:
         started = self._clock.wall_ms()
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
         reply = await self._http.read(call, at=broker.broker_id)
-        page, ended = reply.answer.content, self._clock.wall_ms()
-        try:
-            return [await decoded(decode_counters, page, from_ms=started, to_ms=ended)]
-        except CodecError as error:
-            raise AdminFault(f"counters of {broker.broker_id}: {error}", status=200) from error
+        ended = self._clock.wall_ms()
+        what = f"counters of {broker.broker_id}"
+        return [await _decoded(what, decode_counters, reply, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
@@ -275,19 +265,16 @@ class HttpQuotaAdmin:
         """What topics pass at a broker."""
         route = routes.TOPIC_STATS
         reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
-        body, names = reply.answer.content, tuple(namespaces)
-        try:
-            found = await decoded(decode_topic_rates, body, namespaces=names)
-        except CodecError as error:
-            raise AdminFault(f"topics of {broker_id}: {error}", status=200) from error
+        names = tuple(namespaces)
+        found = await _decoded(f"topics of {broker_id}", decode_topic_rates, reply, namespaces=names)
         return TopicRates(broker_id, *found)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """The rates in a namespace's policies (GET, harmless)."""
         route = routes.NAMESPACE
         reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
-        body = reply.answer.content
-        publish, dispatch, group = _decoded(lambda: decode_namespace_rates(body, cluster), f"policies of {namespace}")
+        found = await _decoded(f"policies of {namespace}", decode_namespace_rates, reply, cluster=cluster)
+        publish, dispatch, group = found
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
@@ -295,7 +282,7 @@ class HttpQuotaAdmin:
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])
         reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
-        return _decoded(lambda: decode_rate(reply.answer.content, place.side), f"{place.side} rate of {place.topic}")
+        return await _decoded(f"{place.side} rate of {place.topic}", decode_rate, reply, side=place.side)
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         """Set or remove a topic's own policy."""
@@ -313,7 +300,7 @@ class HttpQuotaAdmin:
             if error.status == _NOT_FOUND:
                 return None
             raise
-        return _decoded(lambda: decode_resource_group(reply.answer.content), f"resource group {name}")
+        return await _decoded(f"resource group {name}", decode_resource_group, reply)
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
         """Make, change or remove a ResourceGroup."""
@@ -328,8 +315,9 @@ class HttpQuotaAdmin:
         await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
 
 
-def _decoded(decode: Callable[[], T], what: str) -> T:
+async def _decoded(what: str, decode: Callable[..., T], reply: AdminReply, **given: Any) -> T:
+    """Return the decoded content of a reply. Raises AdminFault with the name `what` if it cannot be decoded."""
     try:
-        return decode()
+        return await decoded(decode, reply.answer.content, **given)
     except CodecError as error:
         raise AdminFault(f"{what}: {error}", status=200) from error
