@@ -139,13 +139,20 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
         # A first cycle without a picture yet makes no plan, and tells no parameters.
         until(lambda: sidecar.metric("parameter", parameter="cpu_weight"), "a plan", within=60)
 
-        def shown() -> dict[str, Any]:
+        def rows_that_agree() -> dict[str, Any] | None:
             rows = {row["key"]: row for row in sidecar.get("/api/v1/settings")}
-            for key, row in rows.items():
-                if key.startswith("parameters.") and isinstance(row["value"], int | float):
-                    assert sidecar.metric("parameter", parameter=key[11:]) == row["value"], row
-            assert sidecar.state()["strategy"] == rows["strategy"]["value"]
-            return rows
+            numbers = {
+                key[11:]: row["value"]
+                for key, row in rows.items()
+                if key.startswith("parameters.") and isinstance(row["value"], int | float)
+            }
+            assert numbers
+            told = {key: sidecar.metric("parameter", parameter=key) for key in numbers}
+            return rows if told == numbers and sidecar.state()["strategy"] == rows["strategy"]["value"] else None
+
+        def shown() -> dict[str, Any]:
+            # Metrics are up to a second old, other reads half a second.
+            return until(rows_that_agree, "metrics and settings agree", within=5)
 
         rows = shown()
         theirs = ("threshold", "broker") if adopt else ("avg", "default")
@@ -158,8 +165,6 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
         wanted = settings | {"strategy": "uniform", "parameters": {"cpu_weight": 0.5}, "cycle": {"interval": "3s"}}
         sidecar.config.write_text(yaml.safe_dump(wanted), encoding="utf-8")
         until(lambda: sidecar.metric("parameter", parameter="cpu_weight") == 0.5, "it holds", within=30)
-        # Reads are up to half a second old.
-        until(lambda: sidecar.state()["strategy"] == "uniform", "it is published", within=5)
         assert shown()["strategy"]["value"] == "uniform"
         (record,) = sidecar.get("/api/v1/journal", kind="settings")
         assert record["restart_needed"] == ["cycle.interval"] and "strategy" in record["applied"]
@@ -184,8 +189,7 @@ def test_a_plan_through_a_follower(scene: Scene, tmp_path: Path) -> None:
         records = [record for record in leader.records() if record["kind"] == "move"]
         assert sorted(record["bundle"] for record in records) == sorted(moved), "each bundle once"
         assert not [record for item in (follower, third) for record in item.records() if record["kind"] == "move"]
-        told = leader.get("/api/v1/journal", kind="move", limit=100)
-        assert len(told) == len(moved)
+        told = until(lambda: len(moves := leader.moves()) == len(moved) and moves, "all moves are told", within=5)
         for item in (follower, third):  # they read the shared records once a second
             until(lambda item=item: item.get("/api/v1/journal", kind="move", limit=100) == told, "same", within=10)
         until(lambda: task_of(third, task["task"]) == task, "the third knows the task too", within=10)

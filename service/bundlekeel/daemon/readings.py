@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.daemon import listings, why
@@ -130,7 +131,7 @@ class Readings:
         if kind == "move":
             return moves[-limit:]
         records = self._own(_LOCAL if kind is None else (kind,), limit, period)
-        return sorted(records + ([] if kind else moves), key=lambda item: int(item["wall_ms"]))[-limit:]
+        return sorted(records + ([] if kind else moves), key=itemgetter("wall_ms"))[-limit:]
 
     def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
         """Records of this sidecar; its files are read only where a time is asked for."""

@@ -111,7 +111,7 @@ async def test_s01_probes_are_answered_while_a_response_is_computed() -> None:
 
 async def test_s01_reads_are_answered_while_the_main_loop_is_silent(sidecar: FakeSidecar) -> None:
     """They are made from published values. The main loop publishes what a change has made before it is answered."""
-    async with served(sidecar.server()) as client:
+    async with served(sidecar.server(asyncio.get_running_loop())) as client:
         url = str(client.base_url)
 
         def ask() -> list[int]:
@@ -142,7 +142,7 @@ async def test_s01_reads_are_answered_while_the_main_loop_is_silent(sidecar: Fak
 
 async def test_s01_what_a_call_changed_is_published_when_it_is_answered(sidecar: FakeSidecar, tmp_path: Any) -> None:
     """Also where the next publication is half a second away."""
-    server = sidecar.server()
+    server = sidecar.server(asyncio.get_running_loop())
     server._socket_path = tmp_path / "keel.sock"
     await server.start()
     transport = httpx.AsyncHTTPTransport(uds=str(server._socket_path))
@@ -167,7 +167,7 @@ async def test_s01_metrics_are_rendered_once_a_second(sidecar: FakeSidecar) -> N
         return render(accept)
 
     sidecar.telemetry.render = counted  # type: ignore[method-assign]
-    async with served(sidecar.server()) as client:
+    async with served(sidecar.server(asyncio.get_running_loop())) as client:
         answers = await asyncio.gather(*(client.get("/metrics") for _ in range(10)))
     assert {answer.status_code for answer in answers} == {200} and b"bundlekeel_leader 1.0" in answers[0].content
     assert len(rendered) <= 3

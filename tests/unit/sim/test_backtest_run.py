@@ -338,14 +338,15 @@ class TestChunks:
         assert pieces.moves == pytest.approx(unbroken.moves, rel=0.15)
 
     def test_another_strategy_in_chunks(self) -> None:
-        """Within 10 % in imbalance. Each chunk begins with the ownership that was recorded, which is not that of the
-        candidate: of the few moves of a day, a third may differ."""
+        """Each chunk begins with the ownership that was recorded, which is not the candidate's: its imbalance is drawn
+        towards that of the recorded settings, but does not pass it."""
         traffic = traffic_of(frames(history(BUSY)), dtype=np.float64)
         other = Candidate(name="threshold", changes={"strategy": "threshold"})
         parts = [whole(chunk.traffic, other, warm=chunk.warm) for chunk in chunks(traffic, 240, 60)]
-        pieces, unbroken = CandidateMeasures.sum(parts), whole(traffic, other)
-        assert pieces.imbalance == pytest.approx(unbroken.imbalance, rel=0.1)
-        assert pieces.moves == pytest.approx(unbroken.moves, rel=0.34)
+        pieces, unbroken, recorded = CandidateMeasures.sum(parts), whole(traffic, other), whole(traffic, PRESENT)
+        assert pieces.seconds == unbroken.seconds
+        assert recorded.imbalance < pieces.imbalance < unbroken.imbalance
+        assert 0 < pieces.moves < unbroken.moves
 
     def test_days_are_told_apart(self) -> None:
         """One result a day that is counted, none for a day of warm-up only."""
