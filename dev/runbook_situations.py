@@ -185,12 +185,14 @@ class SampleWiring(FakeWiring):
         self._at = at
         self.checks = list(at.checks)
         self.deaths = [at.failsafe]
-        drain = replace(
-            service.requests.operations().drains[0], blocked=dict(at.blocked), left=3, state="blocked", eta_seconds=None
-        )
-        service.requests.operations = lambda: OperationsView(  # type: ignore[method-assign]
-            drains=[drain] if at.blocked else [], cordons=[], warms=[], pins=[], exclusions=[], pauses=[]
-        )
+        sample = asyncio.run(service.requests.operations()).drains[0]
+        drain = replace(sample, blocked=dict(at.blocked), left=3, state="blocked", eta_seconds=None)
+
+        async def operations() -> OperationsView:
+            drains = [drain] if at.blocked else []
+            return OperationsView(drains=drains, cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
+
+        service.requests.operations = operations  # type: ignore[method-assign]
 
     def takeover(
         self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()

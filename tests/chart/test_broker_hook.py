@@ -37,9 +37,9 @@ class OneDrain(FakeWishes):
         self.asked: list[str] = []
         self.refuse: Exception | None = None
 
-    def operations(self) -> OperationsView:
+    async def operations(self) -> OperationsView:
         """Only what was asked."""
-        made = super().operations()
+        made = await super().operations()
         (like,) = made.drains
         return replace(made, drains=[replace(like, broker=b, reason=reason) for b, reason in self.drains.items()])
 

@@ -58,7 +58,7 @@ class FakeWishes:
         self.review: str | None = None
         self.held = ""
 
-    def operations(self) -> OperationsView:
+    async def operations(self) -> OperationsView:
         """A drain that goes on, and one of everything else."""
         self._called("operations", None)
         self.unseen -= 1

@@ -404,7 +404,7 @@ class FakeService(FakeChannel, FakeOverview):
             raise NotFound(f"no plan {hash_!r}; plans are kept for 15 minutes")
         return self.made[hash_]
 
-    def plans(self) -> list[PlanSummary]:
+    async def plans(self) -> list[PlanSummary]:
         """Summaries."""
         self._called("plans")
         shown = ("hash", "wall_ms", "strategy", "placement", "verdict", "expires_ms")

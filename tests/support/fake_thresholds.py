@@ -60,7 +60,7 @@ class FakeThresholds:
         self.empty = self.far = False
         self.trial = TRIAL
 
-    def view(self) -> ThresholdsView:
+    async def view(self) -> ThresholdsView:
         """A proposal, one adopted, one reverted."""
         self._called("thresholds", None)
         return EMPTY if self.empty else self._view()

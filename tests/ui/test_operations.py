@@ -53,7 +53,7 @@ def without_requests(served: ServedFake, *pauses: ScopePauseView) -> None:
     """Nobody has asked for anything, except for these pauses."""
 
     class Nothing(FakeWishes):
-        def operations(self) -> OperationsView:
+        async def operations(self) -> OperationsView:
             """As little as that."""
             return OperationsView(drains=[], cordons=[], warms=[], pins=[], exclusions=[], pauses=[*pauses])
 
@@ -142,14 +142,13 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
 
 def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
     """How long it has run, how much of it is done and how long the rest takes; empty, how long it took."""
-    drain = served.fake.requests.operations().drains[0]
     minute = 60_000
 
     def become(held: str = "", **changed: Any) -> None:
         class Fixed(FakeWishes):
-            def operations(self) -> OperationsView:
+            async def operations(self) -> OperationsView:
                 """Of this one drain."""
-                row = replace(drain, **changed)
+                row = replace((await super().operations()).drains[0], **changed)
                 made = OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
                 return replace(made, held=held, held_explanation=explain(held))
 

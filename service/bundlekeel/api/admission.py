@@ -17,6 +17,7 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -152,7 +153,7 @@ class Admission:
         """Run the endpoint in a place of probes, or of the others that need no credentials: metrics and the page."""
         refusal = None if route.probe else self._crowded(scope)
         if refusal is None and self._open[route.probe] >= MAX_OPEN:
-            refusal = self._too_busy()
+            refusal = _too_busy(f"{MAX_OPEN} requests for this are being answered")
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -166,16 +167,14 @@ class Admission:
         """Refuse what is not a probe on a connection beyond the limit."""
         if not scope.get("state", {}).get(CROWDED, False):
             return None
-        refusal = self._too_busy()
+        refusal = _too_busy("too many connections are open")
         refusal.headers["Connection"] = "close"
         return refusal
 
-    def _too_busy(self) -> Response:
-        detail = f"{self._working} requests are being worked on; try again"
-        return problem(503, "too-busy", detail, headers={"Retry-After": "1"})
-
     def _in_pieces(self, send: Send, *, counted: bool) -> Send:
-        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics."""
+        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics.
+
+        ClientDisconnect: the client does not read."""
 
         async def send_pieces(message: Message) -> None:
             body = message.get("body", b"")
@@ -190,6 +189,8 @@ class Admission:
                     piece = {"type": message["type"], "body": body[start : start + PIECE_BYTES], "more_body": more}
                     async with asyncio.timeout(PIECE_SECONDS):
                         await send(piece)
+            except TimeoutError:
+                raise ClientDisconnect from None
             finally:
                 self._sending -= size
 
@@ -199,9 +200,10 @@ class Admission:
         self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
     ) -> Response | None:
         """Run the endpoint in a slot, with the body read; or why not."""
-        full = self._working >= self._most or self._sending >= MAX_SENDING_BYTES
-        if self._working >= self._most + self._kept if changes else full:
-            return self._too_busy()
+        if self._working >= (self._most + self._kept if changes else self._most):
+            return _too_busy(f"{self._working} requests are being answered")
+        if not changes and self._sending >= MAX_SENDING_BYTES:
+            return _too_busy("clients read their responses too slowly")
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:
@@ -232,6 +234,10 @@ class Admission:
 
     async def _refusal(self, scope: Scope, role: str) -> Response | None:
         return None if self._authentication is None else await self._authentication.refusal(scope, role)
+
+
+def _too_busy(why: str) -> Response:
+    return problem(503, "too-busy", f"{why}; try again", headers={"Retry-After": "1"})
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:

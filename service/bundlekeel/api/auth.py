@@ -7,6 +7,7 @@ import ipaddress
 import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from fastapi import Response
@@ -20,6 +21,8 @@ from bundlekeel.settings.credentials import Credentials, Principal
 # Where a request's principal is found in the ASGI scope.
 PRINCIPAL = "bundlekeel.principal"
 
+# Not the thread of responses, which may take seconds.
+_CHECKING = ThreadPoolExecutor(1, "api-credentials")
 _MINUTE = 60.0
 _MOST_ADDRESSES = 10_000
 _LONGEST_TOKEN = 16_384
@@ -111,7 +114,8 @@ class Authentication:
                 wait = self._failures.wait(address, self._access.boot())
                 if wait > 0:
                     return wait
-                known = await asyncio.to_thread(self._access.credentials.check, token)
+                check = self._access.credentials.check
+                known = await asyncio.get_running_loop().run_in_executor(_CHECKING, check, token)
         if known is None:
             self._failures.add(address, self._access.boot())
         return known

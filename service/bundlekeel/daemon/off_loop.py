@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,8 +18,6 @@ PUBLISH_SECONDS: Final = 0.5
 # Calls that the main loop works on at the same time: each may compute there for some milliseconds.
 READ_CALLS: Final = 4
 OTHER_CALLS: Final = 16
-# How long a worker thread waits for the main loop.
-CALL_SECONDS: Final = 30.0
 # Text of metrics may be this old.
 METRICS_SECONDS: Final = 1.0
 # Reads that need the main loop. All other calls may change something, and have places of their own.
@@ -46,15 +43,9 @@ class MainLoop:
             future = asyncio.run_coroutine_threadsafe(self._run(function, args, options, reads=reads), self._loop)
             return await asyncio.wrap_future(future)
 
-    def call_now(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Wait for the function on the main loop, from a worker thread."""
-        call = self._run(function, args, options, reads=True)
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result(CALL_SECONDS)
-
     async def _run(self, function: Callable[..., Any], args: Any, options: Any, *, reads: bool) -> Any:
         try:
-            answer = function(*args, **options)
-            return await answer if inspect.isawaitable(answer) else answer
+            return await function(*args, **options)
         finally:
             if not reads:
                 # The call has done its work: what cannot be published now is published by `run`.
@@ -63,14 +54,13 @@ class MainLoop:
 
 
 class OnMainLoop:
-    """An object of the main loop: a coroutine of the API may await its methods, a worker thread call the plain ones."""
+    """An object of the main loop, whose methods the loop of the API awaits."""
 
     def __init__(self, target: object, main: MainLoop) -> None:
         self._target, self._main = target, main
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._target, name)
-        return partial(self._main.call if inspect.iscoroutinefunction(method) else self._main.call_now, method)
+        return partial(self._main.call, getattr(self._target, name))
 
 
 class ServiceOffLoop(Readings):

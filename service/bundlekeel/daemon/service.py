@@ -220,7 +220,7 @@ class BalancerService(Readings):
         """A plan made lately, here or elsewhere."""
         return await self._plans.find(hash_, here=here)
 
-    def plans(self) -> list[PlanSummary]:
+    async def plans(self) -> list[PlanSummary]:
         """Plans made here lately."""
         return self._p.planner.all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -344,7 +345,7 @@ async def test_a_dry_run_takes_a_json_object(http: httpx.AsyncClient, body: str,
 
 async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON has no NaN, and a single one must not cost the answer."""
-    monkeypatch.setattr(service, "plans", lambda: [{"hash": float("nan")}])
+    monkeypatch.setattr(service, "plans", AsyncMock(return_value=[{"hash": float("nan")}]))
     assert (await http.get("/api/v1/plans")).json() == [{"hash": None}]
 
 

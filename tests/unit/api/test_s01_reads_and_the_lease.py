@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import structlog
 
-from bundlekeel.api import ApiServer
+from bundlekeel.api import ApiServer, admission
 from bundlekeel.api.reply import ROWS_A_STEP, reply
 from bundlekeel.api.server import Protection
 from bundlekeel.daemon.answers.picture import BundleView
 from tests.support.fake_service import FakeService
+from tests.support.security import Tokens, access_for
 from tests.support.world import FakeCluster, FakeSidecar
 
 # As long as a heavy read computes here: a lease of this length would end if the loop waited for it.
@@ -204,6 +207,34 @@ async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> Non
         assert (await client.get("/livez")).status_code == 200
         writer.close()
         await until_status(client, 200)
+
+
+async def test_s01_a_client_that_reads_nothing_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is closed, and the log has one line without a traceback."""
+    monkeypatch.setattr(admission, "PIECE_SECONDS", 0.1)
+    service = FakeService()
+    service.overview = lambda largest: "x" * 40 * 1024 * 1024  # type: ignore[assignment, method-assign, return-value]
+    with structlog.testing.capture_logs() as logged:
+        async with served(ApiServer(service, "127.0.0.1", 0, None)) as client:
+            _, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port, limit=1024)
+            writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for _ in range(1000):
+                await asyncio.sleep(0 if logged else 0.02)
+            writer.close()
+    assert [(line["event"], line["log_level"]) for line in logged] == [("api_client_left", "info")]
+
+
+async def test_s01_credentials_are_checked_while_a_response_is_computed(tmp_path: Path) -> None:
+    """A wrong token is refused at once, and does not wait behind responses."""
+    service = HeavyService()
+    tokens = Tokens(tmp_path)
+    protection = Protection(access=access_for(tokens))
+    async with served(ApiServer(service, "127.0.0.1", 0, None, protection=protection)) as client:
+        read = asyncio.create_task(client.get("/api/v1/bundles", headers=tokens.headers("viewer")))
+        await asyncio.to_thread(service.entered.wait, 10)
+        refused = await client.get("/api/v1/state", headers={"Authorization": "Bearer wrong"})
+        assert refused.status_code == 401 and not read.done()
+        assert (await read).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["bundles", "journal", "verdicts", "channel/bundles", "channel/findings"])

@@ -114,7 +114,7 @@ async def test_off_is_what_it_was(tmp_path: Path) -> None:
     """No task, the settings' own parameters, and a view that says so."""
     built = made(loaded(tmp_path))
     assert built.shadow_strategies is None and built.effective_parameters.values == {}
-    assert built.service.thresholds.view().sentence == "calibration is off (calibration.mode)"
+    assert (await built.service.thresholds.view()).sentence == "calibration is off (calibration.mode)"
     assert built.cycle.params == built.effective_parameters.base
 
 
@@ -126,7 +126,7 @@ async def test_on_is_wired(tmp_path: Path) -> None:
     built = made(loaded(tmp_path, **given))
     assert built.shadow_strategies is not None
     await built.calibration.check()
-    view = built.service.thresholds.view()
+    view = await built.service.thresholds.view()
     assert view.error == "" and view.document["values"] == {"avg_low_threshold_percent": 20.0}
     assert [row.parameter for row in view.changes] == ["avg_low_threshold_percent"]
     await built.calibration.close()

@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
-from bundlekeel.api.reply import ACCEPTED, TASKED, Backend, computed, reply, tasked
+from bundlekeel.api.reply import ACCEPTED, TASKED, Backend, reply, tasked
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
@@ -175,7 +175,7 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 @reads.get("/operations", response_model=OperationsView)
 async def list_operations(service: Backend) -> Response:
     """Drains with their progress, cordons, warms, pins, exclusions and pauses; every replica answers alike."""
-    return await computed(lambda: reply(service.requests.operations()))
+    return reply(await service.requests.operations())
 
 
 @reads.get("/tasks/{task}", response_model=TaskView, responses=NOT_FOUND)
@@ -301,7 +301,7 @@ async def discard_review(service: Backend, id: ReviewId, body: schemas.ReasonBod
 @reads.get("/thresholds", response_model=ThresholdsView)
 async def get_thresholds(service: Backend) -> Response:
     """The newest proposal, its difference to what is in force, what speaks against it, and what is adopted."""
-    return await computed(lambda: reply(service.thresholds.view()))
+    return reply(await service.thresholds.view())
 
 
 @changes.post("/thresholds/adopt", response_model=AdoptionView)

@@ -213,7 +213,7 @@ async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> R
 @router.get("/plans", response_model=list[PlanSummary], tags=["plans"])
 async def list_plans(service: Backend) -> Response:
     """Plans that this sidecar made or was asked for lately, newest last."""
-    return await computed(lambda: reply(service.plans()))
+    return reply(await service.plans())
 
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])

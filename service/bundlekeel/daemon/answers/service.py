@@ -100,7 +100,7 @@ class PlanRequest:
 class OperationsService(Protocol):
     """What people ask of brokers and bundles. Every mutation names `by` and `reason`, which the journal keeps."""
 
-    def operations(self) -> OperationsView:
+    async def operations(self) -> OperationsView:
         """Everything that was asked for and lasts, with the progress of drains."""
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
@@ -182,7 +182,7 @@ class OperationsService(Protocol):
 class ThresholdsService(Protocol):
     """Proposals of the nightly job, and what is in force of them."""
 
-    def view(self) -> ThresholdsView:
+    async def view(self) -> ThresholdsView:
         """The newest proposal, its difference to what is in force, what speaks against it, and what is adopted."""
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
@@ -274,7 +274,7 @@ class Service(Protocol):
     async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
         """A plan made earlier by any sidecar (`here`: by this one); NotFound when unknown or expired (15 min)."""
 
-    def plans(self) -> list[PlanSummary]:
+    async def plans(self) -> list[PlanSummary]:
         """Plans made here lately, newest last."""
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:

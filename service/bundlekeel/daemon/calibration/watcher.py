@@ -257,7 +257,7 @@ class Calibration:
 
     # --- for people ---
 
-    def view(self) -> ThresholdsView:
+    async def view(self) -> ThresholdsView:
         """How things stand."""
         seen, desired = self.inbox, self.shared_state.desired
         adopted, objections = desired.adopted, self.objections()

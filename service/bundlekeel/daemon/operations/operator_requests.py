@@ -88,7 +88,7 @@ class OperatorRequests:
 
     # --- looking ---
 
-    def operations(self) -> OperationsView:
+    async def operations(self) -> OperationsView:
         """Everything people have asked of brokers and bundles, with the progress of drains."""
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
         # What stops a plan stops drains too, but for a closed window, which is no lasting obstacle.

@@ -50,9 +50,9 @@ class Calibrated(FakeSidecar):
         """What the journal says of thresholds."""
         return [item["what"] for item in self.journal.tail(100, kind="adoption")]
 
-    def codes(self) -> list[str]:
+    async def codes(self) -> list[str]:
         """Objections as people see them."""
-        return [item.code for item in self.calibration.view().objections]
+        return [item.code for item in (await self.calibration.view()).objections]
 
     def live_on(self, seconds: float, imbalance: float, moves: int = 0) -> None:
         """Let time pass with this imbalance, as cycles would note it."""
@@ -81,7 +81,7 @@ async def test_recommended_is_only_shown() -> None:
     sidecar = await ready(MemoryCalibration(), calibration="recommend")
     await sidecar.calibration.check()
     await sidecar.calibration.check()
-    view = sidecar.calibration.view()
+    view = await sidecar.calibration.view()
     adopt = f'`bundlekeel thresholds adopt --digest {view.document["digest"]} --reason "..."`'
     assert view.sentence == f"proposed: {LOW} 15 -> 20; {adopt}"
     assert [(row.parameter, row.current, row.proposed) for row in view.changes] == [(LOW, 15.0, 20.0)]
@@ -119,7 +119,7 @@ async def test_adopted_by_itself_and_in_every_plan() -> None:
     shown = sidecar.effective_parameters.effective
     assert shown.values == sidecar.cycle.params and shown.origins[LOW] == "calibration"
     await sidecar.calibration.check()
-    view = sidecar.calibration.view()
+    view = await sidecar.calibration.view()
     assert view.sentence == "the newest proposal is in force, on trial"
     assert view.adopted.values == {LOW: 20.0} and view.adopted.instead_of == {LOW: 15.0}
     assert view.adopted.by == "bundlekeel" and view.adopted.trial.imbalance_promised > 0.12
@@ -155,13 +155,13 @@ async def test_worse_than_promised_is_reverted_by_itself() -> None:
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 15.0
     await sidecar.calibration.check()
-    assert sidecar.codes() == [Code.REVERTED.value, Code.ON_PROBATION.value]
-    assert sidecar.calibration.view().adopted is None
+    assert (await sidecar.codes()) == [Code.REVERTED.value, Code.ON_PROBATION.value]
+    assert (await sidecar.calibration.view()).adopted is None
     # The next night's job proposes the same values.
     sidecar.clock.offset += 86_400
     store.put(NEXT, proposal(sidecar))
     await sidecar.calibration.check()
-    assert sidecar.codes() == [Code.REVERTED.value] and "adopted" not in sidecar.told()[1:]
+    assert (await sidecar.codes()) == [Code.REVERTED.value] and "adopted" not in sidecar.told()[1:]
     sidecar.clock.offset += 3600
     good = {LOW: proposed(17.5, 15.0)}
     store.put("2026-09-17/thresholds.json", proposal(sidecar, parameters=good))
@@ -191,20 +191,20 @@ async def test_as_good_as_promised_is_kept() -> None:
     sidecar.live_on(TRIAL_SECONDS, 0.10)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "kept"]
-    assert sidecar.calibration.view().adopted.trial is None
+    assert (await sidecar.calibration.view()).adopted.trial is None
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(22.5, 20.0)}))
     await sidecar.calibration.check()
-    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
     sidecar.clock.offset += 72_000
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "kept", "refused", "adopted"]
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 22.5
-    second = sidecar.calibration.view().adopted.digest
+    second = (await sidecar.calibration.view()).adopted.digest
     made = await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
-    left = sidecar.calibration.view().adopted
+    left = (await sidecar.calibration.view()).adopted
     assert made.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
     assert (left.by, left.reason) == ("ann", f"{second} was reverted: step by step")
     # The answer was lost, and the same request comes again.
@@ -236,7 +236,7 @@ async def test_it_survives_a_change_of_leader() -> None:
     await third.cycle.turn()
     await third.calibration.check()
     assert third.told() == ["refused"]
-    assert third.codes() == [Code.REVERTED.value, Code.ON_PROBATION.value]
+    assert (await third.codes()) == [Code.REVERTED.value, Code.ON_PROBATION.value]
 
 
 async def test_followers_plan_with_it_and_answer_alike() -> None:
@@ -254,7 +254,7 @@ async def test_followers_plan_with_it_and_answer_alike() -> None:
     assert leader.cycle.params.avg_low_threshold_percent == 20.0
     for sidecar in (leader, follower):
         await sidecar.calibration.check()
-    views = [sidecar.calibration.view() for sidecar in (leader, follower)]
+    views = [(await sidecar.calibration.view()) for sidecar in (leader, follower)]
     for key in ("document", "changes", "objections", "reverted", "sentence"):
         assert getattr(views[0], key) == getattr(views[1], key)
     assert [view.adopted.by for view in views] == ["ann", "ann"]
@@ -290,7 +290,7 @@ async def test_refused_with_its_reason(changes: dict[str, Any], codes: list[Code
     store.put(PATH, proposal(sidecar, **changes))
     await sidecar.calibration.check()
     await sidecar.calibration.check()
-    assert set(sidecar.codes()) == {code.value for code in codes}
+    assert set(await sidecar.codes()) == {code.value for code in codes}
     assert sidecar.told() == ["refused"] and sidecar.shared_state.desired.adopted is None
     assert all(
         f'thresholds_objections{{code="{code.value}"}} 1.0' in sidecar.metric("thresholds_obj") for code in codes
@@ -312,7 +312,7 @@ async def test_each_objection_says_whether_a_person_can_adopt_it(
     sidecar = await ready(store, mode="recommend")
     store.put(PATH, proposal(sidecar, **changes))
     await sidecar.calibration.check()
-    objections = [(item.code, item.person) for item in sidecar.calibration.view().objections]
+    objections = [(item.code, item.person) for item in (await sidecar.calibration.view()).objections]
     assert objections == [found, ("RecommendOnly", "yes")]
 
 
@@ -341,7 +341,7 @@ async def test_what_cannot_be_done_is_said() -> None:
     """Calibration off, no proposal, nothing adopted, no picture yet."""
     store = MemoryCalibration()
     off = await ready(store, calibration="off")
-    assert off.calibration.view().sentence == "calibration is off (calibration.mode)"
+    assert (await off.calibration.view()).sentence == "calibration is off (calibration.mode)"
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
         await off.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     with pytest.raises(Forbidden, match=r"calibration\.mode is off"):
@@ -353,7 +353,7 @@ async def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(NotFound, match="there is no proposal"):
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     await sidecar.calibration.check()
-    assert sidecar.calibration.view().sentence == "there is no proposal yet"
+    assert (await sidecar.calibration.view()).sentence == "there is no proposal yet"
     blind = await Calibrated(FakeCluster(clock=WallClock()), store, calibration="recommend").lead()
     with pytest.raises(SnapshotError):
         await blind.calibration.adopt(digest=None, force=False, reason="r", by="ann")
@@ -368,7 +368,7 @@ async def test_nothing_is_adopted_where_nothing_is_carried_out(mode: str, code: 
     paused = Pause(reason="an incident", by="ann", since_ms=0) if mode == "act" else None
     await sidecar.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pause=paused))
     await sidecar.calibration.check()
-    assert (sidecar.codes(), sidecar.told()) == ([code], ["refused"])
+    assert ((await sidecar.codes()), sidecar.told()) == ([code], ["refused"])
     await sidecar.calibration.adopt(digest=None, force=False, reason="I look", by="ann")
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
@@ -382,13 +382,13 @@ async def test_a_store_that_does_not_answer_changes_nothing() -> None:
     store.away = True
     sidecar.live_on(TRIAL_SECONDS / 2, 0.30)
     await sidecar.calibration.check()
-    view = sidecar.calibration.view()
+    view = await sidecar.calibration.view()
     assert view.error == "the store of calibrations does not answer" and view.document is not None
     assert sidecar.told()[:2] == ["adopted", "reverted"]
     assert sidecar.metric("thresholds_store_errors_total").endswith(" 1.0")
     store.away = False
     await sidecar.calibration.check()
-    assert sidecar.calibration.view().error == ""
+    assert (await sidecar.calibration.view()).error == ""
 
 
 async def test_a_setting_changed_manually_goes_first() -> None:
@@ -400,7 +400,7 @@ async def test_a_setting_changed_manually_goes_first() -> None:
     second = await Calibrated(cluster, store, "b", params=Parameters(avg_low_threshold_percent=10.0)).lead()
     await second.cycle.turn()
     assert second.cycle.params.avg_low_threshold_percent == 10.0
-    assert second.calibration.view().adopted.values == {}
+    assert (await second.calibration.view()).adopted.values == {}
 
 
 async def test_somebody_was_faster() -> None:

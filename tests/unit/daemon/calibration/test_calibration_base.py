@@ -63,7 +63,7 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
     sidecar.live_on(TRIAL_SECONDS, 0.9)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"] and sidecar.shared_state.desired.reverted == {}
-    view = sidecar.calibration.view()
+    view = await sidecar.calibration.view()
     assert view.sentence.startswith("the newest proposal does not come into force: OtherValues")
     assert sidecar.metric("thresholds_on_trial").endswith(" 0.0")
     sidecar.clock.offset += 20 * 3600
@@ -76,7 +76,7 @@ async def test_the_proposal_is_shown_with_the_fields_that_the_api_documents() ->
     """All of them and no other, to the last interval: answers pass on what the codec of the document makes."""
     sidecar = await ready(MemoryCalibration())
     await sidecar.calibration.check()
-    shown, kind = sidecar.calibration.view().document, TypeAdapter(ProposalView)
+    shown, kind = (await sidecar.calibration.view()).document, TypeAdapter(ProposalView)
     assert kind.dump_python(kind.validate_python(shown)) == shown
 
 
@@ -85,15 +85,15 @@ async def test_a_trial_that_has_measured_nothing_says_so_and_why() -> None:
     sidecar = await ready(MemoryCalibration(), mode="recommend")
     await sidecar.calibration.adopt(digest=None, force=False, reason="I look", by="ann")
     await sidecar.cycle.turn()
-    trial = sidecar.calibration.view().adopted.trial
+    trial = (await sidecar.calibration.view()).adopted.trial
     assert (trial.seconds, trial.imbalance, trial.moves_per_hour) == (0.0, None, None)
     assert trial.obstacle == "RecommendOnly"
     acting = await ready(MemoryCalibration())
     await acting.calibration.check()
-    assert acting.calibration.view().adopted.trial.obstacle == ""
+    assert (await acting.calibration.view()).adopted.trial.obstacle == ""
     follower = await Calibrated(acting.cluster, MemoryCalibration(), "b", mode="recommend").lead()
     await follower.cycle.turn()
-    assert follower.calibration.view().adopted.trial.obstacle == ""
+    assert (await follower.calibration.view()).adopted.trial.obstacle == ""
 
 
 async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> None:
@@ -110,12 +110,12 @@ async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> 
     sidecar.live_on(TRIAL_SECONDS / 10, 0.10)
     said = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
     assert said.endswith(f"In force now: {first}, {LOW} 20, on trial again, from the beginning")
-    view = sidecar.calibration.view().adopted
+    view = (await sidecar.calibration.view()).adopted
     assert (view.digest, view.state, view.trial.seconds) == (first, "trial", 0.0)
     sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
     await sidecar.calibration.check()
     assert sidecar.told()[:4] == ["adopted", "adopted", "reverted", "kept"]
-    assert sidecar.calibration.view().adopted.state == "kept"
+    assert (await sidecar.calibration.view()).adopted.state == "kept"
 
 
 async def test_the_leader_adopts_nothing_after_a_person_reverted() -> None:
@@ -127,12 +127,12 @@ async def test_the_leader_adopts_nothing_after_a_person_reverted() -> None:
     sidecar.clock.offset += 1800
     await sidecar.calibration.revert(digest=None, reason="clients complain", by="ann")
     await night(sidecar, 0.03, proposed(22.5, 15.0))
-    assert sidecar.codes() == [Code.ON_PROBATION.value]
-    (found,) = sidecar.calibration.view().objections
+    assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
+    (found,) = (await sidecar.calibration.view()).objections
     assert found.person == "yes"
     assert found.detail == "a person reverted 0.0 days ago; until a person adopts, at most 30.0 days more"
     await night(sidecar, 29.0, proposed(17.5, 15.0))
-    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
     assert [what for what in sidecar.told() if what != "refused"] == ["adopted", "reverted"]
     await sidecar.calibration.adopt(digest=None, force=False, reason="now", by="bob")
     sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
@@ -148,7 +148,7 @@ async def test_the_leader_adopts_again_thirty_days_after_a_person_reverted() -> 
     await sidecar.calibration.check()
     await sidecar.calibration.revert(digest=None, reason="no", by="ann")
     await night(sidecar, 29.9, proposed(17.5, 15.0))
-    assert sidecar.codes() == [Code.ON_PROBATION.value]
+    assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
     await night(sidecar, 0.2, proposed(17.5, 15.0))
     assert sidecar.told()[-1] == "adopted"
     stored = msgspec.to_builtins(sidecar.shared_state.desired)
@@ -165,8 +165,8 @@ async def test_a_night_is_counted_from_the_last_revert_too() -> None:
     await sidecar.calibration.check()
     assert sidecar.told()[:2] == ["adopted", "reverted"]
     await night(sidecar, 0.1, proposed(17.5, 15.0))
-    assert sidecar.codes() == [Code.ON_PROBATION.value]
-    (found,) = sidecar.calibration.view().objections
+    assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
+    (found,) = (await sidecar.calibration.view()).objections
     assert found.detail == "the last adoption or revert was 2.4 h ago; one in 20 h"
     await night(sidecar, 0.8, proposed(17.5, 15.0))
     assert sidecar.told()[-1] == "adopted"
@@ -215,7 +215,7 @@ async def test_a_document_that_cannot_be_read_leaves_the_age_of_the_one_before(t
     store.put(PATH, proposal(sidecar))
     assert await age(0) < 4000
     store.put(NEXT, torn)
-    assert await age(0) < 4000 and sidecar.calibration.view().document is None
+    assert await age(0) < 4000 and (await sidecar.calibration.view()).document is None
     assert await age(4.0) == pytest.approx(4 * 86_400 + 3600, rel=0.01)
 
 

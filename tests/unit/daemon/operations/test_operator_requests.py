@@ -51,13 +51,13 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
     await leader.shared_state.refresh()
     await leader.cycle.turn()
     assert leader.cluster.model.owned_by(B1) == []
-    (row,) = service.operations().drains
+    (row,) = (await service.operations()).drains
     assert (row.broker, row.by, row.reason) == (B1, "ann", "disks")
     (record,) = other.journal.tail(10, kind="request")
     assert record["sentence"] == f"ann asked for the drain of {B1}: disks"
     ended = await service.uncordon(B1, **WHO)
     assert ended.ended == ["drain"]
-    assert service.operations().drains == []
+    assert (await service.operations()).drains == []
 
 
 async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
@@ -74,7 +74,7 @@ async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
         await service.pause(seconds=60, **WHO)
         await service.set_mode("act", **WHO)
         await service.resume(**WHO)
-    shown = requests.operations()
+    shown = await requests.operations()
     assert [len(rows) for rows in (shown.drains, shown.warms, shown.cordons, shown.pins, shown.exclusions)] == [1] * 5
     ends = [
         lambda: requests.uncordon(B1, **WHO),
@@ -144,7 +144,7 @@ async def test_what_holds_all_moves_stands_with_the_requests(hindered: str, held
     await other.shared_state.refresh()
     assert other.shared_state.shared.report["obstacle"] == (held or "SettlingAfterOutage")
     for sidecar in (leader, other):
-        found = sidecar.service.requests.operations()
+        found = await sidecar.service.requests.operations()
         assert (found.held, found.held_explanation) == (held, explain(held))
         assert (found.drains[0].eta_seconds is None) is bool(held)
         assert (await sidecar.service.requests.warm(B2, dry_run=True, **WHO)).held == held

@@ -25,7 +25,7 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     assert (pinned.broker, pinned.until_ms) == (B1, 0)
     await service.exclude("n:shop/*", seconds=1.0, **WHO)
     await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
-    shown = service.operations()
+    shown = await service.operations()
     for row in (pinned, *shown.pins, *shown.exclusions):
         assert (row.by, row.reason) == ("ann", "disks") and pinned.since_ms <= row.since_ms <= leader.clock.wall_ms()
     assert shown.pins[0].since_ms == pinned.since_ms > 0
@@ -33,7 +33,7 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     assert [row.pattern for row in shown.exclusions] == ["n:shop/*"]
     assert [row.scope for row in shown.pauses] == ["namespace:t/ns"]
     leader.clock.offset += 1.1
-    shown = service.operations()
+    shown = await service.operations()
     assert (shown.exclusions, shown.pauses) == ([], [])
     await service.unpin(BUNDLE, **WHO)
     await service.include("n:shop/*", **WHO)
