@@ -191,6 +191,7 @@ class _MoveShape(msgspec.Struct):
     landed_ms: int
     landed_on: str
     seconds: float
+    epoch: int
 
 
 class _ReportShape(msgspec.Struct):

@@ -24,7 +24,7 @@ from bundlekeel.daemon.state.documents import (
     decode_state,
     encode,
 )
-from bundlekeel.daemon.state.shared_state import DESIRED, STATE
+from bundlekeel.daemon.state.shared_state import DESIRED, MOVES, STATE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_look, decode_takeover
 from bundlekeel.ports import Document
 from tests.support.world import FakeCluster, FakeSidecar
@@ -106,6 +106,21 @@ def test_s06_other_documents_out_of_range_are_unreadable(wrong: int) -> None:
             reader()
     assert decode_look(Document(path="failsafe", data=json.dumps({"wall_ms": wrong}).encode(), version=0)) == 0
     assert decode_notice(msgspec.json.encode(OutageRecord(since_ms=wrong))) is None
+
+
+@pytest.mark.parametrize("epoch", [None, "2", [2], {}])
+async def test_s06_a_move_without_a_term_is_set_aside(epoch: Any) -> None:
+    """A new leader compares the terms of moves with that of the ledger: each of its terms began with an error."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    nodes, term = sidecar.cluster.store.nodes, sidecar.shared_state.current_epoch()
+    await sidecar.shared_state.save(CycleState(cycle=1), {}, epoch=term)
+    data = (1).to_bytes(4, "big") + encode({"epoch": term, "wall_ms": 5, "ledger": {"entries": [LEDGER]}})
+    nodes[f"{STATE}/0000"].data = data
+    record = MOVE | {"epoch": epoch} if epoch is not None else {k: v for k, v in MOVE.items() if k != "epoch"}
+    await sidecar.coordination.write_shared(f"{MOVES}/00000000", encode([record]), version=None)
+    await sidecar.shared_state.begin_term(term)
+    assert not sidecar.shared_state.taken_over().ledger.entries
+    assert sidecar.shared_state.unreadable[MOVES]
 
 
 async def test_s06_a_rest_of_ages_is_set_aside_and_not_stored_again() -> None:
