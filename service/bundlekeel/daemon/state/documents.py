@@ -252,21 +252,15 @@ def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: boo
 def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     """The leader's state out of its chunks. CodecError."""
     found = decode(join(documents), LeaderState, what=what)
-    try:
-        msgspec.convert(found.tasks, list[TaskView])
-        msgspec.convert(found.report, _ReportShape)
-    except msgspec.ValidationError as error:
-        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    _demand(list[TaskView], found.tasks, what)
+    _demand(_ReportShape, found.report, what)
     return found
 
 
 def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
     """A chunk of move records. CodecError."""
     found = decode(data, list[dict[str, Any]], what=what)
-    try:
-        msgspec.convert(found, list[_MoveShape])
-    except msgspec.ValidationError as error:
-        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    _demand(list[_MoveShape], found, what)
     return found
 
 
@@ -274,7 +268,16 @@ def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
     """A request left for the leader. CodecError."""
     external_input.check_ranges(external_input.read(data, _RequestShape, what=what), what=what)
     found: dict[str, Any] = external_input.load(data, what=what)
+    _demand(_RequestShape, found, what)
     return found
+
+
+def _demand(shape: Any, found: object, what: str) -> None:
+    """Raise CodecError if `found` has not the types of `shape`; numbers as strings are refused."""
+    try:
+        msgspec.convert(found, shape)
+    except msgspec.ValidationError as error:
+        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
 
 
 def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:

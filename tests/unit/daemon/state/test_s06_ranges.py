@@ -123,6 +123,15 @@ async def test_s06_a_move_without_a_term_is_set_aside(epoch: Any) -> None:
     assert sidecar.shared_state.unreadable[MOVES]
 
 
+@pytest.mark.parametrize("fields", [{"left_ms": "5"}, {"override_cool_down": "true"}, {"unload": 1}])
+async def test_s06_a_request_with_numbers_as_texts_is_set_aside(fields: Any) -> None:
+    """The list of tasks expects numbers: with such a request it ended with an error, for all tasks."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.coordination.create_sequential("requests/req-", json.dumps({"kind": "plan"} | fields).encode())
+    assert [task.state for task in await sidecar.service.tasks()] == ["waiting"]
+    assert sidecar.shared_state.unreadable["requests"]
+
+
 async def test_s06_a_rest_of_ages_is_set_aside_and_not_stored_again() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     epoch = sidecar.shared_state.current_epoch()
