@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
 from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import StrategyMemory
@@ -254,7 +254,20 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     found = decode(join(documents), LeaderState, what=what)
     _demand(list[TaskView], found.tasks, what)
     _demand(_ReportShape, found.report, what)
+    rows: list[object] = [*found.ledger.entries, *found.ledger.baselines, *found.memory.costs.brokers.values()]
+    for row in (*rows, *(item.move for item in found.effects.open)):
+        for name, length in _LENGTHS.items():
+            if len(getattr(row, name, range(length))) != length:
+                raise external_input.unreadable(what, f"{name} has not {length} values", field=name)
+    for split in (item.split for item in found.recent_splits.values()):
+        if not len(split.children) == len(split.shares) == len(split.topics):
+            raise external_input.unreadable(what, "children, shares and topics differ in number", field="children")
     return found
+
+
+# Values of one row of the leader's state: they are added to rows of arrays.
+_COSTS: Final = {"steady": 2, "near": 3, "far": 3, "moments": 5}
+_LENGTHS: Final = _COSTS | {"pressure": len(RESOURCES), "usage": REPORTED_RESOURCES}
 
 
 def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:

@@ -42,7 +42,8 @@ def state(**fields: Any) -> LeaderState:
 
 
 EXTERNAL = {"undone": [[BUNDLE, 5]], "rest_until_ms": 5}
-LEDGER = {"opened_ms": 1, "bundle": BUNDLE, "source": "a", "target": "b", "traffic": [1, 1, 1, 1], "pressure": [1]}
+SPLIT = {"parent": BUNDLE, "children": ["a", "b"], "shares": [[1.5] * 4] * 2, "topics": [0.5, 0.5]}
+LEDGER = {"opened_ms": 1, "bundle": BUNDLE, "source": "a", "target": "b", "traffic": [1, 1, 1, 1], "pressure": [1] * 6}
 
 
 def test_s06_what_we_store_is_in_range() -> None:
@@ -66,6 +67,10 @@ def test_s06_what_we_store_is_in_range() -> None:
         lambda wrong: {"external_moves": EXTERNAL | {"undone": [[BUNDLE, wrong]]}},
         lambda wrong: {"recent": {BUNDLE: {"at_ms": wrong, "source": "a"}}},
         lambda wrong: {"ledger": {"entries": [LEDGER | {"opened_ms": wrong}]}},
+        lambda wrong: {"ledger": {"entries": [LEDGER | {"pressure": [wrong % 2] * 5}]}},
+        lambda wrong: {"ledger": {"baselines": [{"broker": "b", "usage": [wrong % 2], "since_ms": 1}]}},
+        lambda wrong: {"memory": {"costs": {"brokers": {"b": {"near": [wrong % 2]}}}}},
+        lambda wrong: {"recent_splits": {BUNDLE: {"split": SPLIT | {"topics": [wrong % 2] * 3}, "at_ms": 1}}},
         lambda wrong: {"report": {"wall_ms": wrong}},
         lambda wrong: {"tasks": [{"task": "r1", "state": "done", "wall_ms": wrong}]},
     ],
