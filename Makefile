@@ -12,7 +12,7 @@ SOURCES := service/bundlekeel dev tests
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load reaction decisions mutation nightly lock format clean
+.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -71,6 +71,12 @@ bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading
 
 load: packages ## 200 clients on the API of a sidecar over clusters in memory: the lease must hold (4 minutes)
 	@$(BIN)/python -m dev.load $(ARGS)
+
+fuzz: setup ## 100,000 examples of each kind of foreign input: one error type, no step above 50 ms (ARGS="--examples N KIND")
+	@$(BIN)/python -m dev.fuzz $(ARGS)
+
+responses: setup ## The largest response of each route: memory and silence of the processes that request it
+	@$(BIN)/python -m dev.responses $(ARGS)
 
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews the pages with its figures (hours; ARGS=--resume)
 	@$(BIN)/python -m dev.reaction --write $(ARGS)

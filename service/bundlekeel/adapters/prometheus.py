@@ -8,7 +8,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -18,6 +17,8 @@ from bundlekeel.codec.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_s
 from bundlekeel.codec.external_input import LARGE, clean, read, text_of
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError
+from bundlekeel.core.model.names import broker_id_of_url
+from bundlekeel.core.model.uris import host_and_port
 from bundlekeel.ports import BrokerEndpoint, Clock
 from bundlekeel.tls import ClientTls
 from bundlekeel.token_source import TokenSource
@@ -153,23 +154,24 @@ class _Values(msgspec.Struct):
 
 async def _matching(broker: BrokerEndpoint, names: Sequence[str]) -> list[str]:
     """The values that stand for a broker, by the first rule that any of them fits."""
-    places = [urlsplit(url) for url in (broker.web_url, broker.web_url_tls) if url]
-    hosts = [place.hostname or "" for place in places]
-    rules = ({place.netloc for place in places}, set(hosts), {host.split(".")[0] for host in hosts})
+    urls = [url for url in (broker.web_url, broker.web_url_tls) if url]
+    places = [host_and_port(url) for url in urls]
+    hosts = {host for host, _ in places}
+    rules = (set(map(broker_id_of_url, urls)), hosts, {host.split(".")[0] for host in hosts})
     for wanted in rules:
-        if found := [name for name in names if name in wanted]:
+        if found := [name for name in names if name and name in wanted]:
             return found
-    addresses = {host for name in hosts for host in await _addresses(name)} | set(hosts)
-    ports = {place.port for place in places}
-    alike = [(name, urlsplit(f"//{name}")) for name in names]
-    here = [(name, place) for name, place in alike if place.hostname in addresses]
+    addresses = ({host for name in hosts for host in await _addresses(name)} | hosts) - {""}
+    ports = {port for _, port in places}
+    alike = [(name, *host_and_port(f"//{name}")) for name in names]
+    here = [(name, port) for name, host, port in alike if host in addresses]
     # Brokers on one host differ by their ports; a metrics port of its own differs from all of them.
-    return [name for name, place in here if place.port in ports] or [name for name, _ in here]
+    return [name for name, port in here if port in ports] or [name for name, _ in here]
 
 
 async def _addresses(host: str) -> set[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that cannot be encoded
         return set()
     return {str(item[4][0]) for item in found}

@@ -284,7 +284,7 @@ def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterR
     ]
     memory = [dict(item.values) for item in target.series if item.name == _DIRECT_MEMORY.decode()]
     readings = []
-    for at, cpu in target.process.values[-3:]:
+    for at, cpu in sorted(target.process.values)[-3:]:
         table = _Table()
         for column, labels, values in samples:
             if at in values:
@@ -308,8 +308,8 @@ def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
         label = f" with cluster={' or '.join(sorted(clusters))}" if clusters else ""
         text = f"no scrape target exports {PROCESS_CPU} and Pulsar's series{label}: check prometheus.labels"
         raise CodecError(text, code=Code.NO_LOAD_DATA)
-    newest = max(target.process.values[0][0] for target in targets)
-    targets = [target for target in targets if target.process.values[-1][0] >= newest]
+    newest = max(min(target.process.values) for target in targets)
+    targets = [target for target in targets if max(target.process.values)[0] >= newest[0]]
     if len(targets) > 1:
         labels = [set(target.process.metric.items()) for target in targets]
         own = (sorted(item - labels[0].intersection(*labels)) for item in labels)

@@ -29,10 +29,11 @@ class _Prometheus(BaseHTTPRequestHandler):
     """Has scraped `series` of one instance."""
 
     series: Sequence[object] = broker()
+    instances: Sequence[str] = ["127.0.0.1:8080"]
 
     def do_GET(self) -> None:
         """Values of a label, or samples."""
-        data: object = {"result": self.series} if "/query" in self.path else ["127.0.0.1:8080"]
+        data: object = {"result": self.series} if "/query" in self.path else self.instances
         body = json.dumps({"data": data}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -54,6 +55,19 @@ async def test_one_value_for_two_brokers_of_a_host() -> None:
         for broker in (second, first):
             with pytest.raises(AdminFault, match=r"instance=127\.0\.0\.1:8080 stands for 2 brokers"):
                 await source.counters(broker)
+        await source.close()
+
+
+@pytest.mark.parametrize("odd", ["[", "[x]:1", "a:99999", "a:x", "a..b", "\0", "x" * 70, "9" * 5_000])
+async def test_s03_an_instance_that_is_not_an_address_names_no_broker(odd: str) -> None:
+    """`urlsplit` and the resolver raise ValueError for such labels; with them the other instances are still found."""
+    instances = type("_Named", (_Prometheus,), {"instances": [odd, "127.0.0.1:8080"]})
+    with serving(instances) as port:
+        source = PrometheusCounters(PrometheusOptions(url=f"http://127.0.0.1:{port}"), RealClock())
+        found = await source.counters(BrokerEndpoint(broker_id="b:1", web_url="http://localhost:8080"))
+        assert [item.cpu_seconds for item in found] == [1.0, 2.0]
+        with pytest.raises(AdminFault, match="no values of instance"):
+            await source.counters(BrokerEndpoint(broker_id="b:2", web_url=f"http://x{odd}"))
         await source.close()
 
 

@@ -184,3 +184,11 @@ def test_n_b_one_unreadable_series_leaves_the_others(bad: str) -> None:
     readings = read(process(TARGET), *topic(TARGET, topic=bad), *topic(TARGET))
     assert rates(readings) == [1000.0, 1000.0]
     assert readings[0].namespaces == ("public/default",)
+
+
+def test_s03_samples_out_of_order_are_read_in_order_of_time() -> None:
+    """Prometheus sorts them; what answers in its place may not, and the newest one was taken for the first."""
+    answer = [*topic(TARGET), idle(TARGET), process(TARGET)]
+    for item in answer:
+        item["values"].reverse()
+    assert [reading.from_ms for reading in read(*answer)] == [15_000, 30_000, 45_000]

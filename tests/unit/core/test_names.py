@@ -33,6 +33,13 @@ def test_the_hash_is_that_of_the_full_name() -> None:
     assert parse_topic("my-topic").hash == crc32(b"persistent://public/default/my-topic")
 
 
+def test_s02_a_name_longer_than_any_request_is_not_a_topic() -> None:
+    """Statistics of a broker may hold 100 MB in one name, and encoding that for a path would stop the loop."""
+    with pytest.raises(ValueError, match="not a topic name") as caught:
+        parse_topic("persistent://t/n/" + "x" * 40_000)
+    assert len(str(caught.value)) < 500
+
+
 @pytest.mark.parametrize(
     ("topic_hash", "name"),
     [

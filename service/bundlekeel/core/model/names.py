@@ -12,6 +12,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bundlekeel.core.model.errors import CodecError, ConfigError, NotFound
 from bundlekeel.core.model.numbers import MAX_INT, integer
@@ -171,6 +172,10 @@ class TopicName:
         return zlib.crc32(str(self).encode())
 
 
+# Brokers refuse longer requests: the headers of Jetty have at most 8 KiB, in which a character may take nine bytes.
+_LONGEST_TOPIC: Final = 8 * 1024
+
+
 def parse_topic(text: str) -> TopicName:
     """Parse a topic as people write it: full, `tenant/ns/name`, or a bare name in public/default."""
     domain, namespace, local = topic_parts(text)
@@ -185,8 +190,8 @@ def topic_parts(text: str) -> tuple[str, str, str]:
         if "/" not in rest:
             rest = f"public/default/{rest}"
     parts = rest.split("/", 2)
-    if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts:
-        raise ValueError(f"{text!r} is not a topic name; expected persistent://tenant/namespace/topic")
+    if domain not in ("persistent", "non-persistent") or len(parts) != 3 or "" in parts or len(text) > _LONGEST_TOPIC:
+        raise ValueError(f"{text[:200]!r} is not a topic name; expected persistent://tenant/namespace/topic")
     return domain, f"{parts[0]}/{parts[1]}", parts[2]
 
 

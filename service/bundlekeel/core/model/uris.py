@@ -41,6 +41,15 @@ def is_http_address(text: str) -> bool:
         return False
 
 
+def host_and_port(url: str) -> tuple[str, int | None]:
+    """Return host and port of a URL that another process wrote; ("", None) if it is not a URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port
+    except ValueError:
+        return "", None
+
+
 def folder_named(text: str) -> str:
     """The folder of this machine that this names; "" for another store."""
     scheme, mark, rest = text.partition("://")

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.model.averages import Averages
@@ -36,7 +35,7 @@ from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.model.text_format import clock_text, numbered, some
-from bundlekeel.core.model.uris import LOOPBACK
+from bundlekeel.core.model.uris import LOOPBACK, host_and_port
 from bundlekeel.core.planning.wrong_limits import wrong_limits
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
@@ -193,7 +192,7 @@ async def _members(context: DoctorContext) -> Check:
         apart = "; ".join(some(ids) for ids in by_settings.values())
         fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
         return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
-    local = [member for member in members if urlsplit(member.url).hostname in LOOPBACK]
+    local = [member for member in members if host_and_port(member.url)[0] in LOOPBACK]
     # On one host no two listen on one port.
     if not local or len(local) == len(urls) == len(set(urls)):
         return Check.passed("sidecars", text)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
 from bundlekeel.core.planning.effects import EffectRecords
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.memory import StrategyMemory
@@ -191,6 +191,7 @@ class _MoveShape(msgspec.Struct):
     landed_ms: int
     landed_on: str
     seconds: float
+    epoch: int
 
 
 class _ReportShape(msgspec.Struct):
@@ -251,21 +252,28 @@ def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: boo
 def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     """The leader's state out of its chunks. CodecError."""
     found = decode(join(documents), LeaderState, what=what)
-    try:
-        msgspec.convert(found.tasks, list[TaskView])
-        msgspec.convert(found.report, _ReportShape)
-    except msgspec.ValidationError as error:
-        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    _demand(list[TaskView], found.tasks, what)
+    _demand(_ReportShape, found.report, what)
+    rows: list[object] = [*found.ledger.entries, *found.ledger.baselines, *found.memory.costs.brokers.values()]
+    for row in (*rows, *(item.move for item in found.effects.open)):
+        for name, length in _LENGTHS.items():
+            if len(getattr(row, name, range(length))) != length:
+                raise external_input.unreadable(what, f"{name} has not {length} values", field=name)
+    for split in (item.split for item in found.recent_splits.values()):
+        if not len(split.children) == len(split.shares) == len(split.topics):
+            raise external_input.unreadable(what, "children, shares and topics differ in number", field="children")
     return found
+
+
+# Values of one row of the leader's state: they are added to rows of arrays.
+_COSTS: Final = {"steady": 2, "near": 3, "far": 3, "moments": 5}
+_LENGTHS: Final = _COSTS | {"pressure": len(RESOURCES), "usage": REPORTED_RESOURCES}
 
 
 def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
     """A chunk of move records. CodecError."""
     found = decode(data, list[dict[str, Any]], what=what)
-    try:
-        msgspec.convert(found, list[_MoveShape])
-    except msgspec.ValidationError as error:
-        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
+    _demand(list[_MoveShape], found, what)
     return found
 
 
@@ -273,7 +281,16 @@ def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
     """A request left for the leader. CodecError."""
     external_input.check_ranges(external_input.read(data, _RequestShape, what=what), what=what)
     found: dict[str, Any] = external_input.load(data, what=what)
+    _demand(_RequestShape, found, what)
     return found
+
+
+def _demand(shape: Any, found: object, what: str) -> None:
+    """Raise CodecError if `found` has not the types of `shape`; numbers as strings are refused."""
+    try:
+        msgspec.convert(found, shape)
+    except msgspec.ValidationError as error:
+        raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
 
 
 def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:

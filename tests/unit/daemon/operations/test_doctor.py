@@ -139,6 +139,16 @@ async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning(
     assert "h1 registered a loopback address" in named(await examine(sidecar.doctor_context()), "sidecars").detail
 
 
+@pytest.mark.parametrize("url", ["http://[", "http://[x]:1", "//[::1", "http://a:99999"])
+async def test_s03_a_seat_whose_address_is_not_a_url_ends_no_check(url: str) -> None:
+    """Another process wrote the seat: `urlsplit` raises ValueError for such an address, and doctor showed nothing."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    other = MemoryCoordination(sidecar.cluster.store)
+    await other.start()
+    await other.take_seat(Member(id="odd", url=url), seats=5)
+    assert "2 seats taken" in named(await examine(sidecar.doctor_context()), "sidecars").detail
+
+
 async def test_sidecars_whose_settings_differ_are_named() -> None:
     """Any of them may lead next, with its own file; an older release shows nothing to compare."""
     cluster = FakeCluster()

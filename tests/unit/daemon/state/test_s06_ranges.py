@@ -24,7 +24,7 @@ from bundlekeel.daemon.state.documents import (
     decode_state,
     encode,
 )
-from bundlekeel.daemon.state.shared_state import DESIRED, STATE
+from bundlekeel.daemon.state.shared_state import DESIRED, MOVES, STATE
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_look, decode_takeover
 from bundlekeel.ports import Document
 from tests.support.world import FakeCluster, FakeSidecar
@@ -42,7 +42,8 @@ def state(**fields: Any) -> LeaderState:
 
 
 EXTERNAL = {"undone": [[BUNDLE, 5]], "rest_until_ms": 5}
-LEDGER = {"opened_ms": 1, "bundle": BUNDLE, "source": "a", "target": "b", "traffic": [1, 1, 1, 1], "pressure": [1]}
+SPLIT = {"parent": BUNDLE, "children": ["a", "b"], "shares": [[1.5] * 4] * 2, "topics": [0.5, 0.5]}
+LEDGER = {"opened_ms": 1, "bundle": BUNDLE, "source": "a", "target": "b", "traffic": [1, 1, 1, 1], "pressure": [1] * 6}
 
 
 def test_s06_what_we_store_is_in_range() -> None:
@@ -66,6 +67,10 @@ def test_s06_what_we_store_is_in_range() -> None:
         lambda wrong: {"external_moves": EXTERNAL | {"undone": [[BUNDLE, wrong]]}},
         lambda wrong: {"recent": {BUNDLE: {"at_ms": wrong, "source": "a"}}},
         lambda wrong: {"ledger": {"entries": [LEDGER | {"opened_ms": wrong}]}},
+        lambda wrong: {"ledger": {"entries": [LEDGER | {"pressure": [wrong % 2] * 5}]}},
+        lambda wrong: {"ledger": {"baselines": [{"broker": "b", "usage": [wrong % 2], "since_ms": 1}]}},
+        lambda wrong: {"memory": {"costs": {"brokers": {"b": {"near": [wrong % 2]}}}}},
+        lambda wrong: {"recent_splits": {BUNDLE: {"split": SPLIT | {"topics": [wrong % 2] * 3}, "at_ms": 1}}},
         lambda wrong: {"report": {"wall_ms": wrong}},
         lambda wrong: {"tasks": [{"task": "r1", "state": "done", "wall_ms": wrong}]},
     ],
@@ -106,6 +111,30 @@ def test_s06_other_documents_out_of_range_are_unreadable(wrong: int) -> None:
             reader()
     assert decode_look(Document(path="failsafe", data=json.dumps({"wall_ms": wrong}).encode(), version=0)) == 0
     assert decode_notice(msgspec.json.encode(OutageRecord(since_ms=wrong))) is None
+
+
+@pytest.mark.parametrize("epoch", [None, "2", [2], {}])
+async def test_s06_a_move_without_a_term_is_set_aside(epoch: Any) -> None:
+    """A new leader compares the terms of moves with that of the ledger: each of its terms began with an error."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    nodes, term = sidecar.cluster.store.nodes, sidecar.shared_state.current_epoch()
+    await sidecar.shared_state.save(CycleState(cycle=1), {}, epoch=term)
+    data = (1).to_bytes(4, "big") + encode({"epoch": term, "wall_ms": 5, "ledger": {"entries": [LEDGER]}})
+    nodes[f"{STATE}/0000"].data = data
+    record = MOVE | {"epoch": epoch} if epoch is not None else {k: v for k, v in MOVE.items() if k != "epoch"}
+    await sidecar.coordination.write_shared(f"{MOVES}/00000000", encode([record]), version=None)
+    await sidecar.shared_state.begin_term(term)
+    assert not sidecar.shared_state.taken_over().ledger.entries
+    assert sidecar.shared_state.unreadable[MOVES]
+
+
+@pytest.mark.parametrize("fields", [{"left_ms": "5"}, {"override_cool_down": "true"}, {"unload": 1}])
+async def test_s06_a_request_with_numbers_as_texts_is_set_aside(fields: Any) -> None:
+    """The list of tasks expects numbers: with such a request it ended with an error, for all tasks."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.coordination.create_sequential("requests/req-", json.dumps({"kind": "plan"} | fields).encode())
+    assert [task.state for task in await sidecar.service.tasks()] == ["waiting"]
+    assert sidecar.shared_state.unreadable["requests"]
 
 
 async def test_s06_a_rest_of_ages_is_set_aside_and_not_stored_again() -> None:

@@ -391,7 +391,7 @@ async def test_s05_a_foreign_node_below_moves_does_not_prevent_a_term(name: str)
         "landed_on": "b",
         "seconds": 1.0,
     }
-    record = moved | {"wall_ms": 1, "started_ms": 1, "landed_ms": 1, "intent": "1.1"}
+    record = moved | {"wall_ms": 1, "started_ms": 1, "landed_ms": 1, "intent": "1.1", "epoch": 1}
     epoch = leader.shared_state.current_epoch()
     await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(record))
     await leader.coordination.write_shared(f"{shared_state.MOVES}/{name}", b"x", version=None)
