@@ -23,9 +23,11 @@ LEAN: Final = {
 
 
 def memory_limit() -> int:
-    """Return the bytes that a child may allocate: half of the container's limit, at most 1 GiB."""
+    """Return the bytes that a child may allocate: a quarter of the container's limit, at most 1 GiB.
+
+    Two children may run at the same time, one decodes and one compacts; the sidecar needs the other half."""
     with suppress(OSError, CodecError):
-        return min(_MOST_BYTES, integer(_CGROUP.read_text().strip(), field=str(_CGROUP)) // 2)
+        return min(_MOST_BYTES, integer(_CGROUP.read_text().strip(), field=str(_CGROUP)) // 4)
     return _MOST_BYTES
 
 

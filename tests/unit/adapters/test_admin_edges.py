@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions, routes
+from bundlekeel.adapters.admin import AdminOptions, routes, transport
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
+from bundlekeel.ports import BrokerEndpoint
 from tests.support.admin_kit import Kit, unload
 from tests.support.contracts.admin import BUNDLE, TOPIC, fill
 from tests.support.http_brokers import Answer, HttpBrokers
@@ -82,6 +83,20 @@ async def test_s02_an_answer_beyond_its_limit_is_not_read_to_its_end(
             await kit.admin.bundle_loads(brokers.ids[0])
     finally:
         await kit.admin.close()
+
+
+async def test_s02_what_is_held_of_a_page_is_limited(
+    brokers: HttpBrokers, kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines of other metrics do not count."""
+    monkeypatch.setattr(transport, "MOST_HELD_BYTES", 2000)
+    endpoint = BrokerEndpoint(broker_id=brokers.ids[0], web_url="")
+    row = 'pulsar_in_bytes_total{cluster="c",namespace="t/n",topic="persistent://t/n/topic"} 5\n'
+    for counters, refused in ((1, "hold no"), (100, "more than 2000 bytes")):
+        page = "process_cpu_seconds_total 3\n" + row * counters + "pulsar_other 5\n" * 1000
+        brokers.always(0, lambda _seen, page=page: Answer(body=page.encode()))
+        with pytest.raises(AdminFault, match=refused):
+            await kit.admin.counters(endpoint)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"t/ns": 5}'])

@@ -70,9 +70,9 @@ UNLOAD: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}
 SPLIT: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
 LOOKUP: Final = AdminRoute(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
-# 100,000 topics have about 100 MB.
+# A topic has about a kilobyte. A container of 512 MiB decodes 32 MiB.
 TOPIC_STATS: Final = AdminRoute(
-    method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=128 * _MIB
+    method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=64 * _MIB
 )
 MBEANS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
@@ -86,7 +86,7 @@ OWNED: Final = AdminRoute(
     method="GET",
     template="/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
     query=frozenset(),
-    max_bytes=64 * _MIB,
+    max_bytes=8 * _MIB,
 )
 # Reading a topic's policy assigns its bundle when no broker owns it, so none of these three is a harmless read.
 TOPIC_RATE: Final = AdminRoute(method="GET", template="/admin/v2/{domain}/{tenant}/{namespace}/{topic}/{rate}")

@@ -44,6 +44,8 @@ _MAX_REASON: Final = 300
 # Of an error page this much is looked at, of a refusal in JSON (it may hold a stack trace) as much as is read of it.
 _PAGE_BYTES: Final = 4096
 ERROR_BYTES: Final = 64 * 1024
+# What is held of an answer. Of a page of metrics this is the part with our counters, a tenth.
+MOST_HELD_BYTES: Final = 64 * 1024 * 1024
 # Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
 _FRAME: Final = "---"
 # The extensible load manager refuses a transfer to the owner itself with a 500, before it does anything.
@@ -259,14 +261,15 @@ class AdminHttp:
             if encoding not in ("", "identity", *(["gzip"] if call.gzip else ())):
                 raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
             limit, keep = (call.route.max_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
-            kept, received = list[bytes](), 0
+            kept, received, held = list[bytes](), 0, 0
             async for piece in _pieces(response, packed=encoding == "gzip"):
                 kept.append(keep(piece))
-                received += len(piece)
-                if received > limit:
+                received, held = received + len(piece), held + len(kept[-1])
+                if received > limit or held > MOST_HELD_BYTES:
                     break
-            if response.is_success and received > limit:
-                raise AdminFault(f"{what}: the answer has more than {limit} bytes", status=status, url=url)
+            if response.is_success and (received > limit or held > MOST_HELD_BYTES):
+                most = limit if received > limit else MOST_HELD_BYTES
+                raise AdminFault(f"{what}: the answer has more than {most} bytes", status=status, url=url)
         finally:
             await response.aclose()
         return RawAnswer(
