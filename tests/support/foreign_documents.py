@@ -129,7 +129,7 @@ async def _use_desired(sidecar: FakeSidecar) -> None:
     sidecar.gate.cluster_obstacle()
     sidecar.cycle.plan_input(sidecar.cycle.demand_snapshot())
     sidecar.service.capture()
-    sidecar.service.requests.operations()
+    await sidecar.service.requests.operations()
 
 
 async def _use_requests(sidecar: FakeSidecar) -> None:
