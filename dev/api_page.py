@@ -96,7 +96,8 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
 - **Limits**: {MAX_CONCURRENT} requests at once (`api.max_concurrent`), and {MAX_CONCURRENT // 4} more
   that only changes may use; else 503 `too-busy`. {MAX_CONNECTIONS} connections
   (`api.max_connections`), a quarter of them from one address, and {PROBE_CONNECTIONS} more
-  for `/livez` and `/readyz` alone: others are closed, and idle ones after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes
+  for `/livez` and `/readyz` alone. A new connection takes the place of the one that has waited longest for a request;
+  idle connections are closed after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes
   at once in addition to the requests, and as many of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at
   most a quarter of `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
   While responses of {MAX_SENDING_BYTES // 2**20} MiB together are being sent, other reads get 503

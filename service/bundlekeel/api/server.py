@@ -16,7 +16,6 @@ import ssl
 import stat
 import sys
 import threading
-from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -51,27 +50,27 @@ PROBE_CONNECTIONS = 16
 
 
 class Connection(H11Protocol):
-    """uvicorn's, closed when a request's head takes too long.
+    """uvicorn's connection, closed when a request's head takes too long.
 
-    When there are too many connections, of all addresses or of one, a few more are accepted for probes alone: a flood
-    must not make Kubernetes restart the sidecar. The newest stay. The callers of a unix socket have no address, and
-    only the first limit.
+    When there are too many connections, of all addresses or of one, the one that has waited longest for a request is
+    closed for a new one. Where all have a request in work, a few more are accepted for probes alone: a flood must not
+    make Kubernetes restart the sidecar. The newest stay. The callers of a unix socket have no address, and only the
+    first limit.
     """
 
     head_seconds: ClassVar[float]
     max_connections: ClassVar[int]
-    by_address: ClassVar[Counter[str]]
+    places: ClassVar[dict[Connection, None]]
+    """Connections within the limits. Those without a request in work are in the order in which they began to wait."""
     reserve: ClassVar[dict[Connection, None]]
     _address = ""
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse, or start to wait for a request."""
+        """Take a place or one of the reserve, and wait for a request."""
         super().connection_made(transport)
         self._address = network_of(self.client[0]) if self.client else ""
-        self.by_address[self._address] += 1
-        crowded = bool(self._address) and self.by_address[self._address] > most_of_one_address(self.max_connections)
-        if crowded or len(self.connections) - len(self.reserve) > self.max_connections:
+        if not self._take_place():
             if len(self.reserve) >= PROBE_CONNECTIONS:
                 # A probe ends within milliseconds: the oldest connection is idle, or asks for other things.
                 # It is removed here: several connections may come before it is closed.
@@ -81,6 +80,27 @@ class Connection(H11Protocol):
             self.reserve[self] = None
             self.app_state = {**self.app_state, CROWDED: True}
         self._wait()
+
+    def _take_place(self) -> bool:
+        """Take a free place, or that of an idle connection, which is closed. Returns whether there was one."""
+        own = [other for other in self.places if self._address and other._address == self._address]
+        crowded = len(own) >= most_of_one_address(self.max_connections)
+        if crowded or len(self.places) >= self.max_connections:
+            idle = next((other for other in (own if crowded else self.places) if not other._busy), None)
+            if idle is None:
+                return False
+            del self.places[idle]
+            # Not `close`, which waits without limit for a client that does not read.
+            idle.transport.abort()
+        self.places[self] = None
+        return True
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, behind the connections that wait already."""
+        if self in self.places:
+            del self.places[self]
+            self.places[self] = None
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """A part of a request: the wait ends when its head is complete."""
@@ -94,9 +114,7 @@ class Connection(H11Protocol):
         """The client has gone."""
         self._stop()
         self.reserve.pop(self, None)
-        self.by_address[self._address] -= 1
-        if not self.by_address[self._address]:
-            del self.by_address[self._address]
+        self.places.pop(self, None)
         super().connection_lost(exc)
 
     @property
@@ -121,7 +139,7 @@ class Connection(H11Protocol):
 def connection_class(head_seconds: float, max_connections: int) -> type[Connection]:
     """The class of one listener's connections: uvicorn takes a class."""
     limits = {"head_seconds": head_seconds, "max_connections": max_connections}
-    own = {"by_address": Counter[str](), "reserve": dict[Connection, None]()}
+    own = {"places": dict[Connection, None](), "reserve": dict[Connection, None]()}
     return type("Connection", (Connection,), limits | own)
 
 

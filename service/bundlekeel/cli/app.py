@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -74,6 +75,9 @@ _WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history
 PLANNING = ("run", "decide", "config", "simulate")
 
 
+# A path of Linux has at most 4,095 bytes.
+_MAX_TEXT: Final = 4_095
+
 # "Input should be a valid number, unable to parse string as a number"
 _EXPECTED: Final = re.compile(r"Input should be ([^,]+)")
 
@@ -99,6 +103,18 @@ def _expected(error: Any, given: list[str]) -> str:
     return "".join(repr(value) for value in values[-1:]) + f": expected {wanted}"
 
 
+def _wrong_text(value: object) -> str:
+    """Return why a text or path cannot be the value of an option or argument; empty if it can."""
+    if value == "":
+        return "is empty (a variable that is not set?)"
+    try:
+        if isinstance(value, Path):
+            value.exists()
+    except OSError as error:
+        return f"{str(value)[:80]!r} cannot be read: {error.strerror}"
+    return ""
+
+
 class _Flags:
     """Help without a type for options that take no value: `--yes`, not `--yes <bool>`. Paragraphs fill the terminal,
     however the source is wrapped."""
@@ -112,11 +128,15 @@ class _Flags:
         """Messages in our words instead of pydantic's, with the value."""
         given = [part for arg in args for part in arg.split("=", 1)]  # the parser empties `args`
         try:
+            if long := next((arg for arg in args if len(arg) > _MAX_TEXT), ""):
+                message = f"{long[:40]!r}… has {len(long):,} characters; expected at most {_MAX_TEXT:,}"
+                raise typer.BadParameter(message, ctx=ctx)
             parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
             for param in () if ctx.resilient_parsing else self.params:  # type: ignore[attr-defined]
                 value = ctx.params.get(param.name)
-                if param.default != "" and "" in (value if isinstance(value, list | tuple) else (value,)):
-                    raise typer.BadParameter("is empty (a variable that is not set?)", ctx=ctx, param=param)
+                for item in value if isinstance(value, list | tuple) else (value,):
+                    if (wrong := _wrong_text(item)) and (item != "" or param.default != ""):
+                        raise typer.BadParameter(wrong, ctx=ctx, param=param)
         except typer.BadParameter as error:
             error.message = _expected(error, given)
             raise told_usage(error) from None

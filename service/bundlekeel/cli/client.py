@@ -21,6 +21,7 @@ from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.codes import OVERRIDE
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import credentials_fault, is_http_address
+from bundlekeel.settings.files import read_bounded
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 _CODES = {
@@ -94,7 +95,7 @@ class CredentialFiles:
             return {}
         named = option_of("--token-file", self.token_file)
         try:
-            token = self.token_file.read_text(encoding="utf-8").strip()
+            token = read_bounded(self.token_file).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             text = f"{named} {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"

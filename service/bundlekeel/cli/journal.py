@@ -29,6 +29,7 @@ from bundlekeel.codec.chain import GENESIS, ChainVerifier
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.journal import JournalKind
+from bundlekeel.settings.files import bounded_lines
 
 _EMPTY = "nothing is recorded in"
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
@@ -104,7 +105,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     for path in files:
         try:
             with path.open("rb") as stream:
-                if not verifier.read(str(path), stream):
+                if not verifier.read(str(path), bounded_lines(stream, str(path))):
                     break
         except OSError as error:
             raise CliError(f"{path} cannot be read: {error.strerror}", USAGE) from None

@@ -130,8 +130,7 @@ def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exac
     check_size(data, what, limit)
     try:
         if _is_plain(data, limit):
-            with contextlib.suppress(UnicodeDecodeError):
-                return msgspec.json.decode(data, type=kind, strict=False)
+            return msgspec.json.decode(data, type=kind, strict=False)
         return msgspec.convert(load(data, what=what, limit=limit, exact=exact, finite=True), kind, strict=False)
     except msgspec.ValidationError as error:
         raise unreadable(what, error, code=Code.WRONG_TYPE) from None
@@ -223,7 +222,7 @@ def _is_plain(data: bytes, limit: Limit) -> bool:
     if b"\\" in data:
         # Quotes and backslashes are the only harmless things to escape.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if b"\\" in data or b"\x7f" in data or b"\xc2" in data or _LONG in data.translate(_DIGITS):
+    if b"\\" in data or b"\x7f" in data or not data.isascii() or _LONG in data.translate(_DIGITS):
         return False
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return True

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.settings.files import read_bounded
 from bundlekeel.tls import stamp_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ _PREFIX: Final = "bk."
 _N, _R, _P = 2**14, 8, 1
 _MOST_MEMORY: Final = 128 * 2**20
 _MOST_REMEMBERED: Final = 1000
-_MOST_BYTES: Final = 1_048_576
 
 _log = structlog.get_logger(__name__)
 
@@ -190,10 +190,9 @@ def _line(parts: Sequence[str]) -> TokenLine:
 
 
 def read_file(path: Path, field: str) -> bytes:
-    """What is in a file, up to a mebibyte. ConfigError naming `field` when it cannot be read."""
+    """Read a file. Raises ConfigError naming `field` if it cannot be read or is too large."""
     try:
-        with path.open("rb") as stream:
-            return stream.read(_MOST_BYTES)
+        return read_bounded(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", field=field, value=str(path)) from None
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.core.model.text_format import format_duration, suggest
+from bundlekeel.settings.files import read_bounded
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, is_section, row_of, rows
@@ -388,7 +389,7 @@ def _file_layer(path: Path | None) -> _Layer:
         return {}
     origin = f"file:{path}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         there = "" if path.exists() else f"; `bundlekeel config init --file {path}` writes one"
         allowed = f"a settings file{there}"
@@ -408,7 +409,7 @@ def _secrets_layer(directory: Path | None) -> _Layer:
         files = sorted(f for f in directory.iterdir() if f.is_file() and not f.name.startswith("."))
         for file in files:
             what, place = "cannot be read", file
-            text = file.read_text(encoding="utf-8").rstrip("\r\n")
+            text = read_bounded(file).decode("utf-8").rstrip("\r\n")
             layer |= _from_text(file.name.removeprefix(ENV_PREFIX), text, f"secret:{file}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigErrors([problem(f"{what}: {_reason(error)}", path=(), origin=f"secret:{place}")]) from None

@@ -272,8 +272,8 @@ class ApiSettings(Section):
         default=256,
         ge=8,
         le=100_000,
-        description="open connections of a listener, a quarter of them from one address; others are closed, but for a "
-        "few that serve probes alone",
+        description="open connections of a listener, a quarter of them from one address; a new one takes the place of "
+        "the one idle for longest, and where all are in use it serves probes alone",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from unittest.mock import AsyncMock, MagicMock
 from urllib.parse import unquote_plus
 
@@ -10,16 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
+from bundlekeel.adapters.zookeeper.client import Stat, ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import encode_local
-from bundlekeel.adapters.zookeeper.source import BrokerRecord, date_records, make_picture, mode_of, read_record
+from bundlekeel.adapters.zookeeper.source import (
+    BrokerRecord,
+    ZkLoadSource,
+    date_records,
+    make_picture,
+    mode_of,
+    read_record,
+)
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.work import bounded
 from tests.support.builders import report
 from tests.support.contracts.coordination import member
+from tests.support.memory_source import RealClock
 
 
 def record(kind: str, broker_id: str = "a:1") -> BrokerRecord:
@@ -177,3 +186,60 @@ async def test_s05_a_foreign_node_below_seats_is_ignored(name: str) -> None:
     taken = await coordination.take_seat(member("b"), seats=3)
     assert taken is not None and taken.seat == 1
     assert {call.args[0] for call in client.get.await_args_list} == {"/bundlekeel/c/seats/0"}
+
+
+# --- surviving mutants of the audit of issue S ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mzxid", "gets"), [(5, 1), (4, 2), (6, 2), (None, 2)])
+async def test_s_after_a_lost_connection_only_changed_reports_are_read(mzxid: int | None, gets: int) -> None:
+    """Also one with an older transaction: the store may have been restored from a backup. A missing node is dropped."""
+
+    def stat(written: int) -> MagicMock:
+        return MagicMock(mzxid=written, mtime_ms=0)
+
+    client = MagicMock(children=AsyncMock(return_value=["a:1"]), get=AsyncMock(return_value=(b"", stat(5))))
+    source = ZkLoadSource(client, batch_window_seconds=0, max_report_bytes=10, clock=RealClock())
+    assert await source._refresh()
+    source._note_all()
+    client.exists = AsyncMock(return_value=None if mzxid is None else stat(mzxid))
+    client.get.return_value = None if mzxid is None else (b"", stat(mzxid))
+    assert await source._refresh()
+    assert client.get.await_count == gets
+    assert {name: found.mzxid for name, found in source._records.items()} == ({"a:1": mzxid} if mzxid else {})
+
+
+class LaggingClient(ZkClient):
+    """A client of a server that has the newest data only after a `sync`."""
+
+    data = b"old"
+
+    async def sync(self, path: str) -> None:
+        self.data = b"new"
+
+    async def get(self, path: str, watch: object = None) -> tuple[bytes, Stat] | None:
+        return (self.data, MagicMock(version=3)) if path == "/bundlekeel/c/state/ledger" else None
+
+
+async def test_s_shared_state_is_read_after_a_sync() -> None:
+    """A follower of ZooKeeper that lags must not give a new leader the ledger of the time before."""
+    client = LaggingClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)
+    found = await ZkCoordination(client, root="/bundlekeel/c", clock=RealClock()).read("state/ledger")
+    assert found is not None and (found.path, found.data, found.version) == ("state/ledger", b"new", 3)
+
+
+@pytest.mark.parametrize(("silent_seconds", "cut"), [(0.0, False), (4.9, False), (5.0, True), (9.0, True)])
+def test_s_a_connection_is_cut_after_half_a_session_of_silence(silent_seconds: float, cut: bool) -> None:
+    """From half a session on, so that kazoo finds another host before the session expires; never earlier."""
+    ours, servers = socket.socketpair()
+    client = ZkClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)
+    client._negotiated_ms, client._silent_since = 10_000, 1_000.0
+    client._loop = MagicMock(time=lambda: 1_000.0 + silent_seconds)
+    client._kazoo._connection._socket = ours
+    servers.setblocking(False)
+    with ours, servers:
+        client._cut_if_silent()
+        try:
+            assert (servers.recv(1) == b"") is cut
+        except BlockingIOError:
+            assert not cut

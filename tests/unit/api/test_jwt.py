@@ -127,6 +127,6 @@ def test_s17_short_keys_and_too_many_keys_are_refused(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 def test_s17_a_file_of_beginnings_is_read_in_one_pass(tmp_path: Path) -> None:
     """A mebibyte of beginnings without an end was searched once for each of them, which took 303 s."""
-    (tmp_path / "k.pem").write_bytes(b"-----BEGIN PUBLIC KEY-----\n" * 40_000)
+    (tmp_path / "k.pem").write_bytes(b"-----BEGIN PUBLIC KEY-----\n" * 38_000)
     with pytest.raises(ConfigError, match="no public key"):
         JwtKeys(tmp_path / "k.pem", issuer=ISSUER, audience=AUDIENCE, role_claim="role")

@@ -176,22 +176,6 @@ async def test_s01_metrics_are_rendered_once_a_second(sidecar: FakeSidecar) -> N
     assert len(rendered) <= 3
 
 
-async def test_s01_connections_beyond_the_limit_are_for_probes() -> None:
-    """A flood that holds every connection does not make Kubernetes restart the sidecar."""
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(max_connections=8))
-    url = await server.start()
-    port = int(url.rpartition(":")[2])
-    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
-        assert (await client.get("/livez")).status_code == 200
-        refused = await client.get("/api/v1/state")
-        assert (refused.status_code, refused.headers["connection"]) == (503, "close")
-        assert (await client.get("/readyz")).status_code == 200
-    for _, writer in idle:
-        writer.close()
-    await server.stop()
-
-
 async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> None:
     """Responses leave in pieces, and requests are refused while too many bytes wait for their clients."""
     service = FakeService()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bundlekeel.codec import records
-from bundlekeel.codec.external_input import MAX_FAULTS, clean, clean_lines
+from bundlekeel.codec.external_input import DOCUMENT, MAX_FAULTS, _is_plain, clean, clean_lines, load, read
 from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
@@ -319,13 +319,34 @@ class TestClassify:
         assert caught.value.code == code
 
 
-@pytest.mark.parametrize(
-    "code", [0x00, 0x1B, 0x7F, 0x85, 0x9B, 0x9F, 0x61C, 0x200E, 0x202E, 0x2028, 0x2066, 0x2069, 0xD800]
-)
+CONTROL_CHARACTERS = [0x00, 0x1B, 0x7F, 0x85, 0x9B, 0x9F, 0x61C, 0x200E, 0x202E, 0x2028, 0x2066, 0x2069, 0xD800]
+
+
+@pytest.mark.parametrize("code", CONTROL_CHARACTERS)
 def test_s20_control_characters_reach_no_terminal(code: int) -> None:
     """C0, C1, those that change the direction of the text around them, line separators, and halves of surrogates."""
     assert clean(f"a{chr(code)}b") == "a\ufffdb"
     assert clean_lines(f"a{chr(code)}\nb") == "a\ufffd\nb"
+
+
+@pytest.mark.parametrize("code", CONTROL_CHARACTERS)
+def test_s20_control_characters_of_a_document_are_replaced(code: int) -> None:
+    """In names and values, by both readers of documents, escaped or (where JSON allows that) as it is."""
+    for character in (f"\\u{code:04x}", chr(code) if code > 0x1F else ""):
+        data = f'{{"a{character}b": "a{character}b"}}'.encode("utf-8", "surrogatepass")
+        for found in (load(data, what="a test"), read(data, dict[str, str], what="a test")):
+            ((name, value),) = found.items()
+            assert name == value and not set(name) - set("ab\ufffd")
+
+
+def test_s_a_number_longer_than_20_digits_is_a_float() -> None:
+    """An integer of any length would cost time that grows with the square of its digits."""
+    assert [type(item) for item in load(b"[" + b"9" * 21 + b", 123]", what="a test")] == [float, int]
+
+
+def test_s_a_usual_document_takes_the_fast_decoder() -> None:
+    """Escaped quotes and backslashes need no cleaning; reports of 10 MiB must not take the slow path for them."""
+    assert _is_plain(rb'{"a": "b\"c\\", "n": [1234567890123456789, 1.5]}', DOCUMENT)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.engine import plan as make_plan
 from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
+from bundlekeel.settings.files import bounded_lines
 
 UNLIMITED = 2**31
 
@@ -341,7 +342,7 @@ def decide(
     except OSError as error:
         raise CliError(f"{file} cannot be read: {error.strerror}", USAGE) from None
     with lines as given:
-        good = run(given, sys.stdout.buffer)
+        good = run(bounded_lines(given, str(file or "standard input")), sys.stdout.buffer)
     if not good:
         raise typer.Exit(BAD_NEWS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import suggest
+from bundlekeel.settings.files import read_bounded
 from bundlekeel.settings.load import ConfigErrors, read_mapping
 from bundlekeel.settings.schema import children
 from bundlekeel.sim.check import check
@@ -72,10 +74,11 @@ def suite() -> tuple[Scenario, ...]:
 def load(given: str) -> Scenario:
     """A scenario by the name of a shipped one or by path. ConfigError says what is wrong and where."""
     path = Path(given)
-    if given in shipped() or not (path.exists() or "/" in given or given.endswith((SUFFIX, ".yml"))):
+    # Not `path.exists`, which raises OSError for a name of more than 255 letters.
+    if given in shipped() or not (os.path.exists(path) or "/" in given or given.endswith((SUFFIX, ".yml"))):  # noqa: PTH110
         return parse(shipped_text(given), origin=f"{given}{SUFFIX}")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"{given}: cannot be read: {reason}", field="scenario", value=given) from None

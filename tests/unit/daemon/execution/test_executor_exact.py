@@ -292,6 +292,18 @@ async def test_the_end_of_a_term_is_said_before_a_stop() -> None:
     assert (await bench.move()).code == Code.NOT_LEADER
 
 
+async def test_a_lost_term_replaces_a_stop_as_the_reason() -> None:
+    """A stop whose flush finds that another sidecar leads refuses later moves as not the leader."""
+    bench = Bench()
+    bench.coordination = LosesAnAnswer(bench.store)
+    bench.executor = bench.build()
+    await bench.lead()
+    await bench.move()
+    await bench.depose()
+    await bench.executor.stop(1.0)
+    assert (await bench.move()).code == Code.NOT_LEADER
+
+
 async def test_a_stop_ends_with_the_last_move() -> None:
     """Not at its own deadline; and one that waits for nobody takes no time."""
     bench = await Bench().lead()

@@ -1,0 +1,71 @@
+"""S.19: names and files that no command can use give one clear error, in bounded memory."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bundlekeel.cli.app import make_app
+from tests.support.fake_wiring import FakeWiring
+
+APP = make_app(cast(Any, FakeWiring))
+MEMORY_BYTES = 4 * 2**30
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield all commands of the parser, with their path."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+    if path and command.callback is not None:
+        yield path, command
+
+
+def lines(command: Any, value: str) -> Iterator[list[str]]:
+    """Yield a command line for each parameter with a value, which is `value`; other required parameters are `a`."""
+    for filled in command.params:
+        if not getattr(filled, "is_flag", False):
+            line = list[str]()
+            for param in command.params:
+                if param is filled or param.required:
+                    text = value if param is filled else "a"
+                    line += [param.opts[0], text] if param.param_type_name == "option" else [text]
+            yield line
+
+
+@pytest.fixture
+def little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty directory, no sidecar, and an end of memory before that of the machine."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUNDLEKEEL_URL", "http://127.0.0.1:9")
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+ALL = [pytest.param(path, command, id=" ".join(path)) for path, command in commands(typer.main.get_command(APP))]
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize(("path", "command"), ALL)
+def test_s19_a_text_of_5000_letters_is_one_clear_error(path: tuple[str, ...], command: Any) -> None:
+    """Every parameter of every command refuses it without repeating it."""
+    for line in lines(command, "x" * 5_000):
+        told = CliRunner().invoke(APP, [*path, *line])
+        assert (told.exit_code, len(told.stderr) < 500) == (2, True), (line[0], repr(told.exception), told.stderr)
+
+
+@pytest.mark.usefixtures("little_memory")
+@pytest.mark.parametrize("value", ["x" * 300, "/dev/zero"])
+@pytest.mark.parametrize(("path", "command"), ALL)
+def test_s19_no_command_reads_a_file_without_end(path: tuple[str, ...], command: Any, value: str) -> None:
+    """Nor is a name that no file system takes a traceback, whatever parameter of whatever command it is given for."""
+    for line in lines(command, value):
+        told = CliRunner().invoke(APP, [*path, *line])
+        assert not isinstance(told.exception, OSError | MemoryError), (line[0], repr(told.exception))
