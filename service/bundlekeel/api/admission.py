@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import reprlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from fastapi import APIRouter, FastAPI, Response
@@ -177,16 +177,10 @@ class Admission:
         ClientDisconnect: the client does not read."""
 
         async def send_pieces(message: Message) -> None:
-            body = message.get("body", b"")
-            if len(body) <= PIECE_BYTES:
-                await send(message)
-                return
-            size = len(body) if counted else 0
+            size = len(message.get("body", b"")) if counted else 0
             self._sending += size
             try:
-                for start in range(0, len(body), PIECE_BYTES):
-                    more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
-                    piece = {"type": message["type"], "body": body[start : start + PIECE_BYTES], "more_body": more}
+                for piece in _pieces(message):
                     async with asyncio.timeout(PIECE_SECONDS):
                         await send(piece)
             except TimeoutError:
@@ -234,6 +228,17 @@ class Admission:
 
     async def _refusal(self, scope: Scope, role: str) -> Response | None:
         return None if self._authentication is None else await self._authentication.refusal(scope, role)
+
+
+def _pieces(message: Message) -> Iterator[Message]:
+    """Yield a message in parts of at most `PIECE_BYTES` of body, one after the other: a copy of all doubles it."""
+    body = message.get("body", b"")
+    if len(body) <= PIECE_BYTES:
+        yield message
+        return
+    for start in range(0, len(body), PIECE_BYTES):
+        more = start + PIECE_BYTES < len(body) or message.get("more_body", False)
+        yield {"type": message["type"], "body": body[start : start + PIECE_BYTES], "more_body": more}
 
 
 def _too_busy(why: str) -> Response:

@@ -193,15 +193,18 @@ async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> Non
         await until_status(client, 200)
 
 
-async def test_s01_a_client_that_reads_nothing_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection is closed, and the log has one line without a traceback."""
+@pytest.mark.parametrize(("length", "requests"), [(40 * 1024 * 1024, 1), (60 * 1024, 500)])
+async def test_s01_a_client_that_reads_nothing_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, length: int, requests: int
+) -> None:
+    """Its connection is closed, also after many short responses, and the log has one line without a traceback."""
     monkeypatch.setattr(admission, "PIECE_SECONDS", 0.1)
     service = FakeService()
-    service.overview = lambda largest: "x" * 40 * 1024 * 1024  # type: ignore[assignment, method-assign, return-value]
+    service.overview = lambda largest: "x" * length  # type: ignore[assignment, method-assign, return-value]
     with structlog.testing.capture_logs() as logged:
         async with served(ApiServer(service, "127.0.0.1", 0, None)) as client:
             _, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port, limit=1024)
-            writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n" * requests)
             for _ in range(1000):
                 await asyncio.sleep(0 if logged else 0.02)
             writer.close()
