@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
@@ -252,7 +253,8 @@ def rows_of(
     how = "-".join(map(str, (*asdict(size).values(), *(["again"] if said else []))))
     kept = {seed: folder / f"{seed}-{how}.json" for seed in seeds}
     found = {seed: _row(json.loads(path.read_text())) for seed, path in kept.items() if path.exists()}
-    with ProcessPoolExecutor(workers) as pool:
+    # Not forked: a fork beside other threads may inherit a lock that nobody releases.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = {
             pool.submit(calibrated, seed, size, said[seed].changes if said else None): seed
             for seed in seeds
