@@ -23,13 +23,12 @@ from bundlekeel.api.admission import (
     MAX_OPEN,
     MAX_SENDING_BYTES,
     PIECE_BYTES,
-    PIECE_SECONDS,
 )
 from bundlekeel.api.app import UNITS, create_app, openapi_document
 from bundlekeel.api.problems import EXAMPLE_ID, KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, MAX_STREAMS, EventStreams
 from bundlekeel.api.routes.reads import MOST_ROWS
-from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS, PROBE_CONNECTIONS
+from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS, PROBE_CONNECTIONS, READ_SECONDS
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
 from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
@@ -101,7 +100,7 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
   at once in addition to the requests, and as many of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at
   most a quarter of `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
   While responses of {MAX_SENDING_BYTES // 2**20} MiB together are being sent, other reads get 503
-  `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {PIECE_SECONDS:.0f} s is cut off.
+  `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {READ_SECONDS:.0f} s is cut off.
   After {ApiAuthSettings().failures_per_minute} wrong credentials in a minute an address gets 429.
   There is no other limit of rate.
 - **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.

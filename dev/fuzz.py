@@ -2,13 +2,14 @@
 
 `python -m dev.fuzz [--examples 100000] [--seed 0] [KIND ...]` prints a table and fails if another error was raised, or
 if one example took more than `STEP_SECONDS` of this process's CPU time. An example has the number of its row in an
-error message: `--seed NUMBER --examples 1` reads it again.
+error message: `--seed NUMBER --examples 1` reads it again. A kind "in use" keeps one sidecar: repeat it from the start.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from tests.support.foreign_input import HOSTILE, Kind, example, read_one
+from tests.support.foreign_input import Kind, example, read_one
 from tests.support.foreign_kinds import KINDS
 
 STEP_SECONDS: Final = 0.05
@@ -37,9 +38,9 @@ class Measured:
 
 
 def measure(kind: Kind, seed: int, examples: int) -> Measured:
-    """Read the hostile examples of a kind, and random ones from number `seed` on."""
+    """Read the examples of a kind from number `seed` on; the hostile ones have the first numbers."""
     found = Measured()
-    for number in [*range(len(HOSTILE)), *range(max(seed, len(HOSTILE)), seed + examples)][:examples]:
+    for number in range(seed, seed + examples):
         data = example(kind, number)
         found.examples += 1
         try:
@@ -56,7 +57,7 @@ def measure(kind: Kind, seed: int, examples: int) -> Measured:
 
 def _seconds(kind: Kind, data: bytes) -> float:
     """Return the CPU seconds of reading `data`. A busy machine spoils caches, so a long step is repeated."""
-    least = STEP_SECONDS + 1
+    least = math.inf
     for _ in range(_REPEATED):
         started = time.process_time()
         read_one(kind, data)

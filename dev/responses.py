@@ -184,9 +184,9 @@ async def ask(case: str, port: int) -> dict[str, float | str]:
     """Request it once, while a task of the same loop measures its silence every few ms.
 
     Silence is CPU time of this process, threads included, because they hold the interpreter: a busy machine adds none.
-    The process that decodes may use a quarter of the container's memory, as it reads in a container.
+    The process that decodes has its part of the container's memory, as it has in a container.
     """
-    vars(decoding).update(memory_limit=lambda: min(MOST_MIB[name] for name in CASES[case][2]) * _MIB // 4)
+    vars(decoding).update(memory_share=lambda parts: min(MOST_MIB[name] for name in CASES[case][2]) * _MIB // parts)
     admin = HttpBrokerAdmin(telemetry=PrometheusTelemetry(), clock=SystemClock())
     admin.set_endpoints({BROKER: BrokerEndpoint(broker_id=BROKER, web_url=f"http://127.0.0.1:{port}")})
     silence, started, result = 0.0, time.monotonic(), "decoded"

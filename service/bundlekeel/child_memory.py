@@ -5,13 +5,16 @@ from __future__ import annotations
 import resource
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.numbers import integer
 
-_MOST_BYTES: Final = 1 << 30
+_MOST_BYTES: Final = 2 << 30
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")
+# Held while a child runs: two of them and the sidecar need more than the container has.
+ONE_CHILD: Final = Lock()
 # Environment of a child. Arrow's own allocators reserve more memory than they use, and idle threads of libraries
 # count, too.
 LEAN: Final = {
@@ -22,13 +25,11 @@ LEAN: Final = {
 }
 
 
-def memory_limit() -> int:
-    """Return the bytes that a child may allocate: a quarter of the container's limit, at most 1 GiB.
-
-    Two children may run at the same time, one decodes and one compacts; the sidecar needs the other half."""
+def memory_share(parts: int) -> int:
+    """Return the bytes of one of `parts` equal parts of the container's memory limit, of 2 GiB if there is no limit."""
     with suppress(OSError, CodecError):
-        return min(_MOST_BYTES, integer(_CGROUP.read_text().strip(), field=str(_CGROUP)) // 4)
-    return _MOST_BYTES
+        return min(_MOST_BYTES, integer(_CGROUP.read_text().strip(), field=str(_CGROUP))) // parts
+    return _MOST_BYTES // parts
 
 
 def limit_memory(nbytes: int) -> None:

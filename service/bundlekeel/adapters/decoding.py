@@ -18,7 +18,7 @@ from importlib import import_module
 from threading import Timer
 from typing import Any, Final, TypeVar
 
-from bundlekeel.child_memory import LEAN, limit_memory, memory_limit
+from bundlekeel.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
@@ -43,8 +43,11 @@ async def decoded(decode: Callable[..., T], body: bytes, **given: Any) -> T:
 
 
 def _in_child(decode: Callable[..., T], body: bytes, given: dict[str, Any]) -> T:
-    task = pickle.dumps((memory_limit(), decode.__module__, decode.__name__, given))
+    task = pickle.dumps((memory_share(3), decode.__module__, decode.__name__, given))
     command = [sys.executable, "-P", "-m", __name__]
+    if not ONE_CHILD.acquire(timeout=_TIMEOUT_SECONDS):
+        text = f"{len(body)} bytes are not decoded: the history store is being compacted"
+        raise CodecError(text, code=Code.NO_LOAD_DATA)
     try:
         with subprocess.Popen(
             command,
@@ -67,6 +70,8 @@ def _in_child(decode: Callable[..., T], body: bytes, given: dict[str, Any]) -> T
                 child.kill()
     except OSError as error:
         raise CodecError(f"{len(body)} bytes are not decoded: {error}", code=Code.REPORT_TOO_LARGE) from None
+    finally:
+        ONE_CHILD.release()
     if child.returncode:
         text = f"{len(body)} bytes cannot be decoded: the process ended with exit code {child.returncode}"
         raise CodecError(text, code=Code.REPORT_TOO_LARGE)

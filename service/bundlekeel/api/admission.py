@@ -17,7 +17,6 @@ from fastapi.dependencies.utils import get_flat_params
 from fastapi.params import Query
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.datastructures import Headers, QueryParams
-from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -36,9 +35,8 @@ MAX_CONCURRENT = 64
 MAX_OPEN = 16
 # Bytes of responses that are being sent. A page of 1,000 bundles has half a megabyte.
 MAX_SENDING_BYTES = 32 * 1024 * 1024
-# A response is sent in pieces, so that a slow client costs one piece in addition; each must be taken in time.
+# A response is sent in pieces, so that a slow client costs one piece in addition.
 PIECE_BYTES = 64 * 1024
-PIECE_SECONDS = 10.0
 # Set in the ASGI state of a connection beyond the limit: only probes are answered on it.
 CROWDED = "crowded"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -172,19 +170,14 @@ class Admission:
         return refusal
 
     def _in_pieces(self, send: Send, *, counted: bool) -> Send:
-        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics.
-
-        ClientDisconnect: the client does not read."""
+        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics."""
 
         async def send_pieces(message: Message) -> None:
             size = len(message.get("body", b"")) if counted else 0
             self._sending += size
             try:
                 for piece in _pieces(message):
-                    async with asyncio.timeout(PIECE_SECONDS):
-                        await send(piece)
-            except TimeoutError:
-                raise ClientDisconnect from None
+                    await send(piece)
             finally:
                 self._sending -= size
 
@@ -231,7 +224,7 @@ class Admission:
 
 
 def _pieces(message: Message) -> Iterator[Message]:
-    """Yield a message in parts of at most `PIECE_BYTES` of body, one after the other: a copy of all doubles it."""
+    """Yield a message in parts of at most `PIECE_BYTES` of body. A copy of the whole body would double its memory."""
     body = message.get("body", b"")
     if len(body) <= PIECE_BYTES:
         yield message

@@ -17,7 +17,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -271,8 +270,6 @@ class Fallback:
 
         try:
             await self._app(scope, receive, watch)
-        except ClientDisconnect:
-            _log.info("api_client_left", method=scope.get("method"), path=scope.get("path"))
         except Exception:
             _log.exception("api_unexpected_error", method=scope.get("method"), path=scope.get("path"))
             if started:

@@ -43,6 +43,8 @@ _log = structlog.get_logger(__name__)
 HEAD_SECONDS = 20.0
 # How long a connection may stay open without a request.
 KEEP_ALIVE_SECONDS = 15
+# A client that takes nothing of its response for so long is disconnected.
+READ_SECONDS = 10.0
 # Open at once, of one listener.
 MAX_CONNECTIONS = 256
 # In addition to these, for probes.
@@ -53,9 +55,9 @@ class Connection(H11Protocol):
     """uvicorn's connection, closed when a request's head takes too long.
 
     When there are too many connections, of all addresses or of one, the one that has waited longest for a request is
-    closed for a new one. Where all have a request in work, a few more are accepted for probes alone: a flood must not
-    make Kubernetes restart the sidecar. The newest stay. The callers of a unix socket have no address, and only the
-    first limit.
+    closed for a new one. If every connection has an active request, a few more are accepted for probes alone: a flood
+    must not make Kubernetes restart the sidecar. The newest stay. The callers of a unix socket have no address, and
+    only the first limit.
     """
 
     head_seconds: ClassVar[float]
@@ -65,6 +67,7 @@ class Connection(H11Protocol):
     reserve: ClassVar[dict[Connection, None]]
     _address = ""
     _waiting: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place or one of the reserve, and wait for a request."""
@@ -76,7 +79,7 @@ class Connection(H11Protocol):
                 # It is removed here: several connections may come before it is closed.
                 oldest = next(iter(self.reserve))
                 del self.reserve[oldest]
-                oldest.transport.close()
+                oldest.transport.abort()
             self.reserve[self] = None
             self.app_state = {**self.app_state, CROWDED: True}
         self._wait()
@@ -86,12 +89,14 @@ class Connection(H11Protocol):
         own = [other for other in self.places if self._address and other._address == self._address]
         crowded = len(own) >= most_of_one_address(self.max_connections)
         if crowded or len(self.places) >= self.max_connections:
-            idle = next((other for other in (own if crowded else self.places) if not other._busy), None)
-            if idle is None:
+            idle = [other for other in (own if crowded else self.places) if not other._busy]
+            if not idle:
                 return False
-            del self.places[idle]
-            # Not `close`, which waits without limit for a client that does not read.
-            idle.transport.abort()
+            # One whose last response is still on its way is taken last.
+            oldest = min(idle, key=lambda other: other.transport.get_write_buffer_size() > 0)
+            del self.places[oldest]
+            # Not `close`, which waits for a client that does not read.
+            oldest.transport.abort()
         self.places[self] = None
         return True
 
@@ -110,9 +115,26 @@ class Connection(H11Protocol):
         if self._busy:
             self._stop()
 
+    def pause_writing(self) -> None:
+        """The client does not read: wait for it, but not for ever."""
+        super().pause_writing()
+        # Not `close`, which waits for the client.
+        self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._read()
+        super().resume_writing()
+
+    def _read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""
         self._stop()
+        self._read()
         self.reserve.pop(self, None)
         self.places.pop(self, None)
         super().connection_lost(exc)

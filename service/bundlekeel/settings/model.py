@@ -272,8 +272,8 @@ class ApiSettings(Section):
         default=256,
         ge=8,
         le=100_000,
-        description="open connections of a listener, a quarter of them from one address; a new one takes the place of "
-        "the one idle for longest, and where all are in use it serves probes alone",
+        description="open connections of a listener, a quarter of them from one address; a new connection closes the "
+        "one that has been idle longest, or serves probes alone if none is idle",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bundlekeel.child_memory import LEAN, limit_memory, memory_limit
+from bundlekeel.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
 from bundlekeel.core.model.errors import BundlekeelError, StoreError
 from bundlekeel.daemon.records.history_keeping import UpkeepResult, tidy_store
 
@@ -34,11 +34,17 @@ def tidied(
     Raises StoreError if the store does not respond, or if the child ends without a result.
     """
     given = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
-    command = [sys.executable, "-P", "-m", __name__, json.dumps(given | {"memory": memory or memory_limit()})]
+    command = [sys.executable, "-P", "-m", __name__, json.dumps(given | {"memory": memory or memory_share(2)})]
     try:
-        done = subprocess.run(
-            command, env=os.environ | LEAN, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
-        )
+        with ONE_CHILD:
+            done = subprocess.run(
+                command,
+                env=os.environ | LEAN,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StoreError(f"the history store is not tidied: {error}") from None
     if done.returncode:

@@ -89,7 +89,7 @@ async def test_s02_what_is_held_of_a_page_is_limited(
     brokers: HttpBrokers, kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Lines of other metrics do not count."""
-    monkeypatch.setattr(transport, "MOST_HELD_BYTES", 2000)
+    monkeypatch.setattr(transport, "memory_share", lambda parts: 2000)
     endpoint = BrokerEndpoint(broker_id=brokers.ids[0], web_url="")
     row = 'pulsar_in_bytes_total{cluster="c",namespace="t/n",topic="persistent://t/n/topic"} 5\n'
     for counters, refused in ((1, "hold no"), (100, "more than 2000 bytes")):

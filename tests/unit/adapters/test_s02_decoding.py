@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bundlekeel import child_memory
 from bundlekeel.adapters import decoding
 from bundlekeel.adapters.decoding import decoded
 from bundlekeel.codec.broker_metrics import decode_signs
@@ -65,7 +66,15 @@ async def test_s02_errors_of_the_other_process_are_the_same(monkeypatch: Any) ->
         assert (str(there.value), there.value.code) == (str(here.value), here.value.code)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("_TIMEOUT_SECONDS", 0.001), ("memory_limit", lambda: 1 << 20)])
+async def test_s02_one_child_runs_at_a_time(monkeypatch: Any) -> None:
+    """Two of them and the sidecar need more memory than the container has."""
+    monkeypatch.setattr(decoding, "IN_THREAD_BYTES", 10)
+    monkeypatch.setattr(decoding, "_TIMEOUT_SECONDS", 0.05)
+    with child_memory.ONE_CHILD, pytest.raises(CodecError, match="compacted"):
+        await decoded(decode_bundle_stats, statistics(50))
+
+
+@pytest.mark.parametrize(("limit", "value"), [("_TIMEOUT_SECONDS", 0.001), ("memory_share", lambda parts: 1 << 20)])
 async def test_s02_time_and_memory_of_the_other_process_are_limited(monkeypatch: Any, limit: str, value: Any) -> None:
     monkeypatch.setattr(decoding, "IN_THREAD_BYTES", 10)
     monkeypatch.setattr(decoding, limit, value)

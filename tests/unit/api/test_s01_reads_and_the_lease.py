@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import httpx
 import pytest
 import structlog
 
-from bundlekeel.api import ApiServer, admission
+from bundlekeel.api import ApiServer
 from bundlekeel.api.reply import ROWS_A_STEP, reply
 from bundlekeel.api.server import Protection
 from bundlekeel.daemon.answers.picture import BundleView
@@ -66,6 +66,15 @@ async def served(server: ApiServer) -> AsyncIterator[httpx.AsyncClient]:
             yield client
     finally:
         await server.stop()
+
+
+async def until(holds: Callable[[], object], what: str) -> None:
+    """Wait until it holds."""
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"never: {what}")
 
 
 async def until_status(client: httpx.AsyncClient, status: int) -> httpx.Response:
@@ -193,34 +202,45 @@ async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> Non
         await until_status(client, 200)
 
 
-@pytest.mark.parametrize(("length", "requests"), [(40 * 1024 * 1024, 1), (60 * 1024, 500)])
-async def test_s01_a_client_that_reads_nothing_is_no_defect(
-    monkeypatch: pytest.MonkeyPatch, length: int, requests: int
+@pytest.mark.parametrize(
+    ("path", "length", "requests"), [("overview", 40 << 20, 1), ("overview", 60 << 10, 500), ("nope", 0, 50_000)]
+)
+async def test_s01_the_connection_of_a_client_that_reads_nothing_is_closed(
+    monkeypatch: pytest.MonkeyPatch, path: str, length: int, requests: int
 ) -> None:
-    """Its connection is closed, also after many short responses, and the log has one line without a traceback."""
-    monkeypatch.setattr(admission, "PIECE_SECONDS", 0.1)
+    """One long response, many short ones, and those of paths that do not exist. It is no defect: nothing is logged."""
+    monkeypatch.setattr("bundlekeel.api.server.READ_SECONDS", 0.2)
     service = FakeService()
     service.overview = lambda largest: "x" * length  # type: ignore[assignment, method-assign, return-value]
+    server = ApiServer(service, "127.0.0.1", 0, None)
     with structlog.testing.capture_logs() as logged:
-        async with served(ApiServer(service, "127.0.0.1", 0, None)) as client:
+        async with served(server) as client:
             _, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port, limit=1024)
-            writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n" * requests)
-            for _ in range(1000):
-                await asyncio.sleep(0 if logged else 0.02)
+            writer.write(f"GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * requests)
+            state = server._running[0][0].server_state
+            await until(lambda: state.connections, "it is open")
+            await until(lambda: not state.connections and not state.tasks, "it is closed, and its request has ended")
             writer.close()
-    assert [(line["event"], line["log_level"]) for line in logged] == [("api_client_left", "info")]
+    assert logged == []
 
 
 async def test_s01_credentials_are_checked_while_a_response_is_computed(tmp_path: Path) -> None:
     """A wrong token is refused at once, and does not wait behind responses."""
-    service = HeavyService()
-    tokens = Tokens(tmp_path)
-    protection = Protection(access=access_for(tokens))
-    async with served(ApiServer(service, "127.0.0.1", 0, None, protection=protection)) as client:
+    service, tokens, computing, refused = FakeService(), Tokens(tmp_path), threading.Event(), threading.Event()
+
+    def compute(**_given: Any) -> list[BundleView]:
+        computing.set()
+        assert refused.wait(30)
+        return []
+
+    service.bundles = compute  # type: ignore[method-assign]
+    async with served(
+        ApiServer(service, "127.0.0.1", 0, None, protection=Protection(access=access_for(tokens)))
+    ) as client:
         read = asyncio.create_task(client.get("/api/v1/bundles", headers=tokens.headers("viewer")))
-        await asyncio.to_thread(service.entered.wait, 10)
-        refused = await client.get("/api/v1/state", headers={"Authorization": "Bearer wrong"})
-        assert refused.status_code == 401 and not read.done()
+        await asyncio.to_thread(computing.wait, 10)
+        assert (await client.get("/api/v1/state", headers={"Authorization": "Bearer wrong"})).status_code == 401
+        refused.set()
         assert (await read).status_code == 200
 
 

@@ -345,8 +345,10 @@ def test_s_a_number_longer_than_20_digits_is_a_float() -> None:
 
 
 def test_s_a_usual_document_takes_the_fast_decoder() -> None:
-    """Escaped quotes and backslashes need no cleaning; reports of 10 MiB must not take the slow path for them."""
+    """Escaped quotes, backslashes and letters of other languages need no cleaning; reports of 10 MiB must not take the
+    slow path for them."""
     assert _is_plain(rb'{"a": "b\"c\\", "n": [1234567890123456789, 1.5]}', DOCUMENT)
+    assert _is_plain('{"reason": "Wartung f\u00fcr \u6f22, \u0440\u0443"}'.encode(), DOCUMENT)
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ UNLOAD: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}
 SPLIT: Final = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
 LOOKUP: Final = AdminRoute(method="GET", template="/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}")
 
-# A topic has about a kilobyte. A container of 512 MiB decodes 32 MiB.
+# A topic has one to two kilobytes.
 TOPIC_STATS: Final = AdminRoute(
-    method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=64 * _MIB
+    method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=128 * _MIB
 )
 MBEANS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
 # Harmless with the modular load manager only: `Client.client_signs` asks no other broker.

@@ -19,6 +19,7 @@ import httpx
 from bundlekeel import __version__
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import AdminRoute, is_harmless
+from bundlekeel.child_memory import memory_share
 from bundlekeel.codec.external_input import clean, load, text_of
 from bundlekeel.core.model.errors import (
     AdminApiError,
@@ -44,8 +45,9 @@ _MAX_REASON: Final = 300
 # Of an error page this much is looked at, of a refusal in JSON (it may hold a stack trace) as much as is read of it.
 _PAGE_BYTES: Final = 4096
 ERROR_BYTES: Final = 64 * 1024
-# What is held of an answer. Of a page of metrics this is the part with our counters, a tenth.
-MOST_HELD_BYTES: Final = 64 * 1024 * 1024
+# Parts of the container's memory, of which one is for the kept bytes of a response. Of a page of metrics only our
+# counters are kept, about a tenth.
+_PARTS: Final = 8
 # Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
 _FRAME: Final = "---"
 # The extensible load manager refuses a transfer to the owner itself with a 500, before it does anything.
@@ -261,15 +263,15 @@ class AdminHttp:
             if encoding not in ("", "identity", *(["gzip"] if call.gzip else ())):
                 raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
             limit, keep = (call.route.max_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
-            kept, received, held = list[bytes](), 0, 0
+            most, kept, received, held = memory_share(_PARTS), list[bytes](), 0, 0
             async for piece in _pieces(response, packed=encoding == "gzip"):
                 kept.append(keep(piece))
                 received, held = received + len(piece), held + len(kept[-1])
-                if received > limit or held > MOST_HELD_BYTES:
+                if received > limit or held > most:
                     break
-            if response.is_success and (received > limit or held > MOST_HELD_BYTES):
-                most = limit if received > limit else MOST_HELD_BYTES
-                raise AdminFault(f"{what}: the answer has more than {most} bytes", status=status, url=url)
+            if response.is_success and (received > limit or held > most):
+                exceeded = limit if received > limit else most
+                raise AdminFault(f"{what}: the answer has more than {exceeded} bytes", status=status, url=url)
         finally:
             await response.aclose()
         return RawAnswer(

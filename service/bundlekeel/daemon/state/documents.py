@@ -257,8 +257,9 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     rows: list[object] = [*found.ledger.entries, *found.ledger.baselines, *found.memory.costs.brokers.values()]
     for row in (*rows, *(item.move for item in found.effects.open)):
         for name, length in _LENGTHS.items():
-            if len(getattr(row, name, range(length))) != length:
-                raise external_input.unreadable(what, f"{name} has not {length} values", field=name)
+            if hasattr(row, name) and len(getattr(row, name)) != length:
+                text = f"{name} needs {length} values and has {len(getattr(row, name))}"
+                raise external_input.unreadable(what, text, field=name)
     for split in (item.split for item in found.recent_splits.values()):
         if not len(split.children) == len(split.shares) == len(split.topics):
             raise external_input.unreadable(what, "children, shares and topics differ in number", field="children")
@@ -266,8 +267,14 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
 
 
 # Values of one row of the leader's state: they are added to rows of arrays.
-_COSTS: Final = {"steady": 2, "near": 3, "far": 3, "moments": 5}
-_LENGTHS: Final = _COSTS | {"pressure": len(RESOURCES), "usage": REPORTED_RESOURCES}
+_LENGTHS: Final = {
+    "steady": 2,
+    "near": 3,
+    "far": 3,
+    "moments": 5,
+    "pressure": len(RESOURCES),
+    "usage": REPORTED_RESOURCES,
+}
 
 
 def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
@@ -286,7 +293,7 @@ def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
 
 
 def _demand(shape: Any, found: object, what: str) -> None:
-    """Raise CodecError if `found` has not the types of `shape`; numbers as strings are refused."""
+    """Raise CodecError if a value in `found` has another type than in `shape`; numbers as strings are refused."""
     try:
         msgspec.convert(found, shape)
     except msgspec.ValidationError as error:
