@@ -17,12 +17,12 @@ from tests.support.foreign_input import HOSTILE, example, read_one
 from tests.support.foreign_kinds import KINDS
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - {"thresholds"}))
 def test_the_usual_bytes_are_read(name: str) -> None:
-    """The usual bytes of each kind are valid; otherwise the tests below would damage invalid ones."""
+    """The usual bytes are valid; otherwise the tests below would damage invalid ones. Those of thresholds are the
+    beginning of a document."""
     kind = KINDS[name]
-    if name not in ("redirect", "thresholds", "history", "refusal"):
-        kind.read(zlib.compress(kind.usual) if kind.packed else kind.usual)
+    kind.read(zlib.compress(kind.usual) if kind.packed else kind.usual)
 
 
 @pytest.mark.parametrize("name", KINDS)
