@@ -12,6 +12,7 @@ from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove
+from bundlekeel.core.model.load import RESOURCES
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.memory import BrokerCourse, Excess, Hits, StrategyMemory
@@ -152,7 +153,8 @@ async def call_after_the_state(cluster: FakeCluster, others: list[FakeSidecar]) 
     for other in others:
         await other.lead()
     (bundle, source), now = next(iter(cluster.owners().items())), cluster.clock.wall_ms()
-    entry = LedgerEntry(bundle=bundle, source=source, target="b3:8080", opened_ms=now, traffic=(1.0,) * 4, pressure=())
+    load = {"traffic": (1.0,) * 4, "pressure": (0.0,) * len(RESOURCES)}
+    entry = LedgerEntry(bundle=bundle, source=source, target="b3:8080", opened_ms=now, **load)
     await first.shared_state.save(CycleState(ledger=Ledger(entries=(entry,))), {}, epoch=1)
     for other in others:
         await other.shared_state.refresh()
