@@ -155,7 +155,8 @@ def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_pag
         served.fake.requests = Fixed(served.fake._called)
         served.fake.change()
 
-    become(since_ms=int(time.time() * 1000) - 4 * minute, left=2, moved=3, eta_seconds=150.0, state="draining")
+    since = int(time.time() * 1000) - 4 * minute
+    become(since_ms=since, left=2, moved=3, blocked={"Pinned": 1}, eta_seconds=150.0, state="draining")
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text(
