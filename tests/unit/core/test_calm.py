@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -104,6 +106,19 @@ def test_the_verdict_names_brokers_cost_and_price() -> None:
     assert verdict.cost == pytest.approx(112, abs=1) and verdict.price == 200
 
 
+def test_the_verdict_says_that_a_difference_may_be_noise() -> None:
+    """Rule: no sentence says that 8 % is below 4 %."""
+    rng, it, noisy = np.random.default_rng(7), Cluster(seconds=5.0), 0
+    for _ in range(200):
+        scale = (1 + 0.3 * rng.normal(size=2)).tolist()
+        verdict = it.read([[load * by for load in row] for row, by in zip(EVEN, scale, strict=True)]).plan.verdict
+        if verdict.code is Code.BALANCED:
+            differ, tolerated, *noise = map(float, re.findall(r"([\d.]+)%", verdict.sentence))
+            assert differ >= tolerated and noise[0] > 0 if noise else differ <= tolerated, verdict.sentence
+            noisy += len(noise)
+    assert noisy > 20
+
+
 def swing(it: Cluster, seconds: float) -> None:
     """One excess that ends by itself."""
     for loads in (SMALL, EVEN):
@@ -202,10 +217,11 @@ def test_differences_are_those_of_counterparts() -> None:
 
 @pytest.mark.parametrize(
     ("loads", "want", "moves"),
-    [((0.3, 0.2, 0.1), 0.3, 1), ((0.1,) * 10, 0.3, 3), ((0.9,), 0.3, 1), ((), 0.3, 1), ((0.1, 0.1), 0.5, 3)],
+    [((0.3, 0.2, 0.1), 0.3, 1), ((0.1,) * 10, 0.3, 3), ((0.9,), 0.3, 1), ((), 0.3, 1), ((0.1,) * 10, 9.0, 8)],
 )
 def test_the_price_is_that_of_the_fewest_moves(loads: tuple[float, ...], want: float, moves: int) -> None:
-    """Rule: largest bundles first, without those that are far too large; a plan costs two moves more."""
+    """Rule: largest bundles first, without those that are far too large; a plan costs two moves more. Where all of them
+    are not enough, most of what they carry counts."""
     assert calm.fewest_moves(np.array(loads), want) == moves
     assert calm.price_of(moves, 50.0) == 50.0 * (2 + moves)
 
@@ -289,6 +305,32 @@ def test_a_step_is_no_noise(at: int) -> None:
     assert max(map(calm.noise_of, followed(scores, [1000.0] * len(scores)))) == 0
 
 
+def test_what_changes_with_the_traffic_is_no_noise() -> None:
+    """Rule: the start of the traffic and steps of it are changes of the load, however many of them there are."""
+    traffic = np.repeat([10.0, 600.0, 1800.0, 300.0, 1700.0, 1000.0], 7)
+    scores = (0.2 + 0.0003 * traffic + np.random.default_rng(4).normal(0.0, 0.005, len(traffic))).tolist()
+    quiet = math.sqrt(3) * 0.005
+    assert max(math.sqrt(calm.noise_of(course)) for course in followed(scores, traffic.tolist())) < 3 * quiet
+
+
+@pytest.mark.parametrize("moving", [True, False])
+def test_what_changes_with_moves_is_no_noise(moving: bool) -> None:
+    """Rule: moves every 12 s change the load; the same changes without moves are noise."""
+    courses: dict[str, BrokerCourse] = {}
+    for number in range(80):
+        measured = calm.Measured(
+            ids=("a", "b"),
+            scores=np.array([0.3 + 0.3 * (number // 4 % 2), 0.5]),
+            traffic=np.full(2, 1000.0),
+            cost=np.zeros(2),
+            until_ms=np.full(2, 3000 * number),
+            seconds=np.full(2, 3.0),
+            new=np.full(2, True),
+        )
+        courses, _ = calm.follow_levels(courses, measured, ("a",) if moving and number % 4 == 0 else ())
+    assert (calm.noise_of(courses["a"]) == 0) is moving
+
+
 def test_noise_that_lasts_longer_than_a_reading_is_seen() -> None:
     """Rule: readings of 3 s of a noise that changes every 12 s repeat each other, and still begin no new level."""
     chance = np.random.default_rng(5)
@@ -316,8 +358,24 @@ def test_a_swing_that_moves_cut_short_is_remembered_as_longer() -> None:
     for began, lasts in ((200.0, 320.0), (800.0, 900.0), (1000.0, 0.0)):
         course = BrokerCourse(level=0.2, until_ms=int(1000 * (began + 10)), acted=acted)
         one = np.array([1.0])
+        course = calm.follow_excesses({"a": course}, ["a"], one < 0, -one, np.array([1.0]), ())["a"]
         after = calm.follow_excesses({"a": course}, ["a"], one < 0, one, np.array([10.0]), ())["a"]
         assert calm.swing_seconds(after) == pytest.approx(lasts)
+
+
+def test_a_plan_that_moved_too_much_is_no_swing() -> None:
+    """Rule: a swing comes back later. What the first reading after the moves shows is what the plan has left over."""
+    acted = Excess(side="hot", since_ms=0, seconds=20.0, longest=20.0, cost=400.0, rate=20.0)
+    course = BrokerCourse(level=0.2, until_ms=30_000, acted=acted)
+    one = np.array([1.0])
+    for tolerated, lasts in ((False, 0.0), (True, 1.6 * 30)):
+        seen = course
+        if tolerated:
+            seen = calm.follow_excesses({"a": seen}, ["a"], one < 0, -one, np.array([3.0]), ())["a"]
+            seen = replace(seen, until_ms=33_000)
+        after = calm.follow_excesses({"a": seen}, ["a"], one < 0, one, np.array([3.0]), ())["a"]
+        assert after.excess is not None and calm.swing_seconds(after) == pytest.approx(lasts)
+        assert after.acted is None
 
 
 def test_of_two_swings_the_longer_and_the_costlier_count() -> None:

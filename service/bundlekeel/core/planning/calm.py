@@ -41,6 +41,8 @@ LEVEL_SECONDS: Final = 300.0
 # lasts for some seconds does not show between readings of 2 s.
 NOISE_READINGS: Final = 16
 NOISE_SECONDS: Final = 10.0
+# Stands among the readings of a broker where its load became another one.
+LOAD_CHANGED: Final = (0.0, 0.0)
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
 # Tolerated time takes an excess back this many times as fast as it came. After so many seconds it is over in any case.
@@ -125,17 +127,20 @@ def _advance_level(
 
     `least`: a smaller change of traffic is none, bytes/s. `cost`: of traffic, score per byte/s.
     """
-    readings = _with_reading(course.readings, score, seconds)
-    anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
-    if course.seconds <= 0:
-        return anew
     level, mean_traffic, known = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
-    if low < 0:
-        mean_traffic = traffic
-    elif high > max(TRAFFIC_FACTOR * low, low + least):
+    shifted = low >= 0 and high > max(TRAFFIC_FACTOR * low, low + least)
+    # After moves or a change of traffic, the load is another one: that is no noise.
+    before = (*course.readings, LOAD_CHANGED) if shifted or known <= 0 else course.readings
+    readings = _with_reading(before, score, seconds)
+    anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
+    if known <= 0:
+        return anew
+    if shifted:
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
         known = min(known, SHIFTED_SECONDS)
+    elif low < 0:
+        mean_traffic = traffic
     # The variance of a mean falls with its length, so this is that of a mean of one second.
     change = (score - level) ** 2 / (1 / seconds + 1 / known)
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
@@ -152,8 +157,8 @@ def _advance_level(
 def _with_reading(
     known: tuple[tuple[float, float], ...], score: float, seconds: float
 ) -> tuple[tuple[float, float], ...]:
-    mean, lasted = known[-1] if known else (0.0, NOISE_SECONDS)
-    if lasted >= NOISE_SECONDS:
+    mean, lasted = known[-1] if known else LOAD_CHANGED
+    if not 0 < lasted < NOISE_SECONDS:
         return (*known, (score, seconds))[-NOISE_READINGS:]
     total = lasted + seconds
     return (*known[:-1], (mean + (score - mean) * seconds / total, total))
@@ -164,7 +169,7 @@ def noise_of(course: BrokerCourse) -> float:
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
         for (before, lasted), (score, seconds) in pairwise(course.readings)
-        if seconds >= NOISE_SECONDS
+        if seconds >= NOISE_SECONDS and lasted > 0
     ]
     if len(changes) < 3:
         return 0.0
@@ -218,7 +223,9 @@ def follow_excesses(
             if course.excess is not None:
                 advanced[broker] = replace(course, excess=replace(course.excess, readings=0))
         elif passed > 0:
-            advanced[broker] = _advance_excess(course, "hot" if above else "cold", size, passed)
+            course = _advance_excess(course, "hot" if above else "cold", size, passed)
+            after = course.acted and replace(course.acted, readings=course.acted.readings + 1)
+            advanced[broker] = replace(course, acted=after)
     return advanced
 
 
@@ -232,11 +239,14 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
         if excess is not None:
             course = _end(course, excess)
         if course.acted is not None and course.acted.side != side:
-            lasted = (began - course.acted.since_ms) / 1000
-            if lasted <= LONGEST_SWING_SECONDS:
-                lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
-            turned = replace(course.acted, longest=lasted)
-            course = replace(_remember(course, turned, max(course.acted.mean_rate, rate)), acted=None)
+            # What the first reading after moves shows is no swing: the plan has moved too much.
+            if course.acted.readings:
+                lasted = (began - course.acted.since_ms) / 1000
+                if lasted <= LONGEST_SWING_SECONDS:
+                    lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
+                turned = replace(course.acted, longest=lasted)
+                course = _remember(course, turned, max(course.acted.mean_rate, rate))
+            course = replace(course, acted=None)
         started = Excess(
             side=side, since_ms=began, seconds=seconds, longest=seconds, cost=rate * seconds, rate=rate, readings=1
         )
@@ -330,7 +340,10 @@ def acted(
         reason = most or Excess(side=side, since_ms=course.until_ms)
         since = min((item.since_ms for item in costly), default=course.until_ms)
         waiting = course.excess and replace(course.excess, readings=0)
-        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=replace(reason, side=side, since_ms=since))
+        if waiting and waiting.side == side:
+            since = waiting.since_ms
+        ended = replace(reason, side=side, since_ms=since, readings=0)
+        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=ended)
     return after
 
 
@@ -340,9 +353,12 @@ def price_of(moves: int, move_price: float) -> float:
 
 
 def fewest_moves(loads: Floats, want: float) -> int:
-    """Return how many of the largest of these loads add up to `want`, at least 1. Loads far above it do not count."""
-    fitting = np.sort(loads[loads <= 1.5 * want])[::-1]
-    return int(np.searchsorted(np.cumsum(fitting), 0.8 * want)) + 1 if len(fitting) else 1
+    """Return how many of the largest of these loads add up to `want`, or nearly to all of them; at least 1.
+
+    Loads far above `want` do not count.
+    """
+    sums = np.cumsum(np.sort(loads[loads <= 1.5 * want])[::-1])
+    return int(np.searchsorted(sums, 0.8 * min(want, sums[-1]))) + 1 if len(sums) else 1
 
 
 def is_due_soon(course: BrokerCourse, price: float, within: float) -> bool:

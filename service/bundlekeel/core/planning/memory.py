@@ -64,8 +64,9 @@ class BrokerCourse:
     """What the decision rule remembers of a broker.
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
-    change. `until_ms`: end of the measured time, Unix ms. `readings`: mean score and seconds of the last readings.
-    `acted`: the excess because of which its bundles moved last.
+    change. `until_ms`: end of the measured time, Unix ms. `readings`: mean score and seconds of the last readings; no
+    seconds: the load became another one. `acted`: the excess because of which its bundles moved last, with the number
+    of readings since.
     """
 
     level: float

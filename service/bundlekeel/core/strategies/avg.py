@@ -96,7 +96,12 @@ def _idle_verdict(context: Context, times: Timing, low: float) -> Verdict:
     if context.unsettled and spread >= low:
         text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
         return Verdict(code=Code.UNSETTLED, sentence=text)
-    return Verdict(code=Code.BALANCED, sentence=f"brokers differ by at most {spread:.1%}, below {low:.1%}")
+    text, noise = f"brokers differ by at most {spread:.1%}", float(context.doubt[context.concerned()].max())
+    if spread < low:
+        text += f", below {low:.1%}"
+    else:
+        text += f"; {low:.1%} is tolerated, and up to {noise:.1%} may be noise of their readings"
+    return Verdict(code=Code.BALANCED, sentence=text)
 
 
 def _acting_verdict(context: Context, active: frozenset[int], low: float, refusals: list[Refusal]) -> Verdict:
