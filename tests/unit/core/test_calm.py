@@ -305,12 +305,14 @@ def test_a_step_is_no_noise(at: int) -> None:
     assert max(map(calm.noise_of, followed(scores, [1000.0] * len(scores)))) == 0
 
 
-def test_what_changes_with_the_traffic_is_no_noise() -> None:
-    """Rule: the start of the traffic and steps of it are changes of the load, however many of them there are."""
-    traffic = np.repeat([10.0, 600.0, 1800.0, 300.0, 1700.0, 1000.0], 7)
-    scores = (0.2 + 0.0003 * traffic + np.random.default_rng(4).normal(0.0, 0.005, len(traffic))).tolist()
-    quiet = math.sqrt(3) * 0.005
-    assert max(math.sqrt(calm.noise_of(course)) for course in followed(scores, traffic.tolist())) < 3 * quiet
+def test_the_noise_of_a_start_is_soon_over() -> None:
+    """Rule: the CPU of a broker varies by a tenth while its code is compiled, and by a hundredth from then on."""
+    chance, traffic = np.random.default_rng(6), [1000.0] * 56
+    scores = np.concatenate([chance.normal(0.5, 0.1, 28), chance.normal(0.5, 0.01, 28)]).tolist()
+    courses = followed(scores, traffic)
+    before, after = (float(calm.doubts({"a": courses[at]}, ["a"])[0]) for at in (27, 55))
+    seconds = (courses[27].seconds, courses[55].seconds)
+    assert before * math.sqrt(seconds[0]) > 2 * after * math.sqrt(seconds[1]) > 0
 
 
 @pytest.mark.parametrize("moving", [True, False])
@@ -358,24 +360,21 @@ def test_a_swing_that_moves_cut_short_is_remembered_as_longer() -> None:
     for began, lasts in ((200.0, 320.0), (800.0, 900.0), (1000.0, 0.0)):
         course = BrokerCourse(level=0.2, until_ms=int(1000 * (began + 10)), acted=acted)
         one = np.array([1.0])
-        course = calm.follow_excesses({"a": course}, ["a"], one < 0, -one, np.array([1.0]), ())["a"]
         after = calm.follow_excesses({"a": course}, ["a"], one < 0, one, np.array([10.0]), ())["a"]
         assert calm.swing_seconds(after) == pytest.approx(lasts)
 
 
-def test_a_plan_that_moved_too_much_is_no_swing() -> None:
-    """Rule: a swing comes back later. What the first reading after the moves shows is what the plan has left over."""
-    acted = Excess(side="hot", since_ms=0, seconds=20.0, longest=20.0, cost=400.0, rate=20.0)
-    course = BrokerCourse(level=0.2, until_ms=30_000, acted=acted)
+@pytest.mark.parametrize(
+    ("level_seconds", "since", "lasts"), [(3.0, 0.0, 0.0), (9.0, 6.0, 0.0), (3.0, 6.0, 43.2), (43.0, 40.0, 43.2)]
+)
+def test_a_plan_that_moved_too_much_is_no_swing(level_seconds: float, since: float, lasts: float) -> None:
+    """Rule: a swing is a change of the load. What counters show soon after moves without one, the plan left over."""
+    acted = Excess(side="hot", since_ms=0, seconds=20.0, longest=20.0, tolerated=since, cost=400.0, rate=20.0)
+    course = BrokerCourse(level=0.2, until_ms=30_000, traffic=1000.0, seconds=level_seconds, acted=acted)
     one = np.array([1.0])
-    for tolerated, lasts in ((False, 0.0), (True, 1.6 * 30)):
-        seen = course
-        if tolerated:
-            seen = calm.follow_excesses({"a": seen}, ["a"], one < 0, -one, np.array([3.0]), ())["a"]
-            seen = replace(seen, until_ms=33_000)
-        after = calm.follow_excesses({"a": seen}, ["a"], one < 0, one, np.array([3.0]), ())["a"]
-        assert after.excess is not None and calm.swing_seconds(after) == pytest.approx(lasts)
-        assert after.acted is None
+    after = calm.follow_excesses({"a": course}, ["a"], one < 0, one, np.array([3.0]), ())["a"]
+    assert after.excess is not None and after.acted is None
+    assert calm.swing_seconds(after) == pytest.approx(lasts)
 
 
 def test_of_two_swings_the_longer_and_the_costlier_count() -> None:

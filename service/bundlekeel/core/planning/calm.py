@@ -41,8 +41,10 @@ LEVEL_SECONDS: Final = 300.0
 # lasts for some seconds does not show between readings of 2 s.
 NOISE_READINGS: Final = 16
 NOISE_SECONDS: Final = 10.0
-# Stands among the readings of a broker where its load became another one.
-LOAD_CHANGED: Final = (0.0, 0.0)
+# Fewer changes from reading to reading do not tell the noise.
+LEAST_CHANGES: Final = 3
+# Stands among the readings of a broker where its bundles moved.
+MOVED: Final = (0.0, 0.0)
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
 # Tolerated time takes an excess back this many times as fast as it came. After so many seconds it is over in any case.
@@ -52,6 +54,8 @@ OVER_SECONDS: Final = 120.0
 SWING_PATIENCE: Final = 1.5
 # Moves in the middle of a swing end its excess early, and begin that of its other side early: by so much it is longer.
 TURNED_LONGER: Final = 1.6
+# An excess on the other side so soon after moves, without a change of the load, is no swing: the plan moved too much.
+SETTLING_SECONDS: Final = 10.0
 # An excess that costs more per second than a swing by this factor is not such a swing. A swing that comes back after
 # moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much. A reading that covers
 # only a part of the swing shows less of it, so four times the excess is still like it.
@@ -129,18 +133,17 @@ def _advance_level(
     """
     level, mean_traffic, known = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
-    shifted = low >= 0 and high > max(TRAFFIC_FACTOR * low, low + least)
-    # After moves or a change of traffic, the load is another one: that is no noise.
-    before = (*course.readings, LOAD_CHANGED) if shifted or known <= 0 else course.readings
+    # What moves change is no noise. Of load reports, it is not known which one shows the moves.
+    before = (*course.readings, MOVED) if known <= 0 <= traffic else course.readings
     readings = _with_reading(before, score, seconds)
     anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
     if known <= 0:
         return anew
-    if shifted:
+    if low < 0:
+        mean_traffic = traffic
+    elif high > max(TRAFFIC_FACTOR * low, low + least):
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
         known = min(known, SHIFTED_SECONDS)
-    elif low < 0:
-        mean_traffic = traffic
     # The variance of a mean falls with its length, so this is that of a mean of one second.
     change = (score - level) ** 2 / (1 / seconds + 1 / known)
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
@@ -157,21 +160,27 @@ def _advance_level(
 def _with_reading(
     known: tuple[tuple[float, float], ...], score: float, seconds: float
 ) -> tuple[tuple[float, float], ...]:
-    mean, lasted = known[-1] if known else LOAD_CHANGED
+    mean, lasted = known[-1] if known else MOVED
     if not 0 < lasted < NOISE_SECONDS:
         return (*known, (score, seconds))[-NOISE_READINGS:]
     total = lasted + seconds
     return (*known[:-1], (mean + (score - mean) * seconds / total, total))
 
 
-def noise_of(course: BrokerCourse) -> float:
-    """Return the variance of a mean of one second of this broker's score; 0 until it is known."""
+def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
+    """Return the variance of a mean of one second of this broker's score; 0 until it is known.
+
+    `late`: while there are few counters, only by the later half of them. The CPU of a broker varies more while its code
+    is compiled.
+    """
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
         for (before, lasted), (score, seconds) in pairwise(course.readings)
         if seconds >= NOISE_SECONDS and lasted > 0
     ]
-    if len(changes) < 3:
+    if late and course.traffic >= 0 and len(course.readings) < NOISE_READINGS:
+        changes = changes[-max(LEAST_CHANGES, len(changes) // 2) :]
+    if len(changes) < LEAST_CHANGES:
         return 0.0
     # A load that rises or falls has equal changes, and a step is one change, but both its differences are large: the
     # lower of two estimates is noise. A normal deviation has a median square of 0.455; changes that follow each other
@@ -195,7 +204,8 @@ def differences(scores: Floats, mean: float) -> Floats:
 
 def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
     """Return by how much a difference of each broker may be noise, in score, shape (n,)."""
-    variance = np.array([noise_of(item) / max(item.seconds, 1.0) for item in map(courses.__getitem__, ids)])
+    noise = [(course, min(noise_of(course), noise_of(course, late=True))) for course in map(courses.__getitem__, ids)]
+    variance = np.array([value / max(course.seconds, 1.0) for course, value in noise])
     found: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
     return found
 
@@ -224,7 +234,7 @@ def follow_excesses(
                 advanced[broker] = replace(course, excess=replace(course.excess, readings=0))
         elif passed > 0:
             course = _advance_excess(course, "hot" if above else "cold", size, passed)
-            after = course.acted and replace(course.acted, readings=course.acted.readings + 1)
+            after = course.acted and replace(course.acted, tolerated=course.acted.tolerated + passed)
             advanced[broker] = replace(course, acted=after)
     return advanced
 
@@ -239,8 +249,8 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
         if excess is not None:
             course = _end(course, excess)
         if course.acted is not None and course.acted.side != side:
-            # What the first reading after moves shows is no swing: the plan has moved too much.
-            if course.acted.readings:
+            since = course.acted.tolerated
+            if course.traffic < 0 or since >= SETTLING_SECONDS or course.seconds < since + seconds:
                 lasted = (began - course.acted.since_ms) / 1000
                 if lasted <= LONGEST_SWING_SECONDS:
                     lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
@@ -342,7 +352,7 @@ def acted(
         waiting = course.excess and replace(course.excess, readings=0)
         if waiting and waiting.side == side:
             since = waiting.since_ms
-        ended = replace(reason, side=side, since_ms=since, readings=0)
+        ended = replace(reason, side=side, since_ms=since, tolerated=0.0)
         after[broker] = replace(course, seconds=0.0, excess=waiting, acted=ended)
     return after
 

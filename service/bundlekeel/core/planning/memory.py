@@ -65,8 +65,8 @@ class BrokerCourse:
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
     change. `until_ms`: end of the measured time, Unix ms. `readings`: mean score and seconds of the last readings; no
-    seconds: the load became another one. `acted`: the excess because of which its bundles moved last, with the number
-    of readings since.
+    seconds: its bundles moved. `acted`: the excess because of which its bundles moved last; its `tolerated` is the
+    measured time since these moves showed.
     """
 
     level: float
