@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -217,7 +217,14 @@ def test_differences_are_those_of_counterparts() -> None:
 
 @pytest.mark.parametrize(
     ("loads", "want", "moves"),
-    [((0.3, 0.2, 0.1), 0.3, 1), ((0.1,) * 10, 0.3, 3), ((0.9,), 0.3, 1), ((), 0.3, 1), ((0.1,) * 10, 9.0, 8)],
+    [
+        ((0.3, 0.2, 0.1), 0.3, 1),
+        ((0.1,) * 10, 0.3, 3),
+        ((0.9,), 0.3, 1),
+        ((), 0.3, 1),
+        ((0.1, 0.1), 0.5, 2),
+        ((0.1,) * 10, 9.0, 8),
+    ],
 )
 def test_the_price_is_that_of_the_fewest_moves(loads: tuple[float, ...], want: float, moves: int) -> None:
     """Rule: largest bundles first, without those that are far too large; a plan costs two moves more. Where all of them
@@ -272,9 +279,17 @@ def test_the_swing_of_another_broker_does_not_end_an_excess() -> None:
 
 
 def followed(
-    scores: Sequence[float], traffic: Sequence[float], *, mean: float = 1000.0, cost: float = 0.0
+    scores: Sequence[float],
+    traffic: Sequence[float],
+    *,
+    mean: float = 1000.0,
+    cost: float = 0.0,
+    moved: Collection[int] = (),
 ) -> list[BrokerCourse]:
-    """Return the course of a broker after each reading of 3 s; another broker carries the rest of the mean traffic."""
+    """Return the course of a broker after each reading of 3 s; another broker carries the rest of the mean traffic.
+
+    `moved`: numbers of the readings that do not show its moves yet.
+    """
     courses: dict[str, BrokerCourse] = {}
     found = []
     for number, (score, own) in enumerate(zip(scores, traffic, strict=True)):
@@ -287,7 +302,7 @@ def followed(
             seconds=np.full(2, 3.0),
             new=np.full(2, True),
         )
-        courses, _ = calm.follow_levels(courses, measured, ())
+        courses, _ = calm.follow_levels(courses, measured, ("a",) if number in moved else ())
         found.append(courses["a"])
     return found
 
@@ -318,19 +333,9 @@ def test_the_noise_of_a_start_is_soon_over() -> None:
 @pytest.mark.parametrize("moving", [True, False])
 def test_what_changes_with_moves_is_no_noise(moving: bool) -> None:
     """Rule: moves every 12 s change the load; the same changes without moves are noise."""
-    courses: dict[str, BrokerCourse] = {}
-    for number in range(80):
-        measured = calm.Measured(
-            ids=("a", "b"),
-            scores=np.array([0.3 + 0.3 * (number // 4 % 2), 0.5]),
-            traffic=np.full(2, 1000.0),
-            cost=np.zeros(2),
-            until_ms=np.full(2, 3000 * number),
-            seconds=np.full(2, 3.0),
-            new=np.full(2, True),
-        )
-        courses, _ = calm.follow_levels(courses, measured, ("a",) if moving and number % 4 == 0 else ())
-    assert (calm.noise_of(courses["a"]) == 0) is moving
+    scores = [0.3 + 0.3 * (number // 4 % 2) for number in range(80)]
+    last = followed(scores, [1000.0] * 80, moved=range(0, 80, 4) if moving else ())[-1]
+    assert (calm.noise_of(last) == 0) is moving
 
 
 def test_noise_that_lasts_longer_than_a_reading_is_seen() -> None:

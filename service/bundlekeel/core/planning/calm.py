@@ -43,7 +43,7 @@ NOISE_READINGS: Final = 16
 NOISE_SECONDS: Final = 10.0
 # Fewer changes from reading to reading do not tell the noise.
 LEAST_CHANGES: Final = 3
-# Stands among the readings of a broker where its bundles moved.
+# Marks in the readings of a broker where its bundles moved.
 MOVED: Final = (0.0, 0.0)
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
@@ -54,7 +54,8 @@ OVER_SECONDS: Final = 120.0
 SWING_PATIENCE: Final = 1.5
 # Moves in the middle of a swing end its excess early, and begin that of its other side early: by so much it is longer.
 TURNED_LONGER: Final = 1.6
-# An excess on the other side so soon after moves, without a change of the load, is no swing: the plan moved too much.
+# An excess on the other side within this time after moves, without a change of the load, is not a swing: the plan
+# moved too much.
 SETTLING_SECONDS: Final = 10.0
 # An excess that costs more per second than a swing by this factor is not such a swing. A swing that comes back after
 # moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much. A reading that covers
@@ -133,7 +134,7 @@ def _advance_level(
     """
     level, mean_traffic, known = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
-    # What moves change is no noise. Of load reports, it is not known which one shows the moves.
+    # A change by moves is not noise. For load reports, it is not known which one shows the moves.
     before = (*course.readings, MOVED) if known <= 0 <= traffic else course.readings
     readings = _with_reading(before, score, seconds)
     anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
