@@ -104,7 +104,9 @@ PARITY = Suite(
     computes=True,
     tools=(Tool((sys.executable, "-m", "dev.java", "compiler"), java.NO_COMPILER),),
 )
-SIMULATION = Suite("simulation", 9, (_pytest(*_PATIENT, "-m", "not nightly", "tests/simulation"),), computes=True)
+SIMULATION = Suite(
+    "simulation", 11, (_pytest(*_PATIENT, "-m", "not nightly", "tests/simulation", "tests/field"),), computes=True
+)
 MODULAR = Suite("modular cluster", 15, (_pytest("-m", "not nightly", "tests/integration"),), real=True)
 CHAOS = Suite("chaos", 10, (_pytest("-m", "not nightly", "tests/chaos"),), real=True)
 EXTENSIBLE = Suite("extensible cluster", 5, (_pytest("-m", "not nightly", "tests/extensible"),), real=True)
