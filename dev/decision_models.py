@@ -258,9 +258,9 @@ class QuickModel:
             scores=self._scores,
             traffic=BYTES * self._totals,
             cost=np.full(len(self._ids), 1 / BYTES),
+            updated_ms=self._until,
             until_ms=self._until,
             seconds=self._lasted,
-            new=np.ones(len(self._ids), dtype=bool),
         )
         memory = advance_waiting(self._memory, measured, self.params, self._fewest)
         self._memory = memory or self._memory

@@ -99,7 +99,9 @@ def _example_lines(name: str) -> list[str]:
     acted = example(name)
     loads = acted.plan.loads
     spread = [max(values) / (sum(values) / len(values)) for values in (_before(loads), _after(loads))]
-    cycles = "in the first cycle" if acted.cycle == 1 else f"in cycle {acted.cycle}, after the hits it asks for"
+    cycles = (
+        "in the first cycle" if acted.cycle == 1 else f"in cycle {acted.cycle}, when the imbalance has cost their price"
+    )
     bundles = "1 bundle moves" if len(acted.plan.moves) == 1 else f"{len(acted.plan.moves)} bundles move"
     return [
         f"![Load of six brokers before and after]({name}.svg)",

@@ -177,6 +177,16 @@ def test_a_report_with_what_was_measured() -> None:
     assert (found.last_update, found.interval_ms, found.start_timestamp) == (12050, 2100, 5)
 
 
+@pytest.mark.parametrize(("used", "percent"), [(8.0, 353.6), (10.0, 400.0), (21.0, 800.0)])
+def test_n_g_a_broker_may_read_its_cpu_at_any_time_of_a_request(used: float, percent: float) -> None:
+    """CPU that four cores cannot use between the requests may have been used during them, up to the longest time."""
+    before, after = reading(10, {}, cpu=0.0), reading(12, {}, cpu=used)
+    load = measured(replace(before, from_ms=9_500), replace(after, to_ms=12_125), HALVES)
+    assert load is not None
+    found = with_measured(report(), load, {})
+    assert found is not None and found.usage[CPU] == pytest.approx(percent, abs=0.1)
+
+
 def test_a_bundle_that_came_in_between_keeps_what_was_measured_of_it_elsewhere() -> None:
     """The part that was seen here is the least; a better figure stands."""
     found = merged(report(), begins=-1.0)

@@ -163,3 +163,23 @@ def test_n_h_groups_wait_by_their_own_costs() -> None:
     assert states == {(broker(0), broker(1)): Code.BALANCED, (broker(2), broker(3)): Code.HIT_COUNT}
     assert result.plan.verdict.code is Code.HIT_COUNT and result.plan.verdict.cost > 0
     assert [memory.courses[broker(row)].excess is not None for row in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("hottest", [0.8, 0.1])
+def test_n_h_costs_are_kept_whichever_group_is_the_hottest(hottest: float) -> None:
+    """What CPU costs does not depend on the group of one broker, which decides nothing."""
+    memory = StrategyMemory()
+    for at in range(0, 75_000, 15_000):
+        loads = ((hottest, "t/a"), (0.2, "t/b"), (0.4, "t/b"))
+        memory = decide(loads, isolated({"t/a": (0,), "t/b": (1, 2)}), at=at, memory=memory, move_price=1000).memory
+    assert memory.costs.prior != (0.0, 0.0) and len(memory.costs.brokers) == 3
+
+
+def test_n_h_the_verdict_says_that_policies_cause_a_difference() -> None:
+    """Two groups, each even in itself: no move can end the difference between them."""
+    loads = ((0.7, "t/a"), (0.7, "t/a"), (0.1, "t/b"), (0.1, "t/b"))
+    verdict = decide(loads, isolated(APART)).plan.verdict
+    assert verdict.code is Code.BALANCED
+    assert "isolation policies cause the difference of 60.0% between these groups" in verdict.sentence
+    even = decide(tuple((0.7, space) for _, space in loads), isolated(APART)).plan.verdict
+    assert "cause" not in even.sentence

@@ -38,3 +38,19 @@ def test_n_e_what_no_bundle_causes_is_balanced_with_few_moves(strategy: str, bur
     assert sum(move.source != 0 for move in run.cluster.moved) <= 1
     busy = run.cluster.busy()
     assert float(np.ptp(busy)) < (0.1 if strategy != "threshold" else 0.2)
+
+
+def test_n_e_cpu_that_others_take_brings_no_bundle() -> None:
+    """Others on the host take the CPU of a broker, so its process uses less although its traffic is the same. Counters
+    show that within seconds, and a load report shows the cause a minute later. Seven bundles moved to this broker."""
+    scenario = Scenario(
+        name="starved",
+        title="Others on the host of a broker take its CPU",
+        minutes=30,
+        brokers=(BrokerGroup(count=3),),
+        tenants=(Tenant(name="t/busy", bundles=20, usage=0.25),),
+        events=(Event(at=20, do="foreign", brokers=(0,), factor=0.85),),
+    )
+    run = simulate(scenario, Contender(label="avg", parameters={"strategy": "avg"}))
+    assert not [move for move in run.cluster.moved if move.target == 0]
+    assert [move for move in run.cluster.moved if move.source == 0]

@@ -63,6 +63,7 @@ class CounterReading:
 class MeasuredLoad:
     """What two readings say of a broker: rates of its bundles, and its CPU in cores (None: not told). `cpu_share`: the
     share of the CPU it may use, 0..1, where its JVM was asked for that: who does not tell its cores needs no other.
+    `least_cores`: the least that its CPU can be, as a broker may read it at any time between request and response.
 
     `traffic`: shape (n, 4), columns of `TRAFFIC`; `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape
     (n,), whether all topics of the bundle were there at both readings; otherwise the figures are the least there was.
@@ -79,6 +80,7 @@ class MeasuredLoad:
     cpu_cores: float | None
     direct_memory_bytes: float | None
     cpu_share: float | None = None
+    least_cores: float = 0.0
 
 
 def measured(
@@ -103,9 +105,10 @@ def measured(
     np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
     whole = np.ones(len(bundles), dtype=bool)
     whole[bundle[mine & ~known]] = False
-    cpu = None
+    cpu, least = None, 0.0
     if before.cpu_seconds is not None and after.cpu_seconds is not None and after.cpu_seconds >= before.cpu_seconds:
         cpu = (after.cpu_seconds - before.cpu_seconds) / seconds
+        least = 1000 * (after.cpu_seconds - before.cpu_seconds) / (after.to_ms - before.from_ms)
     return MeasuredLoad(
         from_ms=before.from_ms,
         to_ms=after.to_ms,
@@ -116,6 +119,7 @@ def measured(
         whole=whole,
         cpu_cores=cpu,
         direct_memory_bytes=after.direct_memory_bytes,
+        least_cores=least,
     )
 
 
@@ -215,7 +219,8 @@ def _usage(report: BrokerReport, load: MeasuredLoad, others: float) -> Floats | 
     if report.limit[CPU] > 0:
         cores, share = report.limit[CPU] / 100 if report.cores is None else report.cores, load.cpu_share
         if cores > 0 and load.cpu_cores is not None:
-            share = load.cpu_cores / cores
+            # Only what is certain may prove that the limit is wrong.
+            share = min(load.cpu_cores, max(cores, load.least_cores)) / cores
         if share is None:
             return None
         if others > 0:

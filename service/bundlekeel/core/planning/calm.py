@@ -64,6 +64,11 @@ SWING_LIKENESS: Final = 16.0
 # An excess that lasted longer was not a swing. A swing is forgotten when it has not come back for so long.
 LONGEST_SWING_SECONDS: Final = 900.0
 SWING_MEMORY_SECONDS: Final = 7200.0
+# A load that has not changed for so long is steady. If the CPU use then falls below this share of what the traffic
+# explains, other processes may have taken the CPU. A load report shows that within the same time; until then, the
+# broker is not a cold one.
+STEADY_SECONDS: Final = 120.0
+FALLEN_SHARE: Final = 0.8
 # A single reading can be wrong, so a second one must confirm an excess.
 CONFIRMING_READINGS: Final = 2
 
@@ -73,18 +78,18 @@ class Measured:
     """What is known of the brokers in this cycle, one row per broker.
 
     `scores`: as reported. `traffic`: bytes/s, in and out, measured at the same time as the score; -1: unknown. `cost`:
-    score per byte/s, as far as it is known. `until_ms`: end of the time for which the score is known, Unix ms.
-    `seconds`: the most seconds that the score can be the mean of. `new`: False for a silent broker, whose load has not
-    changed.
+    score per byte/s, as far as it is known. `updated_ms`: time of the report or counters; the same as before: the
+    broker is silent, so its load has not changed. `until_ms`: end of the time for which the score is known, Unix ms.
+    `seconds`: the most seconds that the score can be the mean of.
     """
 
     ids: Sequence[str]
     scores: Floats
     traffic: Floats
     cost: Floats
+    updated_ms: Ints
     until_ms: Ints
     seconds: Floats
-    new: Bools
 
 
 def follow_levels(
@@ -101,7 +106,7 @@ def follow_levels(
         zip(brokers.ids, brokers.scores.tolist(), brokers.traffic.tolist(), brokers.until_ms.tolist(), strict=True)
     ):
         course = known.get(broker)
-        most = float(brokers.seconds[row])
+        updated, most = int(brokers.updated_ms[row]), float(brokers.seconds[row])
         if course is None:
             # How long a first report was true is not known; it counts as a reading, and costs nothing.
             seconds[row] = most if most < math.inf else 0.001
@@ -109,19 +114,26 @@ def follow_levels(
             courses[broker] = BrokerCourse(
                 level=score,
                 traffic=traffic,
+                updated_ms=updated,
                 until_ms=until,
                 seconds=known_for,
                 readings=((score, known_for),),
             )
             continue
         seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
+        silent = updated == course.updated_ms
+        if passed > 0:
+            course = replace(course, updated_ms=updated)
         if broker in moving:
             course = replace(course, level=score, traffic=traffic, seconds=0.0)
-        elif passed > 0 and not brokers.new[row] and course.seconds > 0:
+        elif passed > 0 and silent and course.seconds > 0:
             course = replace(course, seconds=min(course.seconds + passed, LEVEL_SECONDS))
         elif passed > 0:
             course = _advance_level(course, score, traffic, passed, least, float(brokers.cost[row]))
-        courses[broker] = replace(course, until_ms=max(until, course.until_ms))
+        course = replace(course, until_ms=max(until, course.until_ms))
+        if course.seconds >= STEADY_SECONDS:
+            course = replace(course, steady=(course.level, course.traffic), steady_ms=course.until_ms)
+        courses[broker] = course
     return courses, seconds
 
 
@@ -188,6 +200,13 @@ def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
     # share a reading, so their difference has three times its variance.
     between = median_low((now - before) ** 2 for before, now in pairwise(changes)) / 3
     return min(median_low(change**2 for change in changes), between) / 0.455
+
+
+def has_fallen(course: BrokerCourse) -> bool:
+    """Return whether this broker's CPU use has fallen lately without its traffic, by counters."""
+    level, traffic = course.steady
+    explained = level * min(1.0, course.traffic / traffic) if traffic > 0 else 0.0
+    return course.until_ms - course.steady_ms < 1000 * STEADY_SECONDS and course.level < FALLEN_SHARE * explained
 
 
 def differences(scores: Floats, mean: float) -> Floats:

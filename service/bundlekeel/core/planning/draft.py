@@ -89,7 +89,7 @@ class Draft:
         self.limit: Floats = np.where(self.wrong, 0.0, brokers.limit)
         self._scored = scored_columns(self.limit, self.weights)
         self.reported = score_of(brokers.usage, self.limit, self.weights)
-        self.usage, self.traffic = brokers.usage * scale, brokers.traffic * scale
+        self.usage, self.traffic = brokers.usage * scale, brokers.traffic.copy()
         self.bundle_count, self.topics = np.diff(snapshot.bundles.starts).astype(np.int64), brokers.topics.copy()
         self.moved, self.in_books, self._leaving = (np.zeros(len(snapshot.bundles), dtype=bool) for _ in range(3))
         self._incoming: Floats = np.zeros_like(brokers.traffic)

@@ -76,10 +76,12 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """The plan, and what the next cycle starts from. `ready`: by warming broker, whether it is warm."""
+    """The plan, and what the next cycle starts from: `memory` once the moves have begun, `waiting` if none begins.
+    `ready`: by warming broker, whether it is warm."""
 
     plan: Plan
     memory: StrategyMemory
+    waiting: StrategyMemory
     ledger: Ledger
     ready: Mapping[str, bool] = field(default_factory=dict)
 
@@ -105,7 +107,12 @@ def plan(given: PlanInput) -> PlanResult:
     limits = limits_of(snapshot, given.policies, books)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
+    unknown = _unknown(snapshot, draft, courses)
+    draft.close(map(snapshot.broker_row, unknown))
     eligible = _eligible(given, draft, books, splits, limits, hold)
+    eligible = hold_back(
+        eligible, np.isin(snapshot.bundles.owner, list(map(snapshot.broker_row, unknown))), Code.UNSETTLED, 0
+    )
     context = Context(
         snapshot=snapshot,
         draft=draft,
@@ -113,44 +120,49 @@ def plan(given: PlanInput) -> PlanResult:
         memory=given.memory,
         params=params,
         placement=PLACEMENTS[params.placement],
-        unsettled=books.not_yet_reported(params, snapshot.wall_ms) | _starting(snapshot, params),
+        unsettled=books.not_yet_reported(params, snapshot.wall_ms) | unknown,
         seed=given.seed,
         courses=courses,
         seconds=seconds,
         doubt=calm.doubts(courses, snapshot.brokers.ids),
         guard=guard,
-        booked=books.unsettled(),
     )
     decision = decide_groups(context, limits, lambda group: _decide(group, splits))
+    decision.memory = replace(decision.memory, costs=draft.costs)
     moves = _final_moves(context, decision, hold, asked.repairs)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     explain_wrong_limits(decision, draft)
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
 
 
-def _starting(snapshot: Snapshot, params: Parameters) -> frozenset[str]:
-    """Return all brokers if the report of a new one shows no CPU use yet, because then the mean is unknown.
+def _unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
+    """Return the brokers whose CPU use is not known yet; they take no bundle.
 
-    A broker samples its CPU use once a minute. Until then it reports about 0. With the extensible load manager it may
-    also report the score of a new object, 1.
+    A broker samples its CPU use once a minute. Until the first time, it reports about 0; with the extensible load
+    manager it may also report the score of a new object, 1. Other processes may take the CPU of a broker whose CPU use
+    falls without its traffic.
     """
-    brokers, wait = snapshot.brokers, params.statistics_interval_seconds + params.host_usage_interval_seconds
-    if params.compat != "none" or params.cpu_weight == 0 or not len(brokers):
+    brokers, params = snapshot.brokers, draft.params
+    wait = params.statistics_interval_seconds + params.host_usage_interval_seconds
+    if params.compat != "none" or params.cpu_weight == 0:
         return frozenset()
     counted = np.array(snapshot.intervals or 0) > 0
     extensible = snapshot.mode == "extensible"
     young = snapshot.wall_ms - brokers.start_timestamp < 1000 * wait
     used = brokers.percent()[:, CPU]
     first = (brokers.limit[:, CPU] > 0) & ((used < FIRST_SAMPLE_PERCENT) | (extensible & (used == 100)))
-    unknown = first & young & ~counted & brokers.traffic.any(axis=1)
-    return frozenset(brokers.ids) if unknown.any() else frozenset()
+    fallen = np.array([calm.has_fallen(courses[broker]) for broker in brokers.ids]) & (draft.score < draft.mean())
+    rows = np.flatnonzero(fallen | (first & young & ~counted & brokers.traffic.any(axis=1)))
+    return frozenset(brokers.ids[row] for row in rows.tolist())
 
 
 def _decide(context: Context, splits: SplitChoice) -> Decision:
     """Run the strategy, and add to its verdicts and refusals what it does not know."""
     draft = context.draft
     decision = _shedder(context.params)(context)
-    decision.memory = replace(decision.memory, costs=draft.costs)
+    before, rows = draft.score_before, context.snapshot.brokers.rows
+    takes_part = {broker for move in context.moves for broker in (move.source, move.target)}
+    decision.sides = {name: "hot" if before[rows[name]] >= context.mean else "cold" for name in takes_part}
     decision = _explained(decision, returning(_held(decision.refusals, draft, context.eligible), draft))
     if decision.verdict.code is Code.UNSPLITTABLE:
         decision.verdict = _at_maximum(decision.verdict, splits)
@@ -372,8 +384,13 @@ def _result(
         mean=math.fsum(scores) / len(scores) if scores else 0.0,
     )
     turn = draft.turn if given.params.placement == "round_robin" else given.memory.turn
-    memory = replace(decision.memory, turn=turn, split_hits=splits.hits)
-    return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=memory, ledger=ledger)
+    memory = waiting = replace(decision.memory, turn=turn, split_hits=splits.hits)
+    if memory.active:
+        waiting = replace(memory, active=())
+        concerned = {broker for move in admitted for broker in (move.source, move.target)}
+        sides = {broker: side for broker, side in decision.sides.items() if broker in concerned}
+        memory = replace(memory, courses=calm.acted(memory.courses, memory.active, sides)) if sides else waiting
+    return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=memory, waiting=waiting, ledger=ledger)
 
 
 def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int) -> Verdict:

@@ -17,6 +17,7 @@ from bundlekeel.core.model.plan import GroupVerdict, Refusal, Verdict
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
 from bundlekeel.core.strategies.common import Context, Decision
+from bundlekeel.core.strategies.timing import tolerance
 
 # Names in a sentence; the other ones are counted.
 NAMED = 3
@@ -67,6 +68,10 @@ def _merged(context: Context, found: Sequence[tuple[Decision, GroupVerdict, int]
     parts = [f"{_names(first.brokers)}: {first.verdict.sentence}"]
     parts += [f"{_names(group.brokers)}: {group.verdict.code}" for group in others[:NAMED]]
     parts += [f"and {len(others) - NAMED} more groups"] if len(others) > NAMED else []
+    before, index = context.draft.score_before, context.snapshot.brokers.rows
+    means = [float(before[[index[name] for name in group.brokers]].mean()) for _, group, _ in found]
+    if first.verdict.code in _REST and max(means) - min(means) >= tolerance(context.params, context.mean):
+        parts.append(f"isolation policies cause the difference of {max(means) - min(means):.1%} between these groups")
     courses, rows = dict[str, BrokerCourse](), context.snapshot.brokers.rows
     brokers, refusals = list[Verdict](), list[Refusal]()
     for decision, group, _ in found:
@@ -86,6 +91,7 @@ def _merged(context: Context, found: Sequence[tuple[Decision, GroupVerdict, int]
         brokers=sorted(brokers, key=lambda item: rows[item.broker]),
         refusals=refusals,
         groups=tuple(group for _, group, _ in found),
+        sides={broker: side for decision, _, _ in found for broker, side in decision.sides.items()},
     )
 
 

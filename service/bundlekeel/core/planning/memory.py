@@ -64,15 +64,19 @@ class BrokerCourse:
     """What the decision rule remembers of a broker.
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
-    change. `until_ms`: end of the measured time, Unix ms. `readings`: mean score and seconds of the last readings; no
-    seconds: its bundles moved. `acted`: the excess because of which its bundles moved last; its `tolerated` is the
-    measured time since these moves showed.
+    change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
+    when they had not changed for long, last at `steady_ms`. All times are Unix ms. `readings`: mean score and seconds
+    of the last readings; no seconds: its bundles moved. `acted`: the excess because of which its bundles moved last;
+    its `tolerated` is the measured time since these moves showed.
     """
 
     level: float
     until_ms: int
+    updated_ms: int = 0
     traffic: float = -1.0
     seconds: float = 0.0
+    steady: tuple[float, float] = (0.0, 0.0)
+    steady_ms: int = 0
     readings: tuple[tuple[float, float], ...] = ()
     excess: Excess | None = None
     acted: Excess | None = None

@@ -35,7 +35,7 @@ from bundlekeel.core.strategies.common import (
     traffic_of,
 )
 from bundlekeel.core.strategies.swap import Swap, make_room, swap
-from bundlekeel.core.strategies.timing import Timing, excess_of, timing, tolerance
+from bundlekeel.core.strategies.timing import UNSETTLED, Timing, excess_of, timing, tolerance
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
@@ -73,7 +73,7 @@ def _broker_verdicts(context: Context, times: Timing, low: float, active: frozen
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
             verdict = Verdict(code, f"{score:.1%} {against}", broker)
         elif broker in context.unsettled:
-            verdict = Verdict(Code.UNSETTLED, "its reports do not show the last moves yet", broker)
+            verdict = Verdict(Code.UNSETTLED, UNSETTLED, broker)
         elif row in times.waiting:
             verdict = times.waiting[row]
         elif abs(score - mean) >= low:
@@ -93,9 +93,6 @@ def _idle_verdict(context: Context, times: Timing, low: float) -> Verdict:
     spread = _spread(context)
     if times.waiting:
         return times.verdict(context, times.waiting)
-    if context.unsettled and spread >= low:
-        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
-        return Verdict(code=Code.UNSETTLED, sentence=text)
     text, noise = f"brokers differ by at most {spread:.1%}", float(context.doubt[context.concerned()].max())
     if spread < low:
         text += f", below {low:.1%}"

@@ -26,10 +26,9 @@ HORIZON = 500
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """One shedder's input. `unsettled`: brokers whose report does not show all moves yet; `booked`: those with moves
-    in the ledger, the ones among them too that have had the time to report. `courses`, `seconds`: of the decision rule
-    (`calm.follow_levels`); `doubt`: part of each broker's difference that may be noise, shape (n,). `planned`: number
-    of moves that groups before this one have planned."""
+    """One shedder's input. `unsettled`: brokers whose report does not show all moves, or their CPU use, yet. `courses`,
+    `seconds`: of the decision rule (`calm.follow_levels`); `doubt`: part of each broker's difference that may be noise,
+    shape (n,). `planned`: number of moves that groups before this one have planned."""
 
     snapshot: Snapshot
     draft: Draft
@@ -40,7 +39,6 @@ class Context:
     unsettled: frozenset[str]
     seed: int
     guard: GuardState = field(default_factory=GuardState)
-    booked: frozenset[str] = frozenset()
     courses: Mapping[str, BrokerCourse] = field(default_factory=dict)
     seconds: Floats = field(default_factory=lambda: np.zeros(1))
     doubt: Floats = field(default_factory=lambda: np.zeros(1))
@@ -103,13 +101,14 @@ def counting(context: Context) -> Bools:
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """One shedder's output; the moves are in the draft."""
+    """One shedder's output; the moves are in the draft. `sides`: `hot` or `cold`, by broker that gives or takes."""
 
     verdict: Verdict
     memory: StrategyMemory
     brokers: list[Verdict] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     groups: tuple[GroupVerdict, ...] = ()
+    sides: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON, Context
@@ -26,6 +27,7 @@ from bundlekeel.core.strategies.common import EPSILON, Context
 JOIN_SHARE = 0.5
 # A broker whose condition is met, but whose score hardly differs, costs as much as one at twice the tolerance.
 LEAST_EXCESS = 1.0
+UNSETTLED = "its reports do not show its load yet, because bundles moved or its CPU use is not known"
 # Counters of a broker whose load is steady are read this often, in seconds.
 USUAL_SECONDS = 15.0
 # Even with a threshold of 0, differences that 32-bit percentages cannot show are tolerated.
@@ -47,23 +49,18 @@ class Timing:
     def verdict(self, context: Context, rows: Iterable[int]) -> Verdict:
         """Return the verdict of a cycle in which these brokers wait, with the figures of the most costly one."""
         items = [self.waiting[row] for row in rows if row in self.waiting]
-        most = max(items, key=lambda item: item.cost / item.price if item.price > 0 else 0.0)
+        most = max(items, key=lambda item: item.cost / item.price if item.price > 0 else -1.0)
+        if most.code is Code.UNSETTLED:
+            text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
+            most = most._replace(sentence=text)
         return most._replace(broker="")
 
     def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
         """Return what the next cycle starts from. `active`: rows of the brokers on whose excess this plan acts."""
-        ids, before = context.snapshot.brokers.ids, context.draft.score_before
-        moves = context.moves
-        if not moves:
+        if not context.moves:
             return StrategyMemory(courses=self.courses, urgent=self.urgent)
-        names = tuple(ids[row] for row in sorted(active))
-        rows, mean = context.snapshot.brokers.rows, context.mean
-        sides = {
-            broker: "hot" if before[rows[broker]] >= mean else "cold"
-            for move in moves
-            for broker in (move.source, move.target)
-        }
-        return StrategyMemory(courses=calm.acted(self.courses, names, sides), active=names, urgent=True)
+        names = tuple(context.snapshot.brokers.ids[row] for row in sorted(active))
+        return StrategyMemory(courses=self.courses, active=names, urgent=True)
 
 
 def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Floats) -> calm.Measured:
@@ -85,9 +82,9 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Flo
         scores=scores,
         traffic=np.where(counted, traffic, -1.0),
         cost=np.divide(caused, traffic, out=np.full(len(brokers), typical), where=traffic > 0),
+        updated_ms=brokers.last_update,
         until_ms=until.astype(np.int64),
         seconds=np.where(counted, interval / 1000, np.inf),
-        new=until == brokers.last_update,
     )
 
 
@@ -136,8 +133,11 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
     swinging = _swinging(context, courses, above)
     ripe, join, urgent = set[int](), set[int](), False
     waiting: dict[int, Verdict] = {}
-    for row in [row for row in np.flatnonzero(excess >= 0).tolist() if ids[row] not in context.unsettled]:
+    for row in np.flatnonzero(excess >= 0).tolist():
         course = courses[ids[row]]
+        if ids[row] in context.unsettled:
+            waiting[row] = Verdict(Code.UNSETTLED, UNSETTLED, ids[row])
+            continue
         overloaded = bool(above[row]) and float(context.draft.score[row]) >= params.overloaded_threshold_percent / 100
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
@@ -201,10 +201,10 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
     rows, hot = np.flatnonzero(context.draft.members), score[row] >= context.mean
     other = int(rows[score[rows].argmin() if hot else score[rows].argmax()])
     differ, low = abs(float(score[row] - score[other])), tolerance(context.params, context.mean, context.base)
-    text = (
-        f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%}); this has cost {excess.owed:.0f} "
-        f"of the {price:.0f} that moving {moves} bundle{'' if moves == 1 else 's'} costs"
-    )
+    text = f"{ids[row]} and {ids[other]} differ by {differ:.1%} (tolerated: {low:.1%})"
+    if differ < low or context.params.strategy == "uniform":
+        text = f"{ids[row]} meets the condition of {context.params.strategy}"
+    text += f"; this has cost {excess.owed:.0f} of the {price:.0f} that moving {numbered(moves, 'bundle')} costs"
     if held:
         text += (
             f", but swings here last {held / calm.SWING_PATIENCE:.0f} s: moves if it lasts {held:.0f} s "

@@ -108,7 +108,7 @@ class ShadowStrategies:
                 # A plugin's mistake costs its own turn only; the task that runs us says it.
                 failed = result
                 continue
-            self._memories[strategy] = result.memory
+            self._memories[strategy] = result.waiting
             self._telemetry.time("shadow_seconds", self._clock.boot() - started)
             found.append(compared(taken.live, result.plan))
         self._publish(found)

@@ -323,7 +323,10 @@ class Cycle:
         if closed is not None:
             return report, tuple(move for move in made.moves if move.rule in RULES), ()
         # What made things worse is taken back first; the plan did not reckon with that, so it is made anew.
-        return report, self.effects.take_back(snapshot) or made.moves, made.splits
+        if taken_back := self.effects.take_back(snapshot):
+            return report, taken_back, made.splits
+        self._change(replace(self.cycle_state, memory=result.memory))
+        return report, made.moves, made.splits
 
     def _obstacle(self, action: Action) -> Obstacle | None:
         return self.gate.check(GateQuestion(action=action, epoch=self.epoch))

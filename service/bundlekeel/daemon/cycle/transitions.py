@@ -55,7 +55,7 @@ def planned(
     longest = max(params.cool_down_limited_factor * rest, params.no_return_seconds)
     return replace(
         state,
-        memory=result.memory,
+        memory=result.waiting,
         ledger=settled_ledger(state, given, result),
         recent=_younger(state.recent, now_ms, longest),
         split_failed=_younger(state.split_failed, now_ms, rest),

@@ -37,18 +37,18 @@ class CycleState:
 T = TypeVar("T")
 # Fields that hold names with a moment each.
 _DATED = frozenset({"undone", "reverted"})
-# Fields with the time of a broker's report (`BrokerReport.updated_ms`), of which the name does not end with `_ms`.
-_REPORTED = "reported"
+# Fields with the time of a broker's report (`BrokerReport.updated_ms`), of which the names do not end with `_ms`.
+_REPORTED = frozenset({"reported", "since", "compared"})
 
 
 def rebased(value: T, by_ms: int) -> T:
-    """The same value with every moment in it (fields `..._ms` and `reported`; 0 stands for none) so much later."""
+    """The same value with every moment in it (fields `..._ms` and `_REPORTED`; 0 stands for none) so much later."""
     found: Any = _moved("", value, by_ms)
     return found  # type: ignore[no-any-return]
 
 
 def _moved(name: str, value: Any, by_ms: int) -> Any:
-    if name.endswith("_ms") or name == _REPORTED:
+    if name.endswith("_ms") or name in _REPORTED:
         return value + by_ms if value else value
     if name in _DATED:
         return tuple((item, at + by_ms) for item, at in value)

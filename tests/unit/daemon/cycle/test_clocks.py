@@ -13,6 +13,7 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.load import RESOURCES
+from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.core.planning.memory import BrokerCourse, Excess, Hits, StrategyMemory
@@ -215,8 +216,11 @@ def remembered(later: int) -> StrategyMemory:
     """Counts and costs with all their times this much later, in ms."""
     excess = Excess(side="hot", since_ms=3 + later, seconds=2.0, cost=5.0)
     course = BrokerCourse(level=0.5, until_ms=9 + later, excess=excess)
+    evidence = BrokerEvidence(reported=4 + later, since=2 + later)
     return StrategyMemory(
-        courses={"s": course}, split_hits={"s": Hits(side="split", low=2, reported=7 + later, at_ms=9 + later)}
+        courses={"s": course},
+        split_hits={"s": Hits(side="split", low=2, reported=7 + later, at_ms=9 + later)},
+        costs=CpuCosts(brokers={"s": evidence}, compared=6 + later),
     )
 
 

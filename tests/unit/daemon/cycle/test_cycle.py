@@ -107,6 +107,8 @@ async def test_recommend_plans_and_touches_nothing() -> None:
     assert report.obstacle is not None and report.obstacle.code is Code.RECOMMEND_ONLY
     assert not sidecar.cluster.model.unloads
     assert "not carried out" in report.sentence
+    memory = sidecar.cycle.cycle_state.memory
+    assert memory.active == () and not any(course.acted for course in memory.courses.values())
 
 
 async def test_refuses_while_brokers_shed_themselves() -> None:

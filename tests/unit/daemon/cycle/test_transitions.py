@@ -125,7 +125,7 @@ def test_a_plan_leaves_its_memory_and_forgets_what_is_over() -> None:
     split = {PARENT: RecentSplit(split=CUT, at_ms=NOW_MS)}
     after = transitions.planned(state, given, result, judged=judged, recent_splits=split, brokers={"b2", "b1"})
     assert (set(after.recent), set(after.split_failed)) == ({"599", "601", "1199"}, {"599"})
-    assert (after.memory, after.effects, after.brokers) == (result.memory, judged, ("b1", "b2"))
+    assert (after.memory, after.effects, after.brokers) == (result.waiting, judged, ("b1", "b2"))
     assert after.recent_splits == split and after.recent_splits is not split
     longer = replace(params, no_return_seconds=1201.0)
     given, result = planned(params=longer)
