@@ -273,7 +273,7 @@ async def test_a_token_that_stays_wrong_is_sent_once(
         (503, "", AdminFault, "Status"),
     ],
 )
-async def test_statuses_become_types(
+async def test_s15_statuses_become_types(
     brokers: HttpBrokers,
     make: Callable[..., Kit],
     status: int,
