@@ -213,12 +213,23 @@ def _quiet(raw: Path) -> list[str]:
         f"{STEP_RATE_SECONDS:.0f} s. Each broker uses about half of its quarter of a core without traffic, so the CPU "
         "use of brokers, which Bundlekeel evens out, differs less than their rates, which max/mean compares."
     )
-    header = ("balancer", "mode", "run", "revision", "first move, s", "seconds to even", "max/mean after", "moves")
+    header = (
+        "balancer",
+        "mode",
+        "run",
+        "revision",
+        "first move, s",
+        "seconds to even",
+        "watched, s",
+        "max/mean after",
+        "moves",
+    )
     rows = [
         (
             *(contender.title, contender.mode, str(result.number), result.revision),
-            f"{min((move.at_seconds for move in result.moves), default=float('nan')):.1f}",
+            f"{min(move.at_seconds for move in result.moves):.1f}" if result.moves else "-",
             "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
+            f"{result.within_seconds:.0f}",
             *(f"{result.end_ratio:.2f}", str(len(result.moves))),
         )
         for contender, results in shown

@@ -29,7 +29,7 @@ from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.sim.run import Contender, Run, simulate
+from bundlekeel.sim.run import Contender, Run, Source, simulate
 from tests.support.builders import EAGER, snapshot
 from tests.support.deciding import ask
 
@@ -48,9 +48,9 @@ def answer(name: str) -> dict[str, Any]:
 
 def moves(name: str) -> tuple[Counter[str], Counter[str]]:
     """How many bundles each broker gives, and takes."""
-    found = answer(name)
-    given = Counter({broker: len(bundles) for broker, bundles in found["unload"].items()})
-    return given, Counter(found["to"].values())
+    result = answer(name)
+    sources = Counter({broker: len(bundles) for broker, bundles in result["unload"].items()})
+    return sources, Counter(result["to"].values())
 
 
 @pytest.mark.parametrize("name", ["02-averages-worn-to-nothing", "02-averages-worn-to-nothing-denormal"])
@@ -68,9 +68,9 @@ def test_03_a_cpu_limit_that_cannot_be_true() -> None:
 
 def test_05_a_policy_that_matches_no_broker() -> None:
     """Brokers written with ports: an unload would leave the bundles without an owner."""
-    found = answer("05-policy-with-ports")
-    assert found["to"] == {} and "PolicyWithoutBrokers" in found["verdict"]["sentence"]
-    assert {item["detail"] for item in found["refused"] if item["code"] == "PolicyWithoutBrokers"} == {
+    result = answer("05-policy-with-ports")
+    assert result["to"] == {} and "PolicyWithoutBrokers" in result["verdict"]["sentence"]
+    assert {item["detail"] for item in result["refused"] if item["code"] == "PolicyWithoutBrokers"} == {
         "isolation policy p1 matches no broker"
     }
 
@@ -82,15 +82,15 @@ def test_06_all_brokers_have_too_many_topics() -> None:
 
 def test_07_cpu_that_no_bundle_causes() -> None:
     """92 % of CPU for 60 msg/s: the verdict says that no move helps, and by how much."""
-    found = answer("07-cpu-not-of-bundles")
-    assert (found["to"], found["verdict"]["code"]) == ({}, Code.BASE_LOAD)
-    assert "its bundles cause 0.1% of 92.0%" in found["verdict"]["sentence"]
+    result = answer("07-cpu-not-of-bundles")
+    assert (result["to"], result["verdict"]["code"]) == ({}, Code.BASE_LOAD)
+    assert "its bundles cause 0.1% of 92.0%" in result["verdict"]["sentence"]
 
 
 def test_08_hot_bundles_on_two_of_eight() -> None:
     """Six of eight hot bundles go to the six cold brokers."""
-    given, taken = moves("08-hot-topics-on-two")
-    assert sorted(given.values()) == [3, 3] and sorted(taken.values()) == [1] * 6
+    sources, targets = moves("08-hot-topics-on-two")
+    assert sorted(sources.values()) == [3, 3] and sorted(targets.values()) == [1] * 6
 
 
 def test_09_bytes_not_messages() -> None:
@@ -119,15 +119,15 @@ def test_23_all_keys_of_an_old_broker_conf(name: str) -> None:
 @pytest.mark.parametrize("name", ["26-extensible-fresh-broker", "26-extensible-manual-sample"])
 def test_26_extensible_records(name: str) -> None:
     """A new broker without `weightedMaxEMA`, and the fields of the manual's sample: b-1 gives one or two bundles."""
-    given, taken = moves(name)
-    assert given.keys() == {"b-1:8080"} and 1 <= given.total() <= 2 and taken.keys() <= {"b-2:8080", "b-3:8080"}
+    sources, targets = moves(name)
+    assert sources.keys() == {"b-1:8080"} and 1 <= sources.total() <= 2 and targets.keys() <= {"b-2:8080", "b-3:8080"}
 
 
 def test_31_even_groups_of_unequal_load() -> None:
     """Two groups, each even in itself: the verdict names the policies, and asks for no split and no broker."""
-    found = answer("31-even-groups-of-unequal-load")
-    assert found["to"] == {} and "isolation policies cause the difference" in found["verdict"]["sentence"]
-    assert "split" not in str(found["verdict"]) and "add" not in str(found["verdict"])
+    result = answer("31-even-groups-of-unequal-load")
+    assert result["to"] == {} and "isolation policies cause the difference" in result["verdict"]["sentence"]
+    assert "split" not in str(result["verdict"]) and "add" not in str(result["verdict"])
 
 
 def test_32_what_a_swap_gains_counts_in_debug_mode() -> None:
@@ -135,7 +135,7 @@ def test_32_what_a_swap_gains_counts_in_debug_mode() -> None:
     assert answer("32-transfer-swap-debug")["to"]["t2/ns3/0x00017000_0x00018000"].startswith("broker-0010.")
 
 
-def simulated(name: str, source: str) -> Run:
+def simulated(name: str, source: Source) -> Run:
     """A scenario, with the default strategy."""
     return simulate(
         sim_files.load(str(INPUTS / f"{name}.yaml")),
@@ -144,7 +144,7 @@ def simulated(name: str, source: str) -> Run:
 
 
 @pytest.mark.parametrize("source", ["counters", "reports"])
-def test_07_a_broker_that_others_burn(source: str) -> None:
+def test_07_a_broker_that_others_burn(source: Source) -> None:
     """Six moves even the load at the start. No bundle goes to the broker whose CPU others burn, and six leave it."""
     run = simulated("07-leak", source)
     assert run.measures.moves <= 12
@@ -152,7 +152,7 @@ def test_07_a_broker_that_others_burn(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["counters", "reports"])
-def test_07_a_loaded_broker_that_others_burn(source: str) -> None:
+def test_07_a_loaded_broker_that_others_burn(source: Source) -> None:
     """Eight or nine of 30 equal bundles suffice."""
     run = simulated("07-leak-loaded", source)
     assert 0 < run.measures.moves <= 12 and run.measures.moved_twice <= 2
@@ -160,7 +160,7 @@ def test_07_a_loaded_broker_that_others_burn(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["counters", "reports"])
-def test_28_a_clock_that_is_ahead(source: str) -> None:
+def test_28_a_clock_that_is_ahead(source: Source) -> None:
     """As many moves as with right clocks, and no bundle moves twice."""
     run = simulated("28-clock-ahead", source)
     assert (run.measures.moves, run.measures.moved_twice) == (26, 0)
@@ -197,45 +197,47 @@ def broker(name: str, stats: dict[str, Any], percent: float, **more: Any) -> Bro
 
 
 @pytest.mark.parametrize("loaded", [128, 127, 90])
-def test_10_the_maximum_counts_all_bundles_of_a_namespace(loaded: int) -> None:
+def test_10_the_maximum_counts_all_bundles_of_a_namespace(active: int) -> None:
     """No split where the namespace has its maximum of bundles, however many are loaded."""
     hot = broker(B1, bundles(0, 1, 128, 20_000.0, 4e7), 70)
-    rest = [broker(name, bundles(1 + n * 63, (loaded - 1) // 2, 128, 20.0, 4e4), 4) for n, name in enumerate((B2, B3))]
+    rest = [broker(name, bundles(1 + n * 63, (active - 1) // 2, 128, 20.0, 4e4), 4) for n, name in enumerate((B2, B3))]
     memory = StrategyMemory()
     for minute in range(6):
         at = hot.last_update + 60_000 * minute
-        given = PlanInput(
+        plan_input = PlanInput(
             snapshot=snapshot([replace(item, last_update=at) for item in (hot, *rest)], wall_ms=at),
             params=Parameters(split_enabled=True, split_max_bundles=128),
             memory=memory,
             namespace_bundles={"shop/carts": 128},
         )
-        result = plan(given)
+        result = plan(plan_input)
         memory = result.memory
     assert result.plan.splits == ()
     (refusal,) = [item for item in result.plan.split_refusals if item.code is Code.NAMESPACE_MAXIMUM]
     assert "128" in refusal.detail
 
 
-@pytest.mark.parametrize(("loads", "moved"), [((6, 42.0, 6, 40.0), 0), ((8, 56.0, 4, 28.0), 2)])
-def test_11_an_empty_cordoned_broker(loads: tuple[int, float, int, float], moved: int) -> None:
+@pytest.mark.parametrize(("loads", "count"), [((6, 42.0, 6, 40.0), 0), ((8, 56.0, 4, 28.0), 2)])
+def test_11_an_empty_cordoned_broker(loads: tuple[int, float, int, float], count: int) -> None:
     """It takes nothing, and the mean does not count it."""
     seen = [broker(B1, bundles(0, loads[0]), loads[1]), broker(B2, bundles(8, loads[2]), loads[3]), broker(B3, {}, 2)]
-    given = PlanInput(snapshot=snapshot(seen), params=Parameters(**EAGER), guard=GuardState(cordoned=frozenset({B3})))
-    assert [(move.source, move.target) for move in plan(given).plan.moves] == [(B1, B2)] * moved
+    plan_input = PlanInput(
+        snapshot=snapshot(seen), params=Parameters(**EAGER), guard=GuardState(cordoned=frozenset({B3}))
+    )
+    assert [(move.source, move.target) for move in plan(plan_input).plan.moves] == [(B1, B2)] * count
 
 
-def page(topics: dict[str, float], passed: float, more: str = "") -> bytes:
+def page(topics: dict[str, float], seconds: float, more: str = "") -> bytes:
     """A page of a broker on which each topic has counted its msg/s for so many seconds, 100 bytes each."""
-    lines = ["# TYPE process_cpu_seconds_total counter", f"process_cpu_seconds_total {10 + passed / 100}", more]
+    lines = ["# TYPE process_cpu_seconds_total counter", f"process_cpu_seconds_total {10 + seconds / 100}", more]
     for topic, rate in topics.items():
         escaped = topic.replace("\\", "\\\\").replace('"', '\\"')
         labels = f'cluster="c",namespace="shop/carts",topic="{escaped}"'
         lines += [f"pulsar_producers_count{{{labels}}} 1.0", f"pulsar_consumers_count{{{labels}}} 1.0"]
-        lines += [f"pulsar_in_messages_total{{{labels}}} {rate * passed}"]
-        lines += [f"pulsar_in_bytes_total{{{labels}}} {100 * rate * passed}"]
-        lines += [f'pulsar_out_messages_total{{{labels},subscription="s"}} {rate * passed}']
-        lines += [f'pulsar_out_bytes_total{{{labels},subscription="s"}} {100 * rate * passed}']
+        lines += [f"pulsar_in_messages_total{{{labels}}} {rate * seconds}"]
+        lines += [f"pulsar_in_bytes_total{{{labels}}} {100 * rate * seconds}"]
+        lines += [f'pulsar_out_messages_total{{{labels},subscription="s"}} {rate * seconds}']
+        lines += [f'pulsar_out_bytes_total{{{labels},subscription="s"}} {100 * rate * seconds}']
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -264,18 +266,18 @@ def test_17_a_topic_that_is_replicated() -> None:
     stats = {"msgRateIn": 1e6, "msgRateOut": 2e6, "msgThroughputIn": 1e8, "msgThroughputOut": 2e8}
     limits = {f"bandwidth{way}": {"usage": use, "limit": 2.5e6} for way, use in (("In", 8e5), ("Out", 1.6e6))}
     counts = {"topics": 1, "consumerCount": 1, "producerCount": 1}
-    told = broker(B1, {name: {**stats, **counts}}, 30, **limits)
-    at = told.last_update
+    report = broker(B1, {name: {**stats, **counts}}, 30, **limits)
+    at = report.last_update
     first, second = (
-        decode_counters(page({topic: 1e6}, passed, sent), from_ms=at + 1000 * passed, to_ms=at + 1000 * passed)
-        for passed in (10, 20)
+        decode_counters(page({topic: 1e6}, seconds, sent), from_ms=at + 1000 * seconds, to_ms=at + 1000 * seconds)
+        for seconds in (10, 20)
     )
     load = measured(first, second, {"shop/carts": edges})
     assert load is not None
-    found = with_measured(told, load, {})
-    assert found is not None
-    assert found.traffic[THROUGHPUT_OUT] == pytest.approx(2e8)
-    assert found.usage[BANDWIDTH_OUT] / found.limit[BANDWIDTH_OUT] == pytest.approx(0.64)
+    result = with_measured(report, load, {})
+    assert result is not None
+    assert result.traffic[THROUGHPUT_OUT] == pytest.approx(2e8)
+    assert result.usage[BANDWIDTH_OUT] / result.limit[BANDWIDTH_OUT] == pytest.approx(0.64)
 
 
 CPU_ROWS = b'# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total{cluster="c"} 12.5\n'
@@ -291,8 +293,8 @@ CPU_ROWS = b'# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total
 )
 def test_18_an_idle_broker(rows: bytes) -> None:
     """A page without topics is that of an idle broker, not of none."""
-    found = decode_counters(PageLines()(CPU_ROWS + rows), from_ms=0, to_ms=0)
-    assert (found.cpu_seconds, len(found.keys)) == (12.5, 0)
+    result = decode_counters(PageLines()(CPU_ROWS + rows), from_ms=0, to_ms=0)
+    assert (result.cpu_seconds, len(result.keys)) == (12.5, 0)
 
 
 def test_18_rows_of_namespaces_only() -> None:
@@ -310,7 +312,7 @@ def test_19_a_large_report() -> None:
 @pytest.mark.parametrize("with_token", [False, True])
 @pytest.mark.parametrize("use_tls", [False, True])
 def test_20_brokers_with_tls_only(with_token: bool, use_tls: bool) -> None:
-    """Their https addresses are used, and a redirect to one of them is followed."""
+    """The client uses their https addresses, and follows a redirect to one of them."""
     raw = {
         name: json.dumps(
             {
@@ -335,7 +337,7 @@ def test_27_a_report_of_2_10_without_network_cards() -> None:
     """From a machine that is not Linux: bandwidth -1 of -1, no start time; records without `brokerId`."""
     blank = {"usage": -1.0, "limit": -1.0}
     stated = {"cpu": {"usage": 164.5, "limit": 1600.0}, "bandwidthIn": blank, "bandwidthOut": blank, "bundleStats": {}}
-    found = broker("192.0.2.7:8080", {}, 0, **stated)
-    assert (found.usage[CPU], found.usage[BANDWIDTH_OUT], found.faults) == (164.5, 0.0, ())
+    result = broker("192.0.2.7:8080", {}, 0, **stated)
+    assert (result.usage[CPU], result.usage[BANDWIDTH_OUT], result.faults) == (164.5, 0.0, ())
     owner = decode_ephemeral(b'{"nativeUrl":"pulsar://192.0.2.7:6650","httpUrl":"http://192.0.2.7:8080"}')
     assert owner.broker_id == "192.0.2.7:8080"

@@ -323,8 +323,10 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
         concerned = {name for item in entries if item.bundle == bundle for name in (item.source, item.target)} or {
             broker
         }
-        landed = (item.landed_ms for item in entries if {item.source, item.target} & concerned)
-        latest = max(landed, default=given.now_ms) + timeout_ms(plan_input.params)
+        landed = [item.landed_ms for item in entries if {item.source, item.target} & concerned]
+        if not landed:
+            return "until the CPU use of its broker is known, for about two minutes"
+        latest = max(landed) + timeout_ms(plan_input.params)
         return f"until both brokers' reports show its last move, at the latest {clock_text(latest)}"
     if frees_ms:
         factor = plan_input.params.cool_down_limited_factor

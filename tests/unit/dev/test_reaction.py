@@ -213,7 +213,7 @@ def test_a_step_under_a_quiet_leader_has_a_section_of_its_own(tmp_path: Path) ->
     assert "running and quiet" not in page(tmp_path)
     save(_result(even_seconds=12.0, end_ratio=1.06, revision="abc"), path_of(contender, 1, QUIET.variant, tmp_path))
     assert results_of(contender, raw=tmp_path) == []
-    assert "| Bundlekeel | modular | 1 | abc | 3.0 | 12 | 1.06 | 2 |" in page(tmp_path)
+    assert "| Bundlekeel | modular | 1 | abc | 3.0 | 12 | 900 | 1.06 | 2 |" in page(tmp_path)
 
 
 def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:

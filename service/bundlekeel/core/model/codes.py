@@ -55,7 +55,10 @@ class Code(StrEnum):
     ZERO_AVERAGE = "ZeroAverage", "the average load is zero: reports may lack resource limits (see `bundlekeel doctor`)"
     WRONG_LIMIT = "WrongLimit", "the broker uses more than its limit allows: the limit is wrong and is ignored"
     BELOW_MINIMUM = "BelowMinimum", "the difference is too small to justify that clients reconnect"
-    UNSETTLED = "Unsettled", "earlier moves are not yet visible in the loads of the brokers concerned"
+    UNSETTLED = (
+        "Unsettled",
+        "the load of a broker is not known yet: its reports do not show earlier moves, or its CPU use is not known",
+    )
     BASE_LOAD = (
         "BaseLoad",
         "the broker uses more CPU than others on something that no bundle causes: moving bundles does not help",

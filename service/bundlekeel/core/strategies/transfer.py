@@ -39,7 +39,7 @@ from bundlekeel.core.strategies.common import (
     stuck,
 )
 from bundlekeel.core.strategies.swap import Swap, swap
-from bundlekeel.core.strategies.timing import excess_where, timing
+from bundlekeel.core.strategies.timing import UNSETTLED, excess_where, timing
 
 # When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
@@ -313,7 +313,7 @@ def _brokers(context: Context, view: _View) -> list[Verdict]:
     texts = {
         Code.OUT_DATED_DATA: "its load data is too old: it does not count",
         Code.COOL_DOWN: "it gave or received a bundle just now",
-        Code.UNSETTLED: "its reports do not show the last moves yet",
+        Code.UNSETTLED: UNSETTLED,
     }
     found, ids = [], context.snapshot.brokers.ids
     for row in context.rows:
