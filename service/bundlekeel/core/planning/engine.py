@@ -107,12 +107,8 @@ def plan(given: PlanInput) -> PlanResult:
     limits = limits_of(snapshot, given.policies, books)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
-    unknown = _unknown(snapshot, draft, courses)
-    draft.close(map(snapshot.broker_row, unknown))
-    eligible = _eligible(given, draft, books, splits, limits, hold)
-    eligible = hold_back(
-        eligible, np.isin(snapshot.bundles.owner, list(map(snapshot.broker_row, unknown))), Code.UNSETTLED, 0
-    )
+    unknown = _close_unknown(snapshot, draft, courses)
+    eligible = _eligible(given, draft, books, splits, limits, hold, unknown)
     context = Context(
         snapshot=snapshot,
         draft=draft,
@@ -128,15 +124,14 @@ def plan(given: PlanInput) -> PlanResult:
         guard=guard,
     )
     decision = decide_groups(context, limits, lambda group: _decide(group, splits))
-    decision.memory = replace(decision.memory, costs=draft.costs)
     moves = _final_moves(context, decision, hold, asked.repairs)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     explain_wrong_limits(decision, draft)
     return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
 
 
-def _unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
-    """Return the brokers whose CPU use is not known yet; they take no bundle.
+def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
+    """Let brokers whose CPU use is not known yet take no bundle, and return them.
 
     A broker samples its CPU use once a minute. Until the first time, it reports about 0; with the extensible load
     manager it may also report the score of a new object, 1. Other processes may take the CPU of a broker whose CPU use
@@ -153,6 +148,7 @@ def _unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCours
     first = (brokers.limit[:, CPU] > 0) & ((used < FIRST_SAMPLE_PERCENT) | (extensible & (used == 100)))
     fallen = np.array([calm.has_fallen(courses[broker]) for broker in brokers.ids]) & (draft.score < draft.mean())
     rows = np.flatnonzero(fallen | (first & young & ~counted & brokers.traffic.any(axis=1)))
+    draft.close(rows.tolist())
     return frozenset(brokers.ids[row] for row in rows.tolist())
 
 
@@ -160,9 +156,10 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
     """Run the strategy, and add to its verdicts and refusals what it does not know."""
     draft = context.draft
     decision = _shedder(context.params)(context)
-    before, rows = draft.score_before, context.snapshot.brokers.rows
-    takes_part = {broker for move in context.moves for broker in (move.source, move.target)}
-    decision.sides = {name: "hot" if before[rows[name]] >= context.mean else "cold" for name in takes_part}
+    if decision.memory.courses is not context.memory.courses:
+        before, rows = draft.score_before, context.snapshot.brokers.rows
+        concerned = {broker for move in context.moves for broker in (move.source, move.target)}
+        decision.sides = {name: "hot" if before[rows[name]] >= context.mean else "cold" for name in concerned}
     decision = _explained(decision, returning(_held(decision.refusals, draft, context.eligible), draft))
     if decision.verdict.code is Code.UNSPLITTABLE:
         decision.verdict = _at_maximum(decision.verdict, splits)
@@ -193,7 +190,13 @@ def _levels(given: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, Broker
 
 
 def _eligible(
-    given: PlanInput, draft: Draft, books: Ledger, splits: SplitChoice, limits: AllowedTargets | None, hold: Hold | None
+    given: PlanInput,
+    draft: Draft,
+    books: Ledger,
+    splits: SplitChoice,
+    limits: AllowedTargets | None,
+    hold: Hold | None,
+    unknown: frozenset[str],
 ) -> Eligibility:
     snapshot, params, under_way = given.snapshot, given.params, books.under_way()
     eligible = eligibility(
@@ -206,6 +209,9 @@ def _eligible(
         splitting=frozenset(split.bundle for split in splits.splits),
         limits=limits,
     )
+    if unknown:
+        rows = np.isin(snapshot.bundles.owner, list(map(snapshot.broker_row, unknown)))
+        eligible = hold_back(eligible, rows, Code.UNSETTLED, 0)
     if hold is not None:
         calm = calm_brokers(draft)[snapshot.bundles.owner]
         eligible = hold_back(eligible, calm, hold.code, hold.until_ms)
@@ -384,13 +390,12 @@ def _result(
         mean=math.fsum(scores) / len(scores) if scores else 0.0,
     )
     turn = draft.turn if given.params.placement == "round_robin" else given.memory.turn
-    memory = waiting = replace(decision.memory, turn=turn, split_hits=splits.hits)
-    if memory.active:
-        waiting = replace(memory, active=())
-        concerned = {broker for move in admitted for broker in (move.source, move.target)}
-        sides = {broker: side for broker, side in decision.sides.items() if broker in concerned}
-        memory = replace(memory, courses=calm.acted(memory.courses, memory.active, sides)) if sides else waiting
-    return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=memory, waiting=waiting, ledger=ledger)
+    costs = draft.costs if choice is not None else given.memory.costs
+    memory = replace(decision.memory, turn=turn, split_hits=splits.hits, costs=costs)
+    begun = waiting = replace(memory, active=())
+    if admitted and decision.sides:
+        begun = replace(memory, courses=calm.acted(memory.courses, memory.active, decision.sides))
+    return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=begun, waiting=waiting, ledger=ledger)
 
 
 def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int) -> Verdict:

@@ -101,7 +101,8 @@ def counting(context: Context) -> Bools:
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """One shedder's output; the moves are in the draft. `sides`: `hot` or `cold`, by broker that gives or takes."""
+    """One shedder's output; the moves are in the draft. `sides`: `hot` or `cold`, by broker that gives or takes; empty
+    if the decision rule is not used."""
 
     verdict: Verdict
     memory: StrategyMemory

@@ -11,8 +11,6 @@ As in Pulsar it looks at the present score only: no history, and no balancing be
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from bundlekeel.core.model.codes import Code
@@ -36,7 +34,7 @@ def shed(context: Context) -> Decision:
         refusals += _shed_broker(context, row, float(score[row]) - limit + MARGIN)
     brokers = [_verdict(ids[row], float(score[row]), limit) for row in context.rows]
     verdict = _cycle_verdict(context, donors, refusals)
-    return Decision(verdict=verdict, memory=replace(context.memory), brokers=brokers, refusals=refusals)
+    return Decision(verdict=verdict, memory=context.memory, brokers=brokers, refusals=refusals)
 
 
 def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:

@@ -132,12 +132,10 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
     )
     swinging = _swinging(context, courses, above)
     ripe, join, urgent = set[int](), set[int](), False
-    waiting: dict[int, Verdict] = {}
-    for row in np.flatnonzero(excess >= 0).tolist():
+    unsettled = [row for row in np.flatnonzero(excess >= 0).tolist() if ids[row] in context.unsettled]
+    waiting = {row: Verdict(Code.UNSETTLED, UNSETTLED, ids[row]) for row in unsettled}
+    for row in [row for row in np.flatnonzero(excess >= 0).tolist() if row not in waiting]:
         course = courses[ids[row]]
-        if ids[row] in context.unsettled:
-            waiting[row] = Verdict(Code.UNSETTLED, UNSETTLED, ids[row])
-            continue
         overloaded = bool(above[row]) and float(context.draft.score[row]) >= params.overloaded_threshold_percent / 100
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
