@@ -78,18 +78,18 @@ class Draft:
         scale: Floats | float = 1.0,
     ) -> None:
         """`costs`: learned CPU costs (`StrategyMemory.costs`); the draft learns from its own snapshot, too. `scale`:
-        what each broker's load is multiplied by, shape (n, 1): the mean since it changed, over the reading."""
+        the mean load since it changed over that of the reading, shape (n, 1); traffic of counters is exact."""
         brokers = snapshot.brokers
         self.costs = learn(costs, snapshot, params, ledger.unsettled())
         self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
-        self.snapshot, self.params = snapshot, params
-        self.weights = weights_of(params, snapshot.mode)
+        self.snapshot, self.params, self.weights = snapshot, params, weights_of(params, snapshot.mode)
         # Pulsar's own classes count what is reported.
         self.wrong: Bools = brokers.wrong() & (params.compat == "none")
         self.limit: Floats = np.where(self.wrong, 0.0, brokers.limit)
         self._scored = scored_columns(self.limit, self.weights)
         self.reported = score_of(brokers.usage, self.limit, self.weights)
-        self.usage, self.traffic = brokers.usage * scale, brokers.traffic.copy()
+        counted = np.array(snapshot.intervals or 0)[..., np.newaxis] > 0
+        self.usage, self.traffic = brokers.usage * scale, brokers.traffic * np.where(counted, 1.0, scale)
         self.bundle_count, self.topics = np.diff(snapshot.bundles.starts).astype(np.int64), brokers.topics.copy()
         self.moved, self.in_books, self._leaving = (np.zeros(len(snapshot.bundles), dtype=bool) for _ in range(3))
         self._incoming: Floats = np.zeros_like(brokers.traffic)
