@@ -196,7 +196,7 @@ def broker(name: str, stats: dict[str, Any], percent: float, **more: Any) -> Bro
     return decode_report(name, json.dumps(made).encode())
 
 
-@pytest.mark.parametrize("loaded", [128, 127, 90])
+@pytest.mark.parametrize("active", [128, 127, 90])
 def test_10_the_maximum_counts_all_bundles_of_a_namespace(active: int) -> None:
     """No split where the namespace has its maximum of bundles, however many are loaded."""
     hot = broker(B1, bundles(0, 1, 128, 20_000.0, 4e7), 70)
