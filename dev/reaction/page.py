@@ -214,15 +214,8 @@ def _quiet(raw: Path) -> list[str]:
         "use of brokers, which Bundlekeel evens out, differs less than their rates, which max/mean compares."
     )
     header = (
-        "balancer",
-        "mode",
-        "run",
-        "revision",
-        "first move, s",
-        "seconds to even",
-        "watched, s",
-        "max/mean after",
-        "moves",
+        *("balancer", "mode", "run", "revision", "first move, s", "seconds to even"),
+        *("watched, s", "max/mean after", "moves"),
     )
     rows = [
         (

@@ -157,6 +157,11 @@ class Snapshot:
         return self.intervals[row] if self.intervals else 0
 
     @property
+    def counted(self) -> Bools:
+        """Return which brokers have figures of counters, shape (n,)."""
+        return np.array(self.intervals or [0] * len(self.brokers)) > 0
+
+    @property
     def slowest_seconds(self) -> float | None:
         """The longest of the intervals; None where a broker's figures are its own."""
         return max(self.intervals) / 1000 if self.intervals and all(self.intervals) else None

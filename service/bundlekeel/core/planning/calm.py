@@ -121,19 +121,21 @@ def follow_levels(
             )
             continue
         seconds[row] = passed = min(max(0.0, (until - course.until_ms) / 1000), most)
-        silent = updated == course.updated_ms
-        if passed > 0:
-            course = replace(course, updated_ms=updated)
         if broker in moving:
             course = replace(course, level=score, traffic=traffic, seconds=0.0)
-        elif passed > 0 and silent and course.seconds > 0:
+        elif passed > 0 and updated == course.updated_ms and course.seconds > 0:
             course = replace(course, seconds=min(course.seconds + passed, LEVEL_SECONDS))
         elif passed > 0:
             course = _advance_level(course, score, traffic, passed, least, float(brokers.cost[row]))
-        course = replace(course, until_ms=max(until, course.until_ms))
-        if course.seconds >= STEADY_SECONDS:
-            course = replace(course, steady=(course.level, course.traffic), steady_ms=course.until_ms)
-        courses[broker] = course
+        known_until = max(until, course.until_ms)
+        is_steady = course.seconds >= STEADY_SECONDS
+        courses[broker] = replace(
+            course,
+            updated_ms=updated if passed > 0 else course.updated_ms,
+            until_ms=known_until,
+            steady=(course.level, course.traffic) if is_steady else course.steady,
+            steady_ms=known_until if is_steady else course.steady_ms,
+        )
     return courses, seconds
 
 

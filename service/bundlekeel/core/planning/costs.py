@@ -213,7 +213,7 @@ def _hold(columns: _Columns, snapshot: Snapshot, volumes: Floats, wait_ms: float
     changed = (np.abs(volumes - columns.steady) > _LEAST_CHANGE * columns.steady).any(axis=1)
     columns.steady[changed] = volumes[changed]
     columns.since[changed] = np.where(repeated, reported, 0)[changed]
-    return (np.array(snapshot.intervals or 0) > 0) | (reported - columns.since >= wait_ms)
+    return snapshot.counted | (reported - columns.since >= wait_ms)
 
 
 def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts:

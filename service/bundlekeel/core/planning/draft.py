@@ -88,8 +88,8 @@ class Draft:
         self.limit: Floats = np.where(self.wrong, 0.0, brokers.limit)
         self._scored = scored_columns(self.limit, self.weights)
         self.reported = score_of(brokers.usage, self.limit, self.weights)
-        counted = np.array(snapshot.intervals or 0)[..., np.newaxis] > 0
-        self.usage, self.traffic = brokers.usage * scale, brokers.traffic * np.where(counted, 1.0, scale)
+        self.usage = brokers.usage * scale
+        self.traffic = brokers.traffic * np.where(snapshot.counted[:, np.newaxis], 1.0, scale)
         self.bundle_count, self.topics = np.diff(snapshot.bundles.starts).astype(np.int64), brokers.topics.copy()
         self.moved, self.in_books, self._leaving = (np.zeros(len(snapshot.bundles), dtype=bool) for _ in range(3))
         self._incoming: Floats = np.zeros_like(brokers.traffic)

@@ -141,13 +141,12 @@ def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, Broke
     wait = params.statistics_interval_seconds + params.host_usage_interval_seconds
     if params.compat != "none" or params.cpu_weight == 0:
         return frozenset()
-    counted = np.array(snapshot.intervals or 0) > 0
     extensible = snapshot.mode == "extensible"
     young = snapshot.wall_ms - brokers.start_timestamp < 1000 * wait
     used = brokers.percent()[:, CPU]
     first = (brokers.limit[:, CPU] > 0) & ((used < FIRST_SAMPLE_PERCENT) | (extensible & (used == 100)))
     fallen = np.array([calm.has_fallen(courses[broker]) for broker in brokers.ids]) & (draft.score < draft.mean())
-    rows = np.flatnonzero(fallen | (first & young & ~counted & brokers.traffic.any(axis=1)))
+    rows = np.flatnonzero(fallen | (first & young & ~snapshot.counted & brokers.traffic.any(axis=1)))
     draft.close(rows.tolist())
     return frozenset(brokers.ids[row] for row in rows.tolist())
 

@@ -35,7 +35,7 @@ from bundlekeel.core.strategies.common import (
     traffic_of,
 )
 from bundlekeel.core.strategies.swap import Swap, make_room, swap
-from bundlekeel.core.strategies.timing import UNSETTLED, Timing, excess_of, timing, tolerance
+from bundlekeel.core.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
 
 # When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
 TARGETS_TRIED = 4
@@ -107,8 +107,7 @@ def _acting_verdict(context: Context, active: frozenset[int], low: float, refusa
         text = f"{numbered(len(moves), 'bundle')} to move; the predicted difference falls to {spread:.1%}"
         return Verdict(code=Code.OVERLOADED, sentence=text)
     if all(context.snapshot.brokers.ids[row] in context.unsettled for row in active):
-        text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
-        return Verdict(code=Code.UNSETTLED, sentence=text)
+        return settling(context)
     if spread < low:
         text = f"brokers differ by at most {spread:.1%}, below {low:.1%}"
         return Verdict(code=Code.BELOW_MINIMUM, sentence=text)

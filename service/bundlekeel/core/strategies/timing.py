@@ -50,10 +50,7 @@ class Timing:
         """Return the verdict of a cycle in which these brokers wait, with the figures of the most costly one."""
         items = [self.waiting[row] for row in rows if row in self.waiting]
         most = max(items, key=lambda item: item.cost / item.price if item.price > 0 else -1.0)
-        if most.code is Code.UNSETTLED:
-            text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
-            most = most._replace(sentence=text)
-        return most._replace(broker="")
+        return settling(context) if most.code is Code.UNSETTLED else most._replace(broker="")
 
     def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
         """Return what the next cycle starts from. `active`: rows of the brokers on whose excess this plan acts."""
@@ -61,6 +58,12 @@ class Timing:
             return StrategyMemory(courses=self.courses, urgent=self.urgent)
         names = tuple(context.snapshot.brokers.ids[row] for row in sorted(active))
         return StrategyMemory(courses=self.courses, active=names, urgent=True)
+
+
+def settling(context: Context) -> Verdict:
+    """Return the verdict of a cycle that waits for the reports of brokers whose load is not known yet."""
+    text = f"waiting until the reports of {numbered(len(context.unsettled), 'broker')} show their load"
+    return Verdict(code=Code.UNSETTLED, sentence=text)
 
 
 def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Floats) -> calm.Measured:
@@ -132,9 +135,9 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
     )
     swinging = _swinging(context, courses, above)
     ripe, join, urgent = set[int](), set[int](), False
-    unsettled = [row for row in np.flatnonzero(excess >= 0).tolist() if ids[row] in context.unsettled]
-    waiting = {row: Verdict(Code.UNSETTLED, UNSETTLED, ids[row]) for row in unsettled}
-    for row in [row for row in np.flatnonzero(excess >= 0).tolist() if row not in waiting]:
+    exceeding: list[int] = np.flatnonzero(excess >= 0).tolist()
+    waiting = {row: Verdict(Code.UNSETTLED, UNSETTLED, ids[row]) for row in exceeding if ids[row] in context.unsettled}
+    for row in [row for row in exceeding if row not in waiting]:
         course = courses[ids[row]]
         overloaded = bool(above[row]) and float(context.draft.score[row]) >= params.overloaded_threshold_percent / 100
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
