@@ -94,7 +94,7 @@ CHART_FILES = Suite(
 )
 _SHARED = ("-n", "2", "--dist", "worksteal")
 # Among them are tests of our own child processes, by the real clock.
-UNIT = Suite("unit", 19, (_pytest(*_SHARED, "-m", "not nightly", "tests/unit"),), real=True, computes=True)
+UNIT = Suite("unit", 19, (_pytest(*_SHARED, *_PATIENT, "-m", "not nightly", "tests/unit"),), real=True, computes=True)
 LAWS = Suite("laws", 8, (_pytest(*_PATIENT, "-m", "not nightly", "tests/property"),), computes=True)
 # Pulsar's own classes are run beside ours by a Java program that is compiled here.
 PARITY = Suite(

@@ -27,7 +27,7 @@ async def brokers() -> AsyncIterator[HttpBrokers]:
 @pytest.fixture
 async def kit(brokers: HttpBrokers) -> AsyncIterator[Kit]:
     """An adapter over them."""
-    made = Kit(brokers, AdminOptions(connect_timeout=0.5, read_timeout=5))
+    made = Kit(brokers, AdminOptions(read_timeout=5))
     yield made
     await made.admin.close()
 

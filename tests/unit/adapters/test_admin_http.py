@@ -56,7 +56,7 @@ async def make(brokers: HttpBrokers) -> AsyncIterator[Callable[..., Kit]]:
     kits: list[Kit] = []
 
     def build(token: TokenSource | None = None, options: AdminOptions | None = None) -> Kit:
-        kits.append(Kit(brokers, options or AdminOptions(connect_timeout=0.5, read_timeout=5), token))
+        kits.append(Kit(brokers, options or AdminOptions(read_timeout=5), token))
         return kits[-1]
 
     yield build

@@ -49,7 +49,7 @@ async def brokers() -> AsyncIterator[HttpBrokers]:
 @pytest.fixture
 async def kit(brokers: HttpBrokers) -> AsyncIterator[Kit]:
     """An adapter over them."""
-    made = Kit(brokers, AdminOptions(connect_timeout=0.5, read_timeout=5), None)
+    made = Kit(brokers, AdminOptions(read_timeout=5), None)
     yield made
     await made.admin.close()
 
