@@ -298,6 +298,15 @@ def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterR
     return readings
 
 
+class _Values(msgspec.Struct):
+    data: list[str]
+
+
+def decode_label_values(body: bytes) -> list[str]:
+    """Decode the values of a label in a response of Prometheus (`/api/v1/label/…/values`). Raises CodecError."""
+    return read(body, _Values, what="the labels in Prometheus").data
+
+
 def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:
     """Return the scrape target that exports Pulsar's series. Raises CodecError if there is not exactly one.
 
