@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from bundlekeel.adapters.admin.client import HttpBrokerAdmin
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
+from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES
 from bundlekeel.codec.external_input import LARGE
 from bundlekeel.core.model.errors import AdminApiError
 from bundlekeel.ports import BrokerEndpoint
@@ -54,7 +56,7 @@ async def _prometheus(_admin: HttpBrokerAdmin, port: int) -> object:
 _ENDPOINT: Final = BrokerEndpoint(broker_id=BROKER, web_url="")
 _TOPICS: Final = (f'{{"t/n":{{"{_RANGE}":{{"persistent":{{', '"persistent://t/n/{0}":{"msgRateIn":1}', "}}}}")
 _MIB: Final = 1024 * 1024
-_DEFAULT: Final = routes.RUNTIME.max_bytes
+_DEFAULT: Final = routes.DYNAMIC.max_bytes
 _PROCESS: Final = 'process_cpu_seconds_total{cluster="c"} 3\n'
 _PAGE_ROW: Final = "\n".join(
     f"pulsar_{name}" + '{cluster="c",namespace="t/n",topic="persistent://t/n/{0}"} 5'
@@ -68,13 +70,18 @@ _SCRAPED: Final = (
 # Name: body, request, and the processes that make it. The failsafe reads settings, dynamic settings and owners only.
 CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
     "runtime settings": (
-        lambda: _filled("{", '"{0}":"0123456789"', "}", _DEFAULT),
+        lambda: json.dumps({f"{n:07d}": "0" * 500 for n in range(2000)}).encode(),
         lambda admin, _: admin.runtime_configuration(BROKER),
         ("sidecar", "failsafe"),
     ),
-    "runtime settings, escapes": (
-        lambda: _filled("{", '"{0}":"' + "\\u001b" * 20 + '"', "}", _DEFAULT),
+    "runtime settings, invented": (
+        lambda: _filled("{", '"{0}":""', "}", routes.RUNTIME.max_bytes),
         lambda admin, _: admin.runtime_configuration(BROKER),
+        ("sidecar", "failsafe"),
+    ),
+    "dynamic settings, escapes": (
+        lambda: _filled("{", '"{0}":"\\u001b"', "}", 3_700_000),
+        lambda admin, _: admin.dynamic_configuration(),
         ("sidecar", "failsafe"),
     ),
     "dynamic settings": (
@@ -97,6 +104,16 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
         lambda admin, _: admin.bundle_loads(BROKER),
         ("sidecar",),
     ),
+    "topics, empty, 3 MiB": (
+        lambda: _filled(_TOPICS[0], '"{0}":{}', _TOPICS[2], 3 * _MIB),
+        lambda admin, _: admin.bundle_loads(BROKER),
+        ("sidecar",),
+    ),
+    "topics, consumers, 4 MiB": (
+        lambda: _filled(_TOPICS[0] + '"x":{"subscriptions":{"s":{"consumers":[', "0", "]}}}" + _TOPICS[2], 4 * _MIB),
+        lambda admin, _: admin.bundle_loads(BROKER),
+        ("sidecar",),
+    ),
     "topics, rates": (
         lambda: _filled(*_TOPICS, routes.TOPIC_STATS.max_bytes),
         lambda admin, _: admin.quotas.topic_rates(BROKER, ["t/n"]),
@@ -104,6 +121,16 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
     ),
     "beans": (
         lambda: _filled("[", '{"metrics":{"CpuLoad{0}":1}}', "]", _DEFAULT),
+        lambda admin, _: admin.cpu_load(BROKER),
+        ("sidecar",),
+    ),
+    "beans, escapes": (
+        lambda: _filled("[", '{"metrics":{"CpuLoad":"' + "\\u001b" * 10 + '"}}', "]", 3 * _MIB),
+        lambda admin, _: admin.cpu_load(BROKER),
+        ("sidecar",),
+    ),
+    "beans, gzip": (
+        lambda: gzip.compress(b" " * (_DEFAULT - 2) + b"[]"),
         lambda admin, _: admin.cpu_load(BROKER),
         ("sidecar",),
     ),
@@ -120,6 +147,21 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
     "page of short lines": (
         lambda: _filled(_PROCESS, "abcdefgh{0} 1", "\n", routes.PROMETHEUS.max_bytes, joint="\n"),
         lambda admin, _: admin.counters(_ENDPOINT),
+        ("sidecar",),
+    ),
+    "page of empty lines, gzip": (
+        lambda: gzip.compress(_PROCESS.encode().ljust(routes.PROMETHEUS.max_bytes, b"\n")),
+        lambda admin, _: admin.counters(_ENDPOINT),
+        ("sidecar",),
+    ),
+    "page of counters, gzip": (
+        lambda: gzip.compress(_filled(_PROCESS, _PAGE_ROW, "\n", routes.PROMETHEUS.max_bytes, joint="\n"), 1),
+        lambda admin, _: admin.counters(_ENDPOINT),
+        ("sidecar",),
+    ),
+    "page of failed lookups": (
+        lambda: _filled("\n", LOOKUP_FAILURES + "{x} ", "\n", routes.PROMETHEUS.max_bytes, joint="\n"),
+        lambda admin, _: admin._lookups_failed(BROKER),
         ("sidecar",),
     ),
     "namespace": (
@@ -149,6 +191,8 @@ def measure(case: str) -> dict[str, float | str]:
             data = b'{"data":["127.0.0.1:1"]}' if "/label/" in self.path else body
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))
+            if data.startswith(b"\x1f\x8b"):
+                self.send_header("Content-Encoding", "gzip")
             self.end_headers()
             with suppress(OSError):  # a response that is too long is not read
                 self.wfile.write(data)

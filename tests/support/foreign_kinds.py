@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.admin.transport import RawAnswer, error_of, json_object, text_map
+from bundlekeel.adapters.admin.transport import RawAnswer, error_of
 from bundlekeel.adapters.history.rows import records_of
 from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
@@ -20,6 +20,7 @@ from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group, decode_usage
+from bundlekeel.codec.records import decode_settings
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.errors import AdminApiError
@@ -161,9 +162,7 @@ KINDS: Final[dict[str, Kind]] = {
         _json(publishMaxMessageRate={"c": {"publishThrottlingRateInMsg": 5}}, resource_group_name="g"),
     ),
     "resource group": Kind(decode_resource_group, _json(publishRateInMsgs=5)),
-    "settings": Kind(
-        lambda data: text_map(json_object(RawAnswer(status=200, url="u", content=data), "settings")), _json(a="1", b=2)
-    ),
+    "settings": Kind(decode_settings, _json(a="1", b=2)),
     "refusal": Kind(_refusal, b'{"reason":"\\n --- An error ---\\n\\nMessage: no"}'),
     "redirect": Kind(_hop, b"http://b:1/admin"),
     "requests": Kind(

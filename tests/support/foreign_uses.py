@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, Final, cast
 
 from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.admin.transport import RawAnswer, json_object, text_map
 from bundlekeel.adapters.prometheus import _matching
 from bundlekeel.adapters.zookeeper.client import MAX_REQUEST_BYTES, Stat, ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
@@ -22,6 +21,7 @@ from bundlekeel.adapters.zookeeper.metadata import MANAGED_LEDGERS, POLICIES, Zk
 from bundlekeel.adapters.zookeeper.source import make_picture, read_record
 from bundlekeel.codec.broker_metrics import NAMES, PROCESS_CPU, decode_counters, decode_lookup_failures, decode_scrapes
 from bundlekeel.codec.external_input import text_of
+from bundlekeel.codec.records import decode_settings
 from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
@@ -75,7 +75,7 @@ def _config() -> tuple[FakeCluster, BrokerConfig]:
 
 
 def _use_settings(data: bytes) -> None:
-    values = text_map(json_object(RawAnswer(status=200, url="u", content=data), "settings"))
+    values = decode_settings(data)
     cluster, config = _config()
     cluster.model.static[BROKERS[0]] = values
     endpoints = {BROKERS[0]: BrokerEndpoint(broker_id=BROKERS[0], web_url="http://b1:8080")}

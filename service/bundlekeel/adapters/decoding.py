@@ -19,13 +19,16 @@ from threading import Timer
 from typing import Any, Final, TypeVar
 
 from bundlekeel.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
+from bundlekeel.codec.external_input import has_more_values
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
 T = TypeVar("T")
 
-# A few tenths of a second, which is what the start of a process takes.
+# A tenth of a second at most; the start of a process takes a few. Values take longer than bytes: 4 MiB of usual topic
+# statistics hold these many, but 4 MiB may hold 2,000,000.
 IN_THREAD_BYTES: Final = 4 * 1024 * 1024
+_IN_THREAD_VALUES: Final = 200_000
 _TIMEOUT_SECONDS: Final = 30.0
 _RESULT_BYTES: Final = 32 * 1024 * 1024
 # One after the other, so that several long responses do not need several times the memory.
@@ -35,9 +38,9 @@ _ONE: Final = ThreadPoolExecutor(1, "decode")
 async def decoded(decode: Callable[..., T], body: bytes, **given: Any) -> T:
     """Return `decode(body, **given)`. `decode`: a function of a module in `bundlekeel.codec`.
 
-    Raises CodecError as `decode` does, and if a long body cannot be decoded within the limits of time and memory.
+    Raises CodecError as `decode` does, and if a large body cannot be decoded within the limits of time and memory.
     """
-    if len(body) <= IN_THREAD_BYTES:
+    if len(body) <= IN_THREAD_BYTES and not has_more_values(body, _IN_THREAD_VALUES):
         return await asyncio.to_thread(decode, body, **given)
     return await asyncio.get_running_loop().run_in_executor(_ONE, partial(_in_child, decode, body, given))
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
-import msgspec
 
 from bundlekeel.adapters.decoding import decoded
-from bundlekeel.codec.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_scrapes
-from bundlekeel.codec.external_input import LARGE, clean, read, text_of
+from bundlekeel.codec.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_label_values, decode_scrapes
+from bundlekeel.codec.external_input import LARGE, clean, text_of
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError
 from bundlekeel.core.model.names import broker_id_of_url
@@ -112,7 +111,7 @@ class PrometheusCounters:
             f"label/{self._options.broker_label}/values", {"match[]": chosen, "start": f"{since:.0f}"}
         )
         try:
-            return read(body, _Values, what="the labels in Prometheus", limit=LARGE).data
+            return await decoded(decode_label_values, body)
         except CodecError as error:
             raise AdminFault(str(error), status=200) from error
 
@@ -146,10 +145,6 @@ class PrometheusCounters:
             told = clean(text_of(bytes(content[:200])))
             raise AdminFault(f"Prometheus answered {answer.status_code}: {told}", status=answer.status_code)
         return bytes(content)
-
-
-class _Values(msgspec.Struct):
-    data: list[str]
 
 
 async def _matching(broker: BrokerEndpoint, names: Sequence[str]) -> list[str]:

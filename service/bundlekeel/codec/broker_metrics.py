@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import zlib
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
@@ -71,10 +72,11 @@ _UNREADABLE: Final = -2
 
 
 class PageLines:
-    """Keeps the samples of some names of a page that arrives in pieces: of about 13 KB a topic, counters and sessions
-    are 1 KB."""
+    """Keeps the samples of some names of a page that arrives in pieces, at most the first `most` of them: of about
+    13 KB a topic, counters and sessions are 1 KB."""
 
-    def __init__(self, names: Sequence[str] = NAMES) -> None:
+    def __init__(self, names: Sequence[str] = NAMES, *, most: int = sys.maxsize) -> None:
+        self._most = most
         # Nearly each line of a page begins with it: it is compared once, not once a name, which halves the time.
         ours = [name.removeprefix(_PULSARS) for name in names if name.startswith(_PULSARS)]
         others = [name for name in names if not name.startswith(_PULSARS)]
@@ -87,7 +89,9 @@ class PageLines:
         text = self._begun + piece
         end = text.rfind(b"\n")
         self._begun = text[end:] if len(text) - end <= _LONGEST_LINE else b""
-        return b"".join(line + b"\n" for line in self._samples.findall(text, 0, end))
+        lines = self._samples.findall(text, 0, end)[: self._most]
+        self._most -= len(lines)
+        return b"".join(line + b"\n" for line in lines)
 
 
 def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
@@ -292,6 +296,15 @@ def decode_scrapes(body: bytes, clusters: Collection[str] = ()) -> list[CounterR
         direct = next((_sample(values[at]) for values in memory if at in values), None)
         readings.append(table.reading((_sample(cpu), direct), (int(1000 * at), int(1000 * at))))
     return readings
+
+
+class _Values(msgspec.Struct):
+    data: list[str]
+
+
+def decode_label_values(body: bytes) -> list[str]:
+    """Decode the values of a label in a response of Prometheus (`/api/v1/label/…/values`). Raises CodecError."""
+    return read(body, _Values, what="the labels in Prometheus").data
 
 
 def _only_target(series: list[_Series], clusters: Collection[str]) -> _Target:

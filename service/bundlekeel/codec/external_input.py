@@ -214,8 +214,13 @@ def check_size(data: bytes, what: str, limit: Limit) -> None:
         raise _too_large(what, limit.nbytes)
     if not data.strip():
         raise unreadable(what, "it is empty", code=Code.EMPTY_REPORT)
-    if len(data) > limit.values and len(data.translate(None, _NO_VALUES)) > limit.values:
+    if has_more_values(data, limit.values):
         raise unreadable(what, f"it holds more than {limit.values} values", code=Code.REPORT_TOO_LARGE)
+
+
+def has_more_values(data: bytes, most: int) -> bool:
+    """Return whether the data have more values than `most`, as `Limit` counts them."""
+    return len(data) > most and len(data.translate(None, _NO_VALUES)) > most
 
 
 def _too_large(what: str, nbytes: int) -> CodecError:

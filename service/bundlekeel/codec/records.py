@@ -7,6 +7,7 @@ because a poisoned average of 1,000 samples would mislead for hours.
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any, Final, Literal
 
 import msgspec
@@ -27,6 +28,8 @@ _QUOTA_RATES: Final = ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut")
 # A quota seeds both terms as if they were full (ModularLoadManagerImpl: "ample history").
 _SHORT_SAMPLES: Final = 10
 _LONG_SAMPLES: Final = 1000
+# Pulsar 4 has about 500.
+_MOST_SETTINGS: Final = 2000
 
 _Rates = tuple[float, float, float, float]
 
@@ -240,3 +243,14 @@ def _texts(fields: Fields, name: str, path: str, faults: Faults) -> tuple[str, .
     if not all(isinstance(item, str) for item in items):
         faults.add(Code.WRONG_TYPE, path)
     return tuple(str(item) for item in items)
+
+
+def decode_settings(data: bytes) -> dict[str, str]:
+    """Return settings of a broker by name. Values that are not texts are returned as JSON.
+
+    Raises CodecError if `data` is not a JSON object, or has more than 2,000 settings: all brokers' settings are held.
+    """
+    body = load_object(data, what="the list of settings")
+    if len(body) > _MOST_SETTINGS:
+        raise CodecError(f"the broker shows more than {_MOST_SETTINGS} settings", code=Code.REPORT_TOO_LARGE)
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in body.items()}

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions, routes, transport
+from bundlekeel.adapters import decoding
+from bundlekeel.adapters.admin import AdminOptions, client, routes, transport
+from bundlekeel.adapters.admin.transport import AdminCall
+from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, PageLines
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
 from bundlekeel.ports import BrokerEndpoint
 from tests.support.admin_kit import Kit, unload
@@ -105,3 +114,88 @@ async def test_statistics_that_are_none(brokers: HttpBrokers, kit: Kit, body: by
     brokers.always(0, lambda _seen: Answer(body=body))
     with pytest.raises(AdminFault, match="does not contain topic statistics"):
         await kit.admin.bundle_loads(brokers.ids[0])
+
+
+async def test_s02_invented_settings_are_refused(brokers: HttpBrokers, kit: Kit) -> None:
+    """A broker has about 500 settings. Those of 1,000 brokers are held and compared."""
+    for ask in (lambda: kit.admin.runtime_configuration(brokers.ids[0]), kit.admin.dynamic_configuration):
+        for count, refused in ((2000, False), (2001, True)):
+            body = json.dumps({f"key{number}": number for number in range(count)}).encode()
+            for index in range(3):
+                brokers.always(index, lambda _seen, body=body: Answer(body=body))
+            if refused:
+                with pytest.raises(AdminFault, match="more than 2000 settings"):
+                    await ask()
+            else:
+                assert (await ask())["key1"] == "1"
+
+
+async def test_s02_a_small_gzip_answer_lets_the_loop_go_on(brokers: HttpBrokers, kit: Kit) -> None:
+    """16 KB are 16 MiB of empty lines. Other tasks go on between the pieces, and a piece is short."""
+    page = b"process_cpu_seconds_total 3\n" + b"\n" * (16 << 20)
+    body = gzip.compress(page)
+    brokers.always(0, lambda _seen: Answer(body=body, headers={"Content-Encoding": "gzip"}))
+    turns, pieces = 0, [0]
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    keep = PageLines()
+
+    def counted(piece: bytes) -> bytes:
+        assert len(piece) <= transport._PIECE_BYTES
+        pieces.append(turns)
+        return keep(piece)
+
+    ticks = asyncio.ensure_future(tick())
+    call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=counted, gzip=True)
+    reply = await kit.admin._http.read(call, at=brokers.ids[0])
+    ticks.cancel()
+    assert reply.answer.content == b"process_cpu_seconds_total 3\n"
+    assert all(later > earlier for earlier, later in pairwise(pieces)) and len(pieces) > 16
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin, broker: admin.runtime_configuration(broker),
+        lambda admin, broker: admin.dynamic_configuration(),
+        lambda admin, broker: admin.owned_bundles(broker, "c"),
+        lambda admin, broker: admin.topics_of_bundle(BUNDLE, broker),
+        lambda admin, broker: admin.cpu_load(broker),
+        lambda admin, broker: admin.cpu_seconds(broker),
+        lambda admin, broker: admin.claim(TOPIC, broker_id=broker, permit=lambda: None),
+    ],
+)
+async def test_s02_no_answer_is_decoded_on_the_loop(
+    brokers: HttpBrokers, kit: Kit, monkeypatch: pytest.MonkeyPatch, ask: Any
+) -> None:
+    """4 MiB with escapes took half a second."""
+    body = b'{"topicHashPositions":{}}'
+    for index in range(3):
+        brokers.always(index, lambda _seen: Answer(body=body))
+    decoded: list[bytes] = []
+
+    async def noted(decode: Any, data: bytes, **given: Any) -> Any:
+        decoded.append(data)
+        return await decoding.decoded(decode, data, **given)
+
+    monkeypatch.setattr(client, "decoded", noted)
+    with suppress(AdminFault):
+        await ask(kit.admin, brokers.ids[0])
+    assert decoded == [body]
+
+
+async def test_s02_of_failed_lookups_little_is_held(brokers: HttpBrokers, kit: Kit) -> None:
+    """One line is enough: a search of 64 MiB held the interpreter for a second."""
+    line = b"pulsar_broker_lookup_failures_total{x} 5\n"
+    page = b"\n" + b"pulsar_broker_lookup_failures_total{x} \n" * 10_000 + line
+    keep = PageLines([LOOKUP_FAILURES], most=1)
+    assert len(keep(page) + keep(page) + keep(line)) < 100
+    metrics = json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode()
+    replies = {"/metrics/": b"# x\n" + line + page}
+    brokers.always(0, lambda seen: Answer(body=replies.get(seen.target, metrics)))
+    assert (await kit.admin.client_signs(brokers.ids[0])).lookups_failed == 5

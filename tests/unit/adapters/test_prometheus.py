@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bundlekeel.adapters import decoding, prometheus
 from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.core.model.errors import AdminFault
 from bundlekeel.core.model.load import BrokerEndpoint
@@ -56,6 +57,23 @@ async def test_one_value_for_two_brokers_of_a_host() -> None:
             with pytest.raises(AdminFault, match=r"instance=127\.0\.0\.1:8080 stands for 2 brokers"):
                 await source.counters(broker)
         await source.close()
+
+
+async def test_s02_labels_are_not_decoded_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer may have 32 MiB."""
+    answers = 0
+
+    async def noted(decode: Any, body: bytes, **given: Any) -> Any:
+        nonlocal answers
+        answers += 1
+        return await decoding.decoded(decode, body, **given)
+
+    monkeypatch.setattr(prometheus, "decoded", noted)
+    with serving(_Prometheus) as port:
+        source = PrometheusCounters(PrometheusOptions(url=f"http://127.0.0.1:{port}"), RealClock())
+        await source.counters(BrokerEndpoint(broker_id="127.0.0.1:8080", web_url="http://127.0.0.1:8080"))
+        await source.close()
+    assert answers == 2
 
 
 @pytest.mark.parametrize("odd", ["[", "[x]:1", "a:99999", "a:x", "a..b", "\0", "x" * 70, "9" * 5_000])

@@ -42,6 +42,22 @@ async def test_s02_long_statistics_do_not_hold_the_interpreter() -> None:
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"t/n": {"0x00000000_0xffffffff": {"persistent": {f"x{n}": {} for n in range(70_000)}}}}).encode(),
+        json.dumps([{"subscriptions": {"s": {"consumers": [0] * 250_000}}}]).encode(),
+    ],
+)
+async def test_s02_many_values_do_not_hold_the_interpreter(body: bytes, monkeypatch: Any) -> None:
+    """Time and memory grow with the values: a body of 4 MiB may hold 2,000,000. A usual one has 50,000 per MiB."""
+    monkeypatch.setattr(decoding, "_in_child", lambda decode, body, given: "in the child")
+    usual = statistics(40_000)
+    assert len(body) < len(usual) < decoding.IN_THREAD_BYTES
+    assert await decoded(decode_bundle_stats, body) == "in the child"
+    assert (await decoded(decode_bundle_stats, usual)).names == (BUNDLE,)
+
+
+@pytest.mark.parametrize(
     ("decode", "given"),
     [
         (decode_bundle_stats, {}),

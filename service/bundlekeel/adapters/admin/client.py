@@ -20,10 +20,7 @@ from bundlekeel.adapters.admin.transport import (
     AdminCall,
     AdminHttp,
     AdminOptions,
-    AdminReply,
     RawAnswer,
-    json_object,
-    text_map,
 )
 from bundlekeel.adapters.decoding import decoded
 from bundlekeel.codec.broker_metrics import (
@@ -33,6 +30,7 @@ from bundlekeel.codec.broker_metrics import (
     decode_lookup_failures,
     decode_signs,
 )
+from bundlekeel.codec.external_input import load_object
 from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.codec.quotas import (
     decode_namespace_rates,
@@ -41,6 +39,7 @@ from bundlekeel.codec.quotas import (
     encode_rate,
     encode_resource_group,
 )
+from bundlekeel.codec.records import decode_settings
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
@@ -87,12 +86,12 @@ class HttpBrokerAdmin:
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Effective settings of that broker (GET, harmless)."""
         reply = await self._http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
-        return text_map(json_object(reply.answer, "runtime configuration"))
+        return await _decoded("runtime configuration", decode_settings, reply.answer)
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Dynamic overrides stored for the cluster (GET, harmless)."""
         reply = await self._http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
-        return text_map(json_object(reply.answer, "dynamic configuration"))
+        return await _decoded("dynamic configuration", decode_settings, reply.answer)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
         """Store a dynamic override. Pulsar checks the key (412), not always the value."""
@@ -124,7 +123,7 @@ class HttpBrokerAdmin:
         """
         positions = await self._positions(bundle, owner)
         reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
-        figures = await _decoded(f"topic statistics of {owner}", decode_topic_stats, reply, bundle=bundle)
+        figures = await _decoded(f"topic statistics of {owner}", decode_topic_stats, reply.answer, bundle=bundle)
         loads = []
         for topic, position in sorted(positions.items()):
             if not isinstance(position, int):
@@ -139,7 +138,7 @@ class HttpBrokerAdmin:
         reply = await self._http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )
-        return await _decoded(f"topic statistics of {broker_id}", decode_bundle_stats, reply)
+        return await _decoded(f"topic statistics of {broker_id}", decode_bundle_stats, reply.answer)
 
     async def cpu_load(self, broker_id: str) -> float:
         """Used share of the broker's CPU, 0..1; AdminFault when the answer has none."""
@@ -153,22 +152,21 @@ class HttpBrokerAdmin:
         # 100 KB on 4.2.4, 9 KB of gzip.
         call = AdminCall(route=routes.MBEANS, target=routes.MBEANS.path(), gzip=True)
         reply = await self._http.read(call, at=broker_id)
-        try:
-            return decode(reply.answer.content)
-        except CodecError as error:
-            raise AdminFault(f"beans of {broker_id}: {error}", status=200) from error
+        return await _decoded(f"beans of {broker_id}", decode, reply.answer)
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """How the broker's clients fare. An extensible one is not asked (AdminRefused): its averages would advance."""
         if "Extensible" in self._http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
-        signs = await _decoded(f"metrics of {broker_id}", decode_signs, reply)
+        signs = await _decoded(f"metrics of {broker_id}", decode_signs, reply.answer)
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
         """None where the broker gives none: its Prometheus page may be closed to us, or far too long."""
-        call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES]))
+        call = AdminCall(
+            route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES], most=1)
+        )
         try:
             reply = await self._http.read(call, at=broker_id)
         except AdminApiError:
@@ -183,7 +181,7 @@ class HttpBrokerAdmin:
         reply = await self._http.read(call, at=broker.broker_id)
         ended = self._clock.wall_ms()
         what = f"counters of {broker.broker_id}"
-        return [await _decoded(what, decode_counters, reply, from_ms=started, to_ms=ended)]
+        return [await _decoded(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
@@ -191,12 +189,13 @@ class HttpBrokerAdmin:
         reply = await self._http.read(
             AdminCall(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
         )
-        return sorted(json_object(reply.answer, "owned namespaces"))
+        return sorted(await _decoded("owned namespaces", load_object, reply.answer))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: AdminRoute = routes.HASH_POSITIONS
         reply = await self._http.read(AdminCall(route=route, target=bundle_path(route, bundle)), at=owner)
-        positions = json_object(reply.answer, "topic hash positions").get("topicHashPositions")
+        body = await _decoded("topic hash positions", load_object, reply.answer)
+        positions = body.get("topicHashPositions")
         if not isinstance(positions, dict):
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
         return positions
@@ -231,7 +230,7 @@ class HttpBrokerAdmin:
         answer = await self._http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if answer.status in FOLLOWED:
             return self._redirected_to(answer)
-        answering = self._http.hosts.answering_broker(json_object(answer, "lookup"))
+        answering = self._http.hosts.answering_broker(await _decoded("lookup", load_object, answer))
         if answering is None:
             raise AdminFault("lookup: the answer names no broker", status=answer.status)
         return answering
@@ -266,14 +265,14 @@ class HttpQuotaAdmin:
         route = routes.TOPIC_STATS
         reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
         names = tuple(namespaces)
-        found = await _decoded(f"topics of {broker_id}", decode_topic_rates, reply, namespaces=names)
+        found = await _decoded(f"topics of {broker_id}", decode_topic_rates, reply.answer, namespaces=names)
         return TopicRates(broker_id, *found)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         """The rates in a namespace's policies (GET, harmless)."""
         route = routes.NAMESPACE
         reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
-        found = await _decoded(f"policies of {namespace}", decode_namespace_rates, reply, cluster=cluster)
+        found = await _decoded(f"policies of {namespace}", decode_namespace_rates, reply.answer, cluster=cluster)
         publish, dispatch, group = found
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
@@ -282,7 +281,7 @@ class HttpQuotaAdmin:
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])
         reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
-        return await _decoded(f"{place.side} rate of {place.topic}", decode_rate, reply, side=place.side)
+        return await _decoded(f"{place.side} rate of {place.topic}", decode_rate, reply.answer, side=place.side)
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
         """Set or remove a topic's own policy."""
@@ -300,7 +299,7 @@ class HttpQuotaAdmin:
             if error.status == _NOT_FOUND:
                 return None
             raise
-        return await _decoded(f"resource group {name}", decode_resource_group, reply)
+        return await _decoded(f"resource group {name}", decode_resource_group, reply.answer)
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
         """Make, change or remove a ResourceGroup."""
@@ -315,9 +314,9 @@ class HttpQuotaAdmin:
         await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
 
 
-async def _decoded(what: str, decode: Callable[..., T], reply: AdminReply, **given: Any) -> T:
-    """Return the decoded content of a reply. Raises AdminFault with the name `what` if it cannot be decoded."""
+async def _decoded(what: str, decode: Callable[..., T], answer: RawAnswer, **given: Any) -> T:
+    """Return the decoded content of an answer. Raises AdminFault with the name `what` if it cannot be decoded."""
     try:
-        return await decoded(decode, reply.answer.content, **given)
+        return await decoded(decode, answer.content, **given)
     except CodecError as error:
         raise AdminFault(f"{what}: {error}", status=200) from error

@@ -26,7 +26,7 @@ class AdminRoute:
     `query` is None for what mutates, else the query keys with which the route is a read without side effects
     (`authoritative` is what a broker adds when it redirects). `idempotent`: it mutates, but a value is written as a
     whole, within a second: twice is as good as once, at whichever broker. `max_bytes`: a longer answer is refused while
-    it is read. The failsafe, which may use 256 MiB, sends none but those with the default.
+    it is read. The failsafe, which may use 256 MiB, sends none with more than the default.
     """
 
     method: str
@@ -55,7 +55,10 @@ def segment(text: str) -> str:
     return encoded.replace(".", "%2E") if text in (".", "..") else encoded
 
 
-RUNTIME: Final = AdminRoute(method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset())
+# Of all brokers at once; a usual one has 60 KB.
+RUNTIME: Final = AdminRoute(
+    method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset(), max_bytes=_MIB
+)
 DYNAMIC: Final = AdminRoute(method="GET", template="/admin/v2/brokers/configuration/values", query=frozenset())
 SET_DYNAMIC: Final = AdminRoute(
     method="POST", template="/admin/v2/brokers/configuration/{key}/{value}", idempotent=True

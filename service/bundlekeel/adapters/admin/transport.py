@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -269,6 +268,8 @@ class AdminHttp:
                 received, held = received + len(piece), held + len(kept[-1])
                 if received > limit or held > most:
                     break
+                # What is unpacked, or was received together, comes without a pause.
+                await asyncio.sleep(0)
             if response.is_success and (received > limit or held > most):
                 exceeded = limit if received > limit else most
                 raise AdminFault(f"{what}: the answer has more than {exceeded} bytes", status=status, url=url)
@@ -378,22 +379,6 @@ def error_of(answer: RawAnswer, what: str) -> AdminApiError:
     else:
         kind = AdminFault
     return kind(f"{what}: {status} {reason}", status=status, url=answer.url, reason=reason)
-
-
-def json_object(answer: RawAnswer, what: str) -> dict[str, Any]:
-    """The JSON object of a 200. AdminFault when the answer is something else (a proxy's page, for example)."""
-    try:
-        body = load(answer.content, what=what)
-    except CodecError as error:
-        raise AdminFault(str(error), status=answer.status, url=answer.url) from error
-    if not isinstance(body, dict):
-        raise AdminFault(f"{what}: the answer is no JSON object", status=answer.status, url=answer.url)
-    return body
-
-
-def text_map(body: dict[str, Any]) -> dict[str, str]:
-    """A map of strings; Pulsar writes all settings as strings, anything else is rendered as JSON would."""
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in body.items()}
 
 
 def _message(answer: RawAnswer) -> str:

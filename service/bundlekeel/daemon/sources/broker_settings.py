@@ -217,8 +217,12 @@ class BrokerConfig:
     def _most_common(self) -> dict[str, str]:
         """Return the value of each key that most brokers show; where as many show another one, that of the first ID."""
         brokers = [values for _, (_, values, _) in sorted(self._known.items())]
+        # One broker may show any keys. Of a key that fewer than half show, "none" is the most common value.
+        shown = Counter(key for values in brokers for key in values)
         counted = {
-            key: Counter(values.get(key) for values in brokers) for key in {key for item in brokers for key in item}
+            key: Counter(values.get(key) for values in brokers)
+            for key, count in shown.items()
+            if 2 * count >= len(brokers)
         }
         return {key: value for key, counts in counted.items() if (value := counts.most_common(1)[0][0]) is not None}
 

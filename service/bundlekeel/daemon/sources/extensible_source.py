@@ -253,9 +253,11 @@ class ClusterSource:
         if urls and urls != self._urls:
             self._urls = urls
             await self._feed.start(urls)
-        for broker, started in sorted(wanted - set(self._polls)):
-            task = asyncio.create_task(self._poll(broker), name=f"broker-stats {broker}")
-            self._polls[broker, started] = task
+        for key in sorted(wanted - set(self._polls)):
+            self._start_poll(key)
+
+    def _start_poll(self, key: tuple[str, int]) -> None:
+        self._polls[key] = asyncio.create_task(self._poll(key[0]), name=f"broker-stats {key[0]}")
 
     async def _follow_feed(self) -> None:
         generation, state = -1, ""
@@ -341,10 +343,16 @@ class ClusterSource:
         return now.boot - self._first_boot
 
     def _check_tasks(self) -> None:
-        """An unforeseen error ends a task: say so rather than show a picture that stands still."""
-        for task in (*self._tasks, *self._polls.values()):
+        """An unforeseen error ends a task: say so rather than show a picture that stands still. What ended for one
+        broker only is started again."""
+        for task in self._tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise StoreError(f"internal error in {task.get_name()}: {task.exception()!r}")
+        for key, task in self._polls.items():
+            if task.done():
+                error = None if task.cancelled() else task.exception()
+                _log.error("internal error in requests to a broker", broker=key[0], error=repr(error))
+                self._start_poll(key)
 
     def _publish(self) -> None:
         self._published.set()

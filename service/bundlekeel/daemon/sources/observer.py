@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import structlog
@@ -18,6 +19,7 @@ import structlog
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import RecentSplit, SplitChildren, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, RawClusterView, Telemetry
@@ -30,6 +32,8 @@ FORGET_SECONDS = 3600.0
 REPORTS_AT_ONCE = 4
 # Reports that stay the same are read once more after this long.
 ALL_READ_SECONDS = 60.0
+# A report can name any namespaces, and each is two reads of the metadata store.
+NEW_NAMESPACES = 2000
 # After this long no report is on its way any more that names the parent of a split.
 SETTLED_SECONDS = 120.0
 
@@ -147,7 +151,7 @@ class Observer:
 
     async def _seed(self, reports: Sequence[BrokerReport]) -> None:
         """Ask for stored averages of bundles never seen before, before their first sample replaces the defaults."""
-        unknown = [name for report in reports for name in self.averages.unknown(report.bundle_names)]
+        unknown = [name for report in reports for name in _looked_up(self.averages.unknown(report.bundle_names))]
         if not unknown:
             return
         try:
@@ -186,3 +190,9 @@ class Observer:
         self._telemetry.retain("snapshot_brokers", "state", set(states))
         ages = np.maximum(snapshot.wall_ms - snapshot.brokers.last_update, 0) / 1000
         self._telemetry.table("snapshot_age_seconds", snapshot.brokers.ids, ages)
+
+
+def _looked_up(bundles: Sequence[str]) -> list[str]:
+    """Return the bundles of the first `NEW_NAMESPACES` namespaces. The others start from Pulsar's defaults."""
+    namespaces = set(islice(dict.fromkeys(map(namespace_of, bundles)), NEW_NAMESPACES))
+    return [bundle for bundle in bundles if namespace_of(bundle) in namespaces]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bundlekeel.core.model.errors import AdminTimeout
@@ -94,3 +96,24 @@ async def test_a_plan_expects_the_bundles_of_the_broker_that_reports_fewest(show
     for broker, value in zip(BROKERS, shown, strict=True):
         cluster.model.static[broker][TOP] = value
     assert (await asked(cluster)).config.adoptable()[TOP] == str(most)
+
+
+async def test_s02_the_settings_of_one_broker_are_not_compared_with_all() -> None:
+    """A key that fewer than half of the brokers show has no value that most show: it costs one step, not one each."""
+    looked = 0
+
+    class Values(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            nonlocal looked
+            looked += key.startswith("invented")
+            return super().get(key, default)
+
+    cluster = FakeCluster()
+    config = FakeSidecar(cluster).config
+    shown = [Values(a="1", b="1"), Values(a="2", b="1"), Values(a="1", **{f"invented{n}": "" for n in range(1000)})]
+    config._known = {broker: (1, values, 0.0) for broker, values in zip(BROKERS, shown, strict=True)}
+    assert config._most_common() == {"a": "1", "b": "1"} and looked == 0
+    config._known = {"b2": (1, shown[1], 0.0), "b1": (1, shown[0], 0.0), "b3": (1, Values(c="1"), 0.0)}
+    assert config._most_common() == {"a": "1", "b": "1"}, "of equally many, that of the first ID"
+    config._known = {"b1": (1, Values(a="1"), 0.0), "b0": (1, Values(b="1"), 0.0)}
+    assert config._most_common() == {"b": "1"}

@@ -285,6 +285,16 @@ async def test_a_broker_that_refuses_to_answer(stage: Stage) -> None:
     assert picture.excluded == ()
 
 
+async def test_s02_an_unforeseen_error_of_one_broker_is_not_for_ever(stage: Stage) -> None:
+    """It is asked again; pictures go on meanwhile."""
+    stage.admin.fail("bundle_loads", Fault(error=ZeroDivisionError("oops")))
+    stage.say("b1:8080", 0.8)
+    picture = await stage.until(lambda p: len(p.reports) == 3)
+    ended = [task for task in stage.source._polls.values() if task.done()]
+    await stage.until(lambda _: min(map(stage.admin.asked, BROKERS)) >= 2)
+    assert brokers(picture) == list(BROKERS) and not ended
+
+
 async def test_a_mixed_cluster() -> None:
     """Modular brokers as the registry has them, extensible ones beside them, others only as endpoints."""
     stage = Stage(mode="mixed")
@@ -370,8 +380,12 @@ async def test_an_error_nobody_foresaw_is_not_hidden(stage: Stage) -> None:
     """The picture would stand still for ever otherwise."""
     stage.say("b1:8080", 0.8)
     await stage.until(lambda p: len(p.reports) == 3)
-    stage.admin.fail("bundle_loads", Fault(error=ZeroDivisionError("oops")))
-    stage.registry.register("b2:8080", started=2)
+
+    async def broken(*_: object) -> bool:
+        raise ZeroDivisionError("oops")
+
+    stage.feed.wait_changed = broken  # type: ignore[method-assign]
+    stage.say("b1:8080", 0.7)
 
     async def told() -> bool:
         try:

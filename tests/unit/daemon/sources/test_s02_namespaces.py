@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.sources import counters
+from bundlekeel.daemon.sources.observer import Observer
+from bundlekeel.ports import RawClusterView
+from tests.support.builders import NOW_MS, cluster
+from tests.support.memory_source import MemoryLoadSource, RealClock
 from tests.unit.daemon.sources.test_counters import Stage, played
 
 
@@ -39,3 +48,27 @@ async def test_s02_namespaces_of_the_past_are_forgotten(stage: Stage) -> None:
     for turn in range(60):
         await stage.live._edges({f"t/{turn}-{number}" for number in range(1000)})
     assert len(stage.live._boundaries) <= counters._MOST_NAMESPACES + 1000
+
+
+async def test_s02_stored_averages_of_invented_namespaces_are_read_in_bounded_numbers() -> None:
+    """Of each report; those of another broker are read all the same, and the first bundles all have their defaults."""
+    asked: list[str] = []
+
+    class Stored(MemoryLoadSource):
+        async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
+            asked.extend(bundles)
+            return []
+
+    observer = Observer(Stored(RealClock()), RealClock(), PrometheusTelemetry(), ())
+    bad, good = cluster([[0.1], [0.1]])
+    names = tuple(
+        f"t/n{number}/0x{half}" for number in range(5000) for half in ("00000000_0x80000000", "80000000_0xffffffff")
+    )
+    rows = len(names)
+    traffic, counts = (table.repeat(rows, axis=0) for table in (bad.bundle_traffic, bad.bundle_counts))
+    bad = replace(bad, bundle_names=names, bundle_traffic=traffic, bundle_counts=counts)
+    await observer.absorb(
+        RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(bad, good), endpoints={})
+    )
+    assert asked == [*names[:4000], *good.bundle_names]
+    assert len({namespace_of(name) for name in asked}) == 2001 and len(observer.averages) == rows + 1
