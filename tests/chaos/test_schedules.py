@@ -22,7 +22,7 @@ pytestmark = [
 SHORT_SECONDS, LONG_SECONDS = 3.0, 11.0
 DEFAULT, NIGHTLY = 6, 500
 # Far from those that were looked at while the code was written.
-FRESH = range(10_000, 10_064)
+FRESH = (*range(10_000, 10_064), *range(20_000, 20_100))
 
 
 @pytest.fixture(scope="module")
@@ -43,5 +43,5 @@ def test_short_schedules(whole_stage: Stage, ground: Ground, seed: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [*range(DEFAULT, NIGHTLY), *FRESH])
 def test_long_schedules(whole_stage: Stage, ground: Ground, seed: int) -> None:
-    """The same for longer, with brokers that are killed; with what is put right in between, all take over two hours."""
+    """The same for longer, with brokers that are killed; with what is put right in between, all take three hours."""
     carry_out(whole_stage, ground, draw(seed, LONG_SECONDS, TARGETS, faults=(2, 6), scale=0.6, without=NOT_HERE))
