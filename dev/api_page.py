@@ -32,6 +32,7 @@ from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS, PROBE_CON
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
 from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
+from bundlekeel.daemon import off_loop
 from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
 from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.answers.service import PlanRequest
@@ -82,7 +83,8 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
   domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
 - **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
   up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
-  {REQUEST_SECONDS:.0f} s (504). There is no CORS.
+  {REQUEST_SECONDS:.0f} s, and a read that waits for a store after {off_loop.READ_SECONDS:.0f} s (504).
+  There is no CORS.
 - **Names in paths** (bundles, topics, namespaces, patterns) may be written as they are or with `%2F` and `%3A`; `?`,
   `#` and `%` in them only as `%3F`, `%23` and `%25`. A proxy in between must leave both alone, and must not merge `//`.
 - **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
@@ -99,8 +101,8 @@ In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
   idle connections are closed after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes
   at once in addition to the requests, and as many of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at
   most a quarter of `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
-  While responses of {MAX_SENDING_BYTES // 2**20} MiB together are being sent, other reads get 503
-  `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {READ_SECONDS:.0f} s is cut off.
+  Responses that are being sent may have {MAX_SENDING_BYTES // 2**20} MiB together: a read that would exceed that
+  gets 503 `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {READ_SECONDS:.0f} s is cut off.
   After {ApiAuthSettings().failures_per_minute} wrong credentials in a minute an address gets 429.
   There is no other limit of rate.
 - **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 SIZES: Final = ((20, 50), (100, 100), (1000, 100))
@@ -27,19 +28,45 @@ MOST_MIB: Final = 512
 # A client that was refused waits for so long.
 _REFUSED_SECONDS: Final = 0.2
 _BUNDLES: Final = "/api/v1/bundles?limit=1000"
-# Another plan each time.
-_DRY_RUN: Final = "POST"
-_MIXED: Final = (
-    _DRY_RUN,
+_READS: Final = (
     *(_BUNDLES, "/api/v1/brokers", "/api/v1/overview?largest=24", "/api/v1/state", "/metrics", "/ui/", "/livez"),
     *("/api/v1/journal?limit=1000", "/api/v1/verdicts", "/api/v1/brokers/b0000:8080/why", "/api/v1/settings"),
     *("/api/v1/plans", "/api/v1/tasks", "/api/v1/operations", "/api/v1/thresholds", "/api/v1/openapi.json"),
 )
-KINDS: Final[dict[str, Callable[[], str]]] = {
-    "mixed": lambda: random.choice(_MIXED),
-    "/metrics": lambda: "/metrics",
-    "/bundles": lambda: _BUNDLES,
-    "/events": lambda: "/api/v1/events",
+
+
+def _get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def _post_plan(**given: Any) -> bytes:
+    body = json.dumps(given)
+    head = "POST /api/v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+    return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def _dry_run(_brokers: int) -> bytes:
+    """Return another plan each time."""
+    return _post_plan(parameters={"max_moves_per_cycle": random.randint(1, 1000)})
+
+
+def _what_if(brokers: int) -> bytes:
+    """Return the plan without half of the brokers."""
+    return _post_plan(remove_brokers=[f"b{number:04d}:8080" for number in range(brokers // 2)])
+
+
+def _mixed(brokers: int) -> bytes:
+    made = random.choice((_dry_run, _what_if, *_READS))
+    return _get(made) if isinstance(made, str) else made(brokers)
+
+
+# A request of each kind, by the number of brokers.
+KINDS: Final[dict[str, Callable[[int], bytes]]] = {
+    "mixed": _mixed,
+    "what-if": _what_if,
+    "/metrics": lambda _: _get("/metrics"),
+    "/bundles": lambda _: _get(_BUNDLES),
+    "/events": lambda _: _get("/api/v1/events"),
 }
 
 
@@ -56,7 +83,7 @@ class Seen:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def ask(port: int, path: Callable[[], str], until: float, seen: Seen, address: str) -> None:
+async def ask(port: int, request: Callable[[], bytes], until: float, seen: Seen, address: str) -> None:
     """One client on one connection after the other, until then (loop time)."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
@@ -68,7 +95,7 @@ async def ask(port: int, path: Callable[[], str], until: float, seen: Seen, addr
             continue
         try:
             async with asyncio.timeout_at(until + 20):
-                while loop.time() < until and await _ask_once(reader, writer, path(), seen, until):
+                while loop.time() < until and await _ask_once(reader, writer, request(), seen, until):
                     pass
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             seen.statuses[0] += 1
@@ -78,11 +105,11 @@ async def ask(port: int, path: Callable[[], str], until: float, seen: Seen, addr
 
 
 async def _ask_once(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, seen: Seen, until: float
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, seen: Seen, until: float
 ) -> bool:
     """One request; whether the connection stays open."""
     began = time.perf_counter()
-    writer.write(_request(path))
+    writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     status = int(head.split(b" ", 2)[1])
     seen.statuses[status] += 1
@@ -104,14 +131,6 @@ async def _ask_once(
     else:
         await asyncio.sleep(_REFUSED_SECONDS)
     return b"connection: close" not in head
-
-
-def _request(path: str) -> bytes:
-    if path != _DRY_RUN:
-        return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-    body = json.dumps({"parameters": {"max_moves_per_cycle": random.randint(1, 1000)}})
-    head = "POST /api/v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
-    return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 class Sidecar:
@@ -139,16 +158,17 @@ class Sidecar:
         self._process.wait(30)
 
 
-async def load(port: int, kind: str, seconds: float) -> tuple[Seen, Seen]:
+async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen, Seen]:
     """What the clients saw, and what a probe saw that asked twice a second from an address of its own."""
     until = asyncio.get_running_loop().time() + seconds
     seen, probed = Seen(), Seen()
     # A quarter of the connections is for one address.
-    clients = [ask(port, KINDS[kind], until, seen, f"127.0.0.{2 + number % 8}") for number in range(CLIENTS)]
+    made = partial(KINDS[kind], brokers)
+    clients = [ask(port, made, until, seen, f"127.0.0.{2 + number % 8}") for number in range(CLIENTS)]
 
     async def probe() -> None:
         while asyncio.get_running_loop().time() < until:
-            await ask(port, lambda: "/livez", asyncio.get_running_loop().time() + 0.001, probed, "127.0.0.99")
+            await ask(port, partial(_get, "/livez"), asyncio.get_running_loop().time() + 0.001, probed, "127.0.0.99")
             await asyncio.sleep(0.5)
 
     await asyncio.gather(probe(), *clients)
@@ -179,7 +199,7 @@ def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
                     time.sleep(seconds)
                     seen, probed = Seen(), Seen()
                 else:
-                    seen, probed = asyncio.run(load(sidecar.port, kind, seconds))
+                    seen, probed = asyncio.run(load(sidecar.port, kind, brokers, seconds))
                 found = sidecar.measured()
                 missed |= found["silence"] > MOST_SILENCE or found["terms"] > 0 or found["mib"] > MOST_MIB
                 figures = f"{found['silence']:.3f} | {found['terms']} | {found['mib']:.0f} | {seen.quantile(0.5):.3f}"

@@ -79,7 +79,7 @@ class HttpPeers:
                     if len(content) > DOCUMENT.nbytes:
                         break
             # A body in an encoding is no JSON: none was asked for.
-            return load(bytes(content), what="its answer")
+            return await asyncio.to_thread(load, bytes(content), what="its answer")
         except TimeoutError as error:
             raise StoreError(f"the sidecar at {url} did not answer within {self._timeout_seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, AdminUnauthorized, CodecError, ValueError) as error:

@@ -130,9 +130,8 @@ class Admission:
     async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403, 429, 503, 408 or 413, or run the endpoint."""
         if route.role == ANYBODY:
-            await self._admit_anybody(route, endpoint, scope, receive, self._in_pieces(send, counted=False))
+            await self._admit_anybody(route, endpoint, scope, receive, send)
             return
-        send = self._in_pieces(send, counted=True)
         refusal = self._crowded(scope) or await self._refusal(scope, route.role)
         known_method = scope["method"] in (route.methods or ())
         if refusal is None and not known_method:
@@ -148,16 +147,22 @@ class Admission:
             await refusal(scope, receive, send)
 
     async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the endpoint in a place of probes, or of the others that need no credentials: metrics and the page."""
+        """Run the endpoint in a place of probes, or of the others that need no credentials: metrics and the page. Their
+        bytes do not count: all clients share those of metrics."""
         refusal = None if route.probe else self._crowded(scope)
         if refusal is None and self._open[route.probe] >= MAX_OPEN:
             refusal = _too_busy(f"{MAX_OPEN} requests for this are being answered")
         if refusal is not None:
             await refusal(scope, receive, send)
             return
+
+        async def send_pieces(message: Message) -> None:
+            for piece in _pieces(message):
+                await send(piece)
+
         self._open[route.probe] += 1
         try:
-            await endpoint(scope, receive, send)
+            await endpoint(scope, receive, send_pieces)
         finally:
             self._open[route.probe] -= 1
 
@@ -169,19 +174,35 @@ class Admission:
         refusal.headers["Connection"] = "close"
         return refusal
 
-    def _in_pieces(self, send: Send, *, counted: bool) -> Send:
-        """Send a response piece by piece. `counted`: its bytes count until they are sent; all clients share metrics."""
+    def _counted(self, scope: Scope, receive: Receive, send: Send, *, changes: bool) -> Send:
+        """Send a response in pieces, whose bytes count until they are sent; or 503, where they are too many together
+        with those of other responses. What may have changed something is always answered."""
+        held = list[Message]()
+        refused = False
 
-        async def send_pieces(message: Message) -> None:
-            size = len(message.get("body", b"")) if counted else 0
+        async def send_counted(message: Message) -> None:
+            nonlocal refused
+            if refused:
+                return
+            if message["type"] == "http.response.start":
+                # The size of the body decides.
+                held.append(message)
+                return
+            size = len(message.get("body", b""))
+            if held and self._sending and self._sending + size > MAX_SENDING_BYTES and not changes:
+                refused = True
+                await _too_slow()(scope, receive, send)
+                return
             self._sending += size
             try:
+                while held:
+                    await send(held.pop())
                 for piece in _pieces(message):
                     await send(piece)
             finally:
                 self._sending -= size
 
-        return send_pieces
+        return send_counted
 
     async def _work(
         self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
@@ -189,14 +210,15 @@ class Admission:
         """Run the endpoint in a slot, with the body read; or why not."""
         if self._working >= (self._most + self._kept if changes else self._most):
             return _too_busy(f"{self._working} requests are being answered")
-        if not changes and self._sending >= MAX_SENDING_BYTES:
-            return _too_busy("clients read their responses too slowly")
         self._working += 1
         try:
             if scope["method"] not in SAFE_METHODS:
                 refusal, receive = await _read_body(Headers(scope=scope), receive)
                 if refusal is not None:
                     return refusal
+            if not changes and self._sending >= MAX_SENDING_BYTES:
+                return _too_slow()
+            send = self._counted(scope, receive, send, changes=changes)
             await (self.audit.signed(endpoint, scope, receive, send) if changes else endpoint(scope, receive, send))
         finally:
             self._working -= 1
@@ -236,6 +258,10 @@ def _pieces(message: Message) -> Iterator[Message]:
 
 def _too_busy(why: str) -> Response:
     return problem(503, "too-busy", f"{why}; try again", headers={"Retry-After": "1"})
+
+
+def _too_slow() -> Response:
+    return _too_busy("clients read their responses too slowly")
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:

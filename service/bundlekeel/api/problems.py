@@ -31,6 +31,7 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
     StoreMigrated,
+    TooSlow,
 )
 from bundlekeel.core.model.text_format import limits_text
 
@@ -54,6 +55,7 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (SnapshotError, 503, "no-picture"),
     (StoreError, 503, "store-unavailable"),
     (AdminApiError, 502, "broker-refused"),
+    (TooSlow, 504, "timeout"),
 )
 
 # Every problem the API answers with, by status and the end of its type; a test compares them with the sources.

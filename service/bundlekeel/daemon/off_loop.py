@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
+from bundlekeel.core.model.errors import TooSlow
 from bundlekeel.daemon.published import Published
 from bundlekeel.daemon.readings import Readings
 from bundlekeel.daemon.service import BalancerService, ServiceParts
@@ -17,14 +18,19 @@ from bundlekeel.ports import Metadata, Ownership
 PUBLISH_SECONDS: Final = 0.5
 # Calls that the main loop works on at the same time: each may compute there for some milliseconds.
 READ_CALLS: Final = 4
+LONG_CALLS: Final = 4
 OTHER_CALLS: Final = 16
+# A read is given up after this time, its wait for a place included.
+READ_SECONDS: Final = 20.0
 # Text of metrics may be this old.
 METRICS_SECONDS: Final = 1.0
 # Reads that need the main loop. All other calls may change something, and have places of their own.
 _READS: Final = frozenset(
-    {"make_plan", "plan", "plans", "tasks", "where", "assignments", "doctor", "owner", "boundaries", "namespaces"}
-    | {"partitions", "topics", "operations", "task", "reviews", "view", "group", "why"}
+    {"plan", "plans", "tasks", "where", "assignments", "owner", "boundaries", "namespaces", "partitions", "topics"}
+    | {"operations", "task", "reviews", "view", "group", "why"}
 )
+# Reads that compute for many seconds, or wait for each broker: no other read waits for them.
+_LONG: Final = frozenset({"make_plan", "doctor"})
 
 
 class MainLoop:
@@ -34,14 +40,23 @@ class MainLoop:
         """`changed`: called on the main loop after each call that may have changed something."""
         self._loop = loop
         self._changed = changed
-        self._reads, self._others = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(OTHER_CALLS)
+        self._reads, self._long = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(LONG_CALLS)
+        self._others = asyncio.Semaphore(OTHER_CALLS)
 
     async def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Await the function on the main loop, from the loop of the API."""
-        reads = function.__name__ in _READS
-        async with self._reads if reads else self._others:
-            future = asyncio.run_coroutine_threadsafe(self._run(function, args, options, reads=reads), self._loop)
-            return await asyncio.wrap_future(future)
+        """Await the function on the main loop, from the loop of the API. TooSlow when a short read takes too long."""
+        short, long = function.__name__ in _READS, function.__name__ in _LONG
+        try:
+            async with (
+                asyncio.timeout(READ_SECONDS if short else None) as limit,
+                self._reads if short else self._long if long else self._others,
+            ):
+                work = self._run(function, args, options, reads=short or long)
+                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise TooSlow(f"no answer within {READ_SECONDS:.0f} s") from error
 
     async def _run(self, function: Callable[..., Any], args: Any, options: Any, *, reads: bool) -> Any:
         try:

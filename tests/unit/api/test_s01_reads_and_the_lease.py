@@ -8,20 +8,30 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import structlog
+from fastapi import Response
+from starlette.types import Message
 
 from bundlekeel.api import ApiServer
+from bundlekeel.api.admission import MAX_SENDING_BYTES, Admission
 from bundlekeel.api.reply import ROWS_A_STEP, reply
 from bundlekeel.api.server import Protection
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.picture import BundleView
+from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.cycle import planner
+from bundlekeel.daemon.off_loop import READ_CALLS
+from bundlekeel.daemon.operations import doctor, doctor_checks, manual_moves
 from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
-from tests.support.world import FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, FakeCluster, FakeSidecar, NoPeers
 
 # As long as a heavy read computes here: a lease of this length would end if the loop waited for it.
 LEASE = 1.0
@@ -88,13 +98,39 @@ async def until_status(client: httpx.AsyncClient, status: int) -> httpx.Response
     raise AssertionError(f"never {status}")
 
 
+class Watched:
+    """A function that notes whether it runs on the main loop's thread, and how many of it run at once."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._lock = function, threading.Lock()
+        self.calls, self.at_once, self.most, self.on_loop = 0, 0, 0, False
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        with self._lock:
+            self.calls, self.at_once = self.calls + 1, self.at_once + 1
+            self.most = max(self.most, self.at_once)
+        self.on_loop |= threading.current_thread() is threading.main_thread()
+        try:
+            time.sleep(0.01)
+            return self._function(*args, **options)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+
 @pytest.fixture
-async def sidecar() -> AsyncIterator[FakeSidecar]:
+async def leader() -> FakeSidecar:
     """A leader after one cycle."""
     made = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await made.cycle.turn()
-    yield made
-    made.publishing.cancel()
+    return made
+
+
+@pytest.fixture
+async def sidecar(leader: FakeSidecar) -> AsyncIterator[FakeSidecar]:
+    """A leader that serves the API."""
+    yield leader
+    leader.publishing.cancel()
 
 
 async def test_s01_a_heavy_read_does_not_silence_the_loop_of_the_lease() -> None:
@@ -203,6 +239,53 @@ async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> Non
         await until_status(client, 200)
 
 
+async def unread_response(port: int | None) -> tuple[asyncio.StreamWriter, int]:
+    """Ask for a response of which nothing but the status is read; return its connection and the status."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.connect(("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=peer, limit=1024)
+    writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    return writer, int((await reader.readuntil(b"\r\n")).split()[1])
+
+
+async def test_s01_responses_in_progress_have_a_limit_together() -> None:
+    """All that were admitted before the first one was computed were sent: 64 of 8 MiB took 513 MiB."""
+    service = FakeService()
+    server = ApiServer(service, "127.0.0.1", 0, None)
+    size = MAX_SENDING_BYTES * 3 // 8  # two of them are below the limit
+
+    def large(largest: int) -> str:
+        time.sleep(0.05)  # the others are admitted meanwhile
+        return "x" * size
+
+    service.overview = large  # type: ignore[assignment, method-assign]
+    async with served(server) as client:
+        found = await asyncio.gather(*(unread_response(client.base_url.port) for _ in range(8)))
+        assert sorted(status for _, status in found) == [200] * 2 + [503] * 6
+        for writer, _ in found:
+            writer.close()
+        await until_status(client, 200)
+
+
+async def test_s01_what_was_changed_is_answered_whatever_is_being_sent() -> None:
+    """A 503 would say that nothing was changed."""
+    admission = Admission(access=None, trail=None, most=1)
+    admission._sending = MAX_SENDING_BYTES
+    sent = list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    for changes in (True, False):
+        counted = admission._counted({"type": "http"}, receive, send, changes=changes)
+        await Response(b"done")({"type": "http"}, receive, counted)
+    assert [message["status"] for message in sent[::2]] == [200, 503] and sent[1]["body"] == b"done"
+
+
 @pytest.mark.parametrize(
     ("path", "length", "requests"), [("overview", 40 << 20, 1), ("overview", 60 << 10, 500), ("nope", 0, 20_000)]
 )
@@ -262,3 +345,97 @@ def test_s01_long_lists_are_encoded_in_steps() -> None:
     """The same JSON as in one step."""
     rows = [{"a": number, "b": None} for number in range(2 * ROWS_A_STEP + 1)]
     assert bytes(reply(rows).body) == b"[" + b",".join(b'{"a":%d,"b":null}' % n for n in range(len(rows))) + b"]"
+
+
+@pytest.mark.parametrize("name", ["without_brokers", "finish", "Draft"])
+async def test_s01_what_ifs_compute_off_the_loop_of_the_lease_one_at_a_time(
+    leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A what-if without 500 of 1,000 brokers computed for two seconds on that loop, and four of them for ten."""
+    watched = Watched(getattr(planner, name))
+    monkeypatch.setattr(planner, name, watched)
+    request = PlanRequest(remove_brokers=(BROKERS[0],))
+    plans = await asyncio.gather(*(leader.service.make_plan(request) for _ in range(4)))
+    assert {plan.assumption for plan in plans} == {plans[0].assumption} and plans[0].finished is not None
+    if name == "without_brokers":
+        await leader.planner.compute(request)
+    assert watched.calls >= 4 and not watched.on_loop and watched.most == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        (manual_moves, "manual_move"),
+        (manual_moves, "unload_all"),
+        (doctor, "_reporting"),
+        (doctor, "_judged"),
+        (doctor_checks, "decode_state"),
+    ],
+)
+async def test_s01_what_a_call_computes_of_the_whole_cluster_runs_off_the_loop_of_the_lease(
+    leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    """With 1,000 brokers of 100 bundles the unload of a namespace computed for 0.6 s, and the doctor for 0.3 s."""
+    watched = Watched(getattr(module, name))
+    monkeypatch.setattr(module, name, watched)
+    await leader.shared_state.save(leader.cycle.cycle_state, {}, epoch=leader.shared_state.current_epoch())
+    requests, bundle = leader.service.requests, next(iter(leader.cluster.owners()))
+    await requests.manual_move("unload", bundle)
+    await requests.unload_namespace("t/ns")
+    await leader.service.doctor()
+    assert watched.calls and not watched.on_loop
+
+
+@pytest.mark.parametrize("by_hash", [False, True])
+async def test_s01_the_plan_of_another_sidecar_is_read_off_the_loop_of_the_lease(
+    leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch, by_hash: bool
+) -> None:
+    """A plan with a refusal for each of 100,000 bundles was converted for 0.3 s there."""
+    made = msgspec.to_builtins(await leader.service.make_plan(PlanRequest()))
+    follower = await FakeSidecar(leader.cluster, "b", mode="recommend").lead()
+    follower.leadership.leader = replace(leader.leadership.member, url="http://a")
+
+    async def answer(*_: object) -> Any:
+        return made
+
+    peers = type("Peers", (NoPeers,), {"make_plan": staticmethod(answer), "plan": staticmethod(answer)})()
+    plans = replace(follower.service._plans, peers=peers)
+    watched = Watched(msgspec.convert)
+    monkeypatch.setattr("bundlekeel.daemon.operations.plans.msgspec.convert", watched)
+    found = await (plans.find(made["hash"]) if by_hash else plans.make(PlanRequest()))
+    assert found.hash == made["hash"] and watched.calls == 1 and not watched.on_loop
+
+
+async def test_s01_reads_of_a_slow_store_end_and_hold_up_no_plan(
+    sidecar: FakeSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of them held all places of reads for 120 s: plans, tasks and operations waited as long."""
+    monkeypatch.setattr("bundlekeel.daemon.off_loop.READ_SECONDS", 0.5)
+    asked = list[str]()
+
+    async def hang(namespace: str) -> list[int]:
+        asked.append(namespace)
+        return await asyncio.Event().wait() or []
+
+    async with served(sidecar.server(asyncio.get_running_loop())) as client:
+        monkeypatch.setattr(sidecar.cluster.metadata, "boundaries", hang)
+        reads = [asyncio.create_task(client.get("/api/v1/where?name=t/ns")) for _ in range(READ_CALLS)]
+        await until(lambda: len(asked) == READ_CALLS, "all of them wait")
+        assert (await client.post("/api/v1/plans", json={})).status_code == 200
+        answers = await asyncio.gather(*reads)
+        assert {(answer.status_code, answer.json()["type"]) for answer in answers} == {
+            (504, "urn:bundlekeel:problem:timeout")
+        }
+        assert (await client.get("/api/v1/tasks")).status_code == 200
+
+
+async def test_s01_answers_about_assignments_are_fewer_with_many_brokers(
+    leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 bundles at 1,000 brokers were 20 MiB in one response: each answer names every broker in every step."""
+    monkeypatch.setattr("bundlekeel.daemon.operations.where.MOST_CANDIDATES", 2 * len(BROKERS))
+    bundles = sorted(leader.cluster.owners())
+    assert len(await leader.service.assignments(bundles[:2])) == 2
+    with pytest.raises(ConfigError) as found:
+        await leader.service.assignments(bundles[:3])
+    assert found.value.allowed == "at most 2 bundles at once with 3 brokers"

@@ -247,7 +247,7 @@ async def find_owners(
 @dry_runs.post("/assignments", response_model=list[AssignmentView], responses=NOT_FOUND, tags=["plans"])
 async def preview_assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
     """Where bundles would be placed if no broker owned them, step by step. Dry: no broker is asked, nothing
-    assigned.
+    assigned. At most 200 bundles at once, with more than 100 brokers at most 20,000 divided by their number.
     """
     answer = await service.assignments(body.names())
     return await computed(lambda: reply(answer))

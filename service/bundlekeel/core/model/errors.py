@@ -19,6 +19,7 @@ BundlekeelError
     AdminFault         5xx, 408, 429 or 499: outcome unknown
     RedirectLoop       more than five hops, or the same place twice
     ForeignRedirect    a redirect to a host that is no known broker: not followed, token not sent
+  TooSlow              a read of an operator took too long; nothing was changed
   NotificationError    a notification was not taken; `again` says whether trying once more may help
 """
 
@@ -189,6 +190,10 @@ class Forbidden(BundlekeelError):
     def __init__(self, message: str, *, code: str = "") -> None:
         super().__init__(message)
         self.code = code
+
+
+class TooSlow(BundlekeelError):
+    """A read was given up because the stores or brokers that it needs took too long."""
 
 
 class NotificationError(BundlekeelError):

@@ -2,7 +2,8 @@
 only the leader reads, is older on followers); what only the leader can do is passed on to it, or left for it in the
 shared state.
 
-Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError of `core.model.errors`; nothing else.
+Raises NotFound, Conflict, Forbidden, ConfigError, StoreError, SnapshotError, TooSlow of `core.model.errors`; nothing
+else.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,6 @@ from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, Verdict, measure_of
-from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
 from bundlekeel.core.operations.relocation import REPAIR
@@ -60,30 +60,27 @@ class Planner:
         self._eta = eta
         self._interval_seconds = interval_seconds
         self._kept: OrderedDict[str, tuple[PlanView, PlanRequest]] = OrderedDict()
+        # One thread: what-ifs together compute no longer than one after the other, and none holds up plans of cycles.
+        self._what_ifs = ThreadPoolExecutor(1, "what-if")
 
     async def compute(self, request: PlanRequest) -> Plan:
         """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
-        return (await self._cycle.compute(self._input(request)[0])).plan
+        return (await self._cycle.compute((await self._input(request))[0])).plan
 
-    def _input(self, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
+    async def _input(self, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
         """What the plan is made of, and bundles of removed brokers that have no place in it."""
-        snapshot = self._cycle.demand_snapshot()
-        params = parameters_of(request, self._cycle.params)
-        if not request.what_if:
-            return replace(self._cycle.plan_input(snapshot), params=params), ()
-        state = self._cycle.cycle_state
-        altered = landed(snapshot, state.ledger, params, state.memory.costs)
-        altered, homeless = _altered(altered, request, params, self._cycle.policies.current)
-        if request.add_brokers:
-            costs = learn(state.memory.costs, snapshot, params, state.ledger.unsettled())
-            altered = with_brokers(altered, request.add_brokers, costs.least_idle())
-        # What the decision rule remembers is of the brokers and the traffic as they are.
-        memory = replace(state.memory, courses={})
-        return replace(self._cycle.plan_input(altered), params=params, ledger=Ledger(), memory=memory), homeless
+        given = self._cycle.plan_input(self._cycle.demand_snapshot())
+        given = replace(given, params=parameters_of(request, given.params))
+        return await self._in_turn(_altered, given, request) if request.what_if else (given, ())
+
+    async def _in_turn(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Run a part of a what-if in the one thread of what-ifs: with many brokers it takes seconds."""
+        return await asyncio.get_running_loop().run_in_executor(self._what_ifs, work, *args)
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as an answer of the API."""
-        inputs, homeless = self._input(request)
+        before = self._cycle.demand_snapshot()
+        inputs, homeless = await self._input(request)
         given, result = await self._cycle.decide(inputs)
         told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
         # In a thread: thousands of refusals take a tenth of a second.
@@ -95,36 +92,10 @@ class Planner:
         answer = await asyncio.to_thread(plan_view, made, expires_ms=expires_ms, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
-            finished = FinishView(**asdict(await asyncio.to_thread(ended)))
-            answer = replace(
-                answer, finished=finished, assumption=self._assumption(request, made, homeless, given.params)
-            )
+            finished = FinishView(**asdict(await self._in_turn(ended)))
+            assumption = await self._in_turn(_assumption, request, before, made, homeless, given.params)
+            answer = replace(answer, finished=finished, assumption=assumption)
         return self.keep(replace(answer, by_leader=by_leader), request)
-
-    def _assumption(self, request: PlanRequest, made: Plan, homeless: Sequence[Refusal], params: Parameters) -> str:
-        """What a what-if assumes. Its loads begin where the bundles of removed brokers have found a place already, so
-        the load of now is told beside them."""
-        snapshot = self._cycle.snapshot
-        assert snapshot is not None
-        parts = []
-        if request.remove_brokers:
-            names = ", ".join(sorted(set(request.remove_brokers)))
-            left = (
-                f", but {numbered(len(homeless), 'bundle')} that no other may take (see refusals)" if homeless else ""
-            )
-            parts.append(f"without {names}, whose bundles went to the others, the largest to the least loaded{left}")
-        if request.add_brokers:
-            parts.append(f"with {', '.join(request.add_brokers)}, empty at first")
-        if request.traffic_scale != 1.0:
-            parts.append(f"all traffic times {request.traffic_scale:g}")
-        now = Draft(snapshot, Ledger(), params).score.max(initial=0.0)
-        before, after = (max((getattr(load, name) for load in made.loads), default=0.0) for name in _SCORES)
-        limit = params.overloaded_threshold_percent / 100
-        over = numbered(sum(load.score_after > limit for load in made.loads), "broker")
-        return (
-            f"what if: {'; '.join(parts)}. The busiest broker is at {now:.1%} now, then at {before:.1%}, and at "
-            f"{after:.1%} after the moves; {over} above {limit:.0%} (overloaded_threshold_percent)"
-        )
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
         """Remember a plan made here or by another sidecar, with its request: to carry it out it is planned again."""
@@ -195,25 +166,57 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     return changed
 
 
-def _altered(
-    snapshot: Snapshot, request: PlanRequest, params: Parameters, policies: Policies
-) -> tuple[Snapshot, tuple[Refusal, ...]]:
-    """The snapshot with brokers taken out and traffic scaled, as the request asks; nothing in it is wrong. What those
-    that are taken out carried goes to the others, not to added ones: these begin empty, as if just started."""
+def _altered(given: PlanInput, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
+    """The input with moves under way landed, brokers taken out or added and traffic scaled, as the request asks;
+    nothing in it is wrong. What those that are taken out carried goes to the others, not to added ones: these begin
+    empty, as if just started. The refusals name bundles that have no place then."""
+    snapshot, params, learnt = given.snapshot, given.params, given.memory.costs
     _check_removed(request.remove_brokers, snapshot)
     _check_added(request.add_brokers, snapshot)
     if not request.traffic_scale > 0:
         raise ConfigError(
             "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
         )
+    altered = landed(snapshot, given.ledger, params, learnt)
     homeless: tuple[Refusal, ...] = ()
     if request.remove_brokers:
-        snapshot, homeless = without_brokers(snapshot, request.remove_brokers, params, policies)
-    return (snapshot if request.traffic_scale == 1.0 else scaled(snapshot, request.traffic_scale)), homeless
+        altered, homeless = without_brokers(altered, request.remove_brokers, params, given.policies)
+    if request.traffic_scale != 1.0:
+        altered = scaled(altered, request.traffic_scale)
+    if request.add_brokers:
+        costs = learn(learnt, snapshot, params, given.ledger.unsettled())
+        altered = with_brokers(altered, request.add_brokers, costs.least_idle())
+    # What the decision rule remembers is of the brokers and the traffic as they are.
+    memory = replace(given.memory, courses={})
+    return replace(given, snapshot=altered, ledger=Ledger(), memory=memory), homeless
+
+
+def _assumption(
+    request: PlanRequest, before: Snapshot, made: Plan, homeless: Sequence[Refusal], params: Parameters
+) -> str:
+    """What a what-if assumes. Its loads begin where the bundles of removed brokers have found a place already, so the
+    load of `before` is told beside them."""
+    parts = []
+    if request.remove_brokers:
+        names = ", ".join(sorted(set(request.remove_brokers)))
+        left = f", but {numbered(len(homeless), 'bundle')} that no other may take (see refusals)" if homeless else ""
+        parts.append(f"without {names}, whose bundles went to the others, the largest to the least loaded{left}")
+    if request.add_brokers:
+        parts.append(f"with {', '.join(request.add_brokers)}, empty at first")
+    if request.traffic_scale != 1.0:
+        parts.append(f"all traffic times {request.traffic_scale:g}")
+    now = Draft(before, Ledger(), params).score.max(initial=0.0)
+    first, then = (max((getattr(load, name) for load in made.loads), default=0.0) for name in _SCORES)
+    limit = params.overloaded_threshold_percent / 100
+    over = numbered(sum(load.score_after > limit for load in made.loads), "broker")
+    return (
+        f"what if: {'; '.join(parts)}. The busiest broker is at {now:.1%} now, then at {first:.1%}, and at "
+        f"{then:.1%} after the moves; {over} above {limit:.0%} (overloaded_threshold_percent)"
+    )
 
 
 def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:
-    unknown = [broker for broker in gone if broker not in snapshot.brokers.ids]
+    unknown = [broker for broker in gone if broker not in snapshot.brokers.rows]
     if unknown:
         raise NotFound(unknown_broker(unknown[0], snapshot.brokers.ids))
     if gone and len(set(gone)) >= len(snapshot.brokers):

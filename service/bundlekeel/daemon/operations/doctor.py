@@ -118,7 +118,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     checks += await _identity(context, picture)
     tables, picture = await _listening(context, picture, within)
     checks += _reports(context, picture, tables)
-    checks += [*_admin(context, picture), *_reporting(context, picture)]
+    checks += [*_admin(context, picture), *await asyncio.to_thread(_reporting, context, picture)]
     checks += [] if context.live is None else [live_loads_check(context.live)]
     record = await _takeover(context)
     checks += [*await _acting(context, record, picture), _load_manager(picture)]
@@ -127,7 +127,7 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     checks += _load_topics(picture, tables)
     if context.channel is not None:
         checks += await channel_checks(context.channel, context.clock, within=within)
-    checks += _judged(context, picture)
+    checks += await asyncio.to_thread(_judged, context, picture)
     checks += [_placement(context, picture), *await _policies(context, picture)]
     return checks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median_low
@@ -68,13 +69,13 @@ async def document_check(coordination: Coordination) -> Check:
         for path, read in _SINGLE.items():
             document = await coordination.read(path)
             if document is not None:
-                look(read, document, _FIX_RECORD if path == TAKEOVER else UNREADABLE_FIX)
+                await asyncio.to_thread(look, read, document, _FIX_RECORD if path == TAKEOVER else UNREADABLE_FIX)
         for folder, read in _FOLDERS.items():
             for found in await coordination.read_tree(folder):
-                look(read, found)
+                await asyncio.to_thread(look, read, found)
         state = await coordination.read_tree(STATE)
         if state:
-            look(lambda chunks: decode_state(chunks, what=STATE), state)
+            await asyncio.to_thread(look, lambda chunks: decode_state(chunks, what=STATE), state)
     except StoreError as error:
         return Check.failed("documents", str(error), "try again")
     try:

@@ -7,6 +7,7 @@ many cycles, and each bundle goes where there is most room by then.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -267,13 +268,15 @@ class ManualMoves:
 
     async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> ManualPlan:
         request = await self._with_policies({bundle: owner})
-        made = manual_move(request, bundle, owner, to, override_cool_down=override_cool_down)
+        made = await asyncio.to_thread(manual_move, request, bundle, owner, to, override_cool_down=override_cool_down)
         if made.refusal is None:
             return made
         return replace(made, refusal=self._left_alone().told(made.refusal))
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
-        made = unload_all(await self._with_policies(owners), owners, override_cool_down=override_cool_down)
+        request = await self._with_policies(owners)
+        # With many brokers each bundle takes milliseconds.
+        made = await asyncio.to_thread(unload_all, request, owners, override_cool_down=override_cool_down)
         return replace(made, refused=tuple(map(self._left_alone().told, made.refused)))
 
     def _candidate(self, item: TargetCandidate) -> CandidateView:

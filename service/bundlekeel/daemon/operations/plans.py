@@ -52,7 +52,7 @@ class Plans:
             return None
         try:
             answer = await self.peers.make_plan(leader.url, replace(request, forwarded=True).to_json())
-            return msgspec.convert(answer, PlanView)
+            return await asyncio.to_thread(msgspec.convert, answer, PlanView)
         except (StoreError, msgspec.ValidationError):
             return None
 
@@ -129,7 +129,7 @@ class Plans:
                 also = f" ({', '.join(silent)} did not answer)" if silent else ""
                 raise NotFound(f"{unknown}{also}") from unknown
         try:
-            found = msgspec.convert(answer, PlanView)
+            found = await asyncio.to_thread(msgspec.convert, answer, PlanView)
             request = PlanRequest.of(found.request)
         except (TypeError, ValueError) as error:
             raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error

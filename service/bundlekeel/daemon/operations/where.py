@@ -247,8 +247,9 @@ def _service_url(owner: Owner, listener: str) -> str:
 _PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
 # Brokers that a sentence names.
 _NAMED = 5
-# Each answer names every broker in every step.
+# Each answer names every broker in every step: so many answers, and so many answers times brokers.
 MOST_ANSWERS = 200
+MOST_CANDIDATES = 20_000
 
 
 async def assignments(
@@ -260,8 +261,9 @@ async def assignments(
     """
     snapshot = cycle.demand_snapshot()
     rows = [row for name in names for row in await where(name, metadata=metadata, ownership=ownership)]
-    if len(rows) > MOST_ANSWERS:
-        allowed = f"at most {MOST_ANSWERS} bundles at once"
+    most = max(1, min(MOST_ANSWERS, MOST_CANDIDATES // max(1, len(snapshot.brokers))))
+    if len(rows) > most:
+        allowed = f"at most {numbered(most, 'bundle')} at once with {numbered(len(snapshot.brokers), 'broker')}"
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
     cycle_state, params, settings = cycle.cycle_state, cycle.params, cycle.config.adoptable()
     asked = AssignmentInput(
