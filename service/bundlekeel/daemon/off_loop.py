@@ -18,7 +18,8 @@ from bundlekeel.ports import Metadata, Ownership
 PUBLISH_SECONDS: Final = 0.5
 # Calls that the main loop works on at the same time: each may compute there for some milliseconds.
 READ_CALLS: Final = 4
-LONG_CALLS: Final = 4
+# Each what-if holds a second snapshot.
+LONG_CALLS: Final = 2
 OTHER_CALLS: Final = 16
 # A read is given up after this time, its wait for a place included.
 READ_SECONDS: Final = 20.0
