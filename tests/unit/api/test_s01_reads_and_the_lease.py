@@ -204,12 +204,14 @@ async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> Non
 
 
 @pytest.mark.parametrize(
-    ("path", "length", "requests"), [("overview", 40 << 20, 1), ("overview", 60 << 10, 500), ("nope", 0, 5_000)]
+    ("path", "length", "requests"), [("overview", 40 << 20, 1), ("overview", 60 << 10, 500), ("nope", 0, 10_000)]
 )
 async def test_s01_the_connection_of_a_client_that_reads_nothing_is_closed(
     monkeypatch: pytest.MonkeyPatch, path: str, length: int, requests: int
 ) -> None:
-    """One long response, many short ones, and those of paths that do not exist. It is no defect: nothing is logged."""
+    """One long response, many short ones, and those of paths that do not exist. It is no defect: nothing is logged.
+
+    Each case has more bytes than the socket's buffer, 4 MiB."""
     monkeypatch.setattr("bundlekeel.api.server.READ_SECONDS", 0.2)
     service = FakeService()
     service.overview = lambda largest: "x" * length  # type: ignore[assignment, method-assign, return-value]
