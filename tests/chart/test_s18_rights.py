@@ -12,10 +12,14 @@ from dev.chart import CHART, render
 from tests.support.chart import Object, pods_of
 
 
-def _spark(values: Object, folder: Path) -> list[Object]:
+def _rendered(case: str, values: Object, folder: Path) -> list[Object]:
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
-    return render("keel", CHART / "ci" / "spark-kubernetes-values.yaml", "-f", str(file))
+    return render("keel", CHART / "ci" / f"{case}-values.yaml", "-f", str(file))
+
+
+def _spark(values: Object, folder: Path) -> list[Object]:
+    return _rendered("spark-kubernetes", values, folder)
 
 
 def _rules(objects: list[Object], account: str) -> list[Any]:
@@ -69,3 +73,54 @@ def test_s18_images_by_digest(section: list[str], tmp_path: Path) -> None:
     objects = _spark({"recalibrate": values} if section else values, tmp_path)
     images = {(pod.owner, item["image"]) for pod in pods_of("all", objects) for item in pod.spec["containers"]}
     assert {image for owner, image in images if ("recalibrate" in owner) == bool(section)} == {f"r@{digest}"}
+
+
+_CLUSTER = {"settings": None, "tmp": None, "token": {"token"}, "cert": {"tls.crt", "tls.key"}, "ca": {"ca.crt"}}
+_CLUSTER |= {"secrets": {"store__sasl_password"}}
+_API = {"auth": {"tokens", "peer"}, "api-tls": None}
+_RUN = {"run": None, "data": None}
+
+
+@pytest.mark.parametrize("client_certificate", [True, False])
+@pytest.mark.parametrize("running", [True, False])
+def test_s18_jobs_mount_what_their_command_opens(running: bool, client_certificate: bool, tmp_path: Path) -> None:
+    """By container: the volumes, and the files of each secret. A pod has no volume that no container mounts."""
+    values: Object = {
+        "recommend": {"enabled": True},
+        "deadman": {"enabled": True},
+        "handback": {"onUninstall": running},
+        "deployment": {"enabled": running},
+        "settings": {"store": {"sasl_username": "keel"}},
+        "api": {
+            "auth": {"existingSecret": "api"},
+            "tls": {"existingSecret": "api-tls", "requireClientCertificate": client_certificate},
+        },
+        "pulsar": {
+            "jwt": {"existingSecret": "jwt"},
+            "sasl": {"existingSecret": "sasl"},
+            "tls": {"brokers": True, "zookeeper": True, "caSecret": "ca", "certSecret": "cert"},
+        },
+    }
+    pair = {"tls.crt", "tls.key"} if client_certificate else set()
+    over_tcp: Object = {"tmp": None, "auth": {"peer"}, "api-tls": {"ca.crt", *pair}}
+    wanted: Object = {
+        "deadman": _CLUSTER,
+        "handback": _CLUSTER,
+        "plan": over_tcp if running else {"tmp": None, "run": None},
+        "bundlekeel": _CLUSTER | _API | _RUN,
+        "doctor": _CLUSTER | _API | _RUN,
+    }
+    found: set[str] = set()
+    for pod in pods_of("all", _rendered("default", values, tmp_path)):
+        volumes = {item["name"].removeprefix("bundlekeel-"): item for item in pod.spec["volumes"]}
+        mounted = {item["name"]: {mount["name"] for mount in item["volumeMounts"]} for item in pod.containers}
+        assert set().union(*mounted.values()) == {item["name"] for item in volumes.values()}
+        for name, names in mounted.items():
+            keys = {
+                mount: {item["path"] for item in items} if (items := volume.get("secret", {}).get("items")) else None
+                for mount, volume in volumes.items()
+                if f"bundlekeel-{mount}" in names
+            }
+            assert keys == wanted[name], (pod.owner, name)
+            found.add(name)
+    assert found >= {"deadman", "handback", "plan", "bundlekeel"}

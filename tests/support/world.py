@@ -195,7 +195,7 @@ def fake_outside(
         channel=channel,
         config=config,
         usage_feed=MemoryUsageFeed(clock),
-        peers=NoPeers(),
+        peers=NoPeers,
         **fakes,
     )
 

@@ -6,7 +6,6 @@ Its lines form a hash chain (`codec.chain`) that goes on over rotation and resta
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from bundlekeel.codec import chain
+from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.ports import Telemetry
@@ -63,16 +63,16 @@ class FileJournal:
             self._recover(path)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record; it is on its way to the disk when this returns."""
-        record = _encodable(record)
-        self._recent.append(record)
+        """Write one record, all its texts cleaned; it is on its way to the disk when this returns."""
+        whole: dict[str, Any] = cleaned(msgspec.to_builtins(record, str_keys=True), text=clean_lines)
+        self._recent.append(whole)
         if self._path is None:
             return
         try:
             if self._fd is None:
                 self._open(self._path)
             self._rotate_if_large(self._path)
-            if self._fd is not None and self._write(self._fd, record):
+            if self._fd is not None and self._write(self._fd, whole):
                 return
         except OSError:
             self._telemetry.count("journal_errors_total")
@@ -216,17 +216,6 @@ class FileJournal:
             os.truncate(path, keep)
         except OSError:
             self._telemetry.count("journal_errors_total")
-
-
-def _encodable(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with `?` for what is no character (half a surrogate pair, as JSON of others may hold it)."""
-    whole = dict(record)
-    try:
-        msgspec.json.encode(whole)
-    except UnicodeEncodeError:
-        text = json.dumps(whole, ensure_ascii=False, default=msgspec.to_builtins)
-        return dict(json.loads(text.encode(errors="replace")))
-    return whole
 
 
 def _head_in(data: bytes) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import httpx
 
 from bundlekeel import __version__
-from bundlekeel.codec.external_input import utc
+from bundlekeel.codec.external_input import clean_lines, cleaned, utc
 from bundlekeel.core.model.errors import NotificationError
 from bundlekeel.ports.records import Notification
 
@@ -132,10 +132,12 @@ async def post(
 ) -> None:
     """Send it once; the answer's body is not read. NotificationError unless 2xx; redirects are not followed.
 
-    401 and 403 may pass: tokens are renewed, and rights are often granted a moment after a start.
+    Texts of `body` are cleaned. 401 and 403 may pass: tokens are renewed, and rights are often granted a moment after
+    a start.
     """
+    content = cleaned(dict(body), text=clean_lines)
     try:
-        async with asyncio.timeout(seconds), http.stream("POST", url, json=dict(body), headers=dict(headers)) as answer:
+        async with asyncio.timeout(seconds), http.stream("POST", url, json=content, headers=dict(headers)) as answer:
             status = answer.status_code
     except TimeoutError:
         raise NotificationError(f"no answer within {seconds:g} s", again=True) from None

@@ -5,7 +5,6 @@ The fallback is the API's one broad `except`: the traceback goes to the log, nev
 
 from __future__ import annotations
 
-import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bundlekeel.codec.external_input import clean_lines, cleaned
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminApiError,
@@ -61,7 +61,8 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
 # Every problem the API answers with, by status and the end of its type; a test compares them with the sources.
 KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "not-an-object"): "the body is not a JSON object in UTF-8",
-    (400, "wrong-path"): "the path holds a control character or a line separator",
+    (400, "wrong-path"): "the path has a control character, a line separator, or a character that changes the "
+    "text direction",
     (401, "unauthenticated"): "no valid credentials (only with authentication configured)",
     (403, "forbidden"): "not allowed in this mode, while paused, above the ceiling of the settings file, of a "
     "what-if plan, of one's own proposal, or of thresholds while calibration is off; `code` is the reason",
@@ -120,11 +121,8 @@ def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] |
     more["request_id"] = request_id()
     body = {"type": TYPE_PREFIX + kind, "title": _title(status), "status": status, "detail": detail}
     body |= {key: value for key, value in more.items() if value not in (None, "", [])}
-    try:
-        content = msgspec.json.encode(body, enc_hook=repr)
-    except UnicodeEncodeError:
-        # A text of the request has half of a pair of surrogates; it goes back as it came, escaped.
-        content = json.dumps(body, default=repr).encode()
+    # Texts of the request are in it.
+    content = msgspec.json.encode(cleaned(msgspec.to_builtins(body, str_keys=True, enc_hook=repr), text=clean_lines))
     return Response(content, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Annotated, Any, Self
 
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import REASONS
 from bundlekeel.core.model.names import NEW_BROKER
@@ -16,21 +16,28 @@ from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
 
-Name = Annotated[str, Field(min_length=1, max_length=1024)]
-NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
-Scalar = bool | int | float | str | list[str]
+
+def _printable(text: str) -> str:
+    if clean(text) != text:
+        raise ValueError("must have no control character, line separator, or character that changes the text direction")
+    return text
 
 
 def _legible(text: str) -> str:
     """What ends in the journal says something, on one line."""
-    if not text.strip() or any(unicodedata.category(letter) == "Cc" for letter in text):
-        raise ValueError("must say something, without control characters")
-    return text.strip()
+    if not text.strip():
+        raise ValueError("must say something")
+    return _printable(text).strip()
 
 
+Name = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_printable)]
+NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
+Scalar = bool | int | float | str | list[str]
 _LEGIBLE = AfterValidator(_legible)
-# The same for who reads the document: no control character, and something beside blanks.
-_PATTERN = {"pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\x00-\\x20\\x7f-\\xa0][^\\x00-\\x1f\\x7f-\\x9f]*$"}
+# The same for who reads the document: no such character, and something beside blanks.
+_REFUSED = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_ANY = rf"[^\x00-\x1f\x7f-\x9f{_REFUSED}]*"
+_PATTERN = {"pattern": rf"^{_ANY}[^\x00-\x20\x7f-\xa0{_REFUSED}]{_ANY}$"}
 Reason = Annotated[
     str,
     Field(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
@@ -23,16 +22,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.admission import SAFE_METHODS
-from bundlekeel.api.problems import problem
+from bundlekeel.api.problems import KINDS, problem
+from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.uris import LOOPBACK
 
 REQUEST_SECONDS = 120.0
 
 # kubelet and Prometheus ask pods by their address; these paths take any address as Host, but no foreign name.
 BY_ADDRESS = ("/livez", "/readyz", "/metrics")
-
-# Categories of Unicode that no path needs: a pattern that ends with `$` matches before a line feed.
-UNSEEN = ("Cc", "Zl", "Zp")
 
 # An id that a request may bring: it ends in the log and in answers.
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
@@ -102,8 +99,9 @@ class Shield:
             await (self._refuse(scope, asked) or self._timed)(scope, receive, with_headers)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        if any(unicodedata.category(sign) in UNSEEN for sign in scope["path"]):
-            return problem(400, "wrong-path", "the path holds a control character or a line separator")
+        # A pattern of a route that ends with `$` matches before a line feed.
+        if clean(scope["path"]) != scope["path"]:
+            return problem(400, "wrong-path", KINDS[400, "wrong-path"])
         host = headers.get("host", "")
         if not self._host_allowed(host, scope["path"]):
             detail = f"Host {host!r} is not served here; add it to `api.allowed_hosts`"

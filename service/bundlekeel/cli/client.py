@@ -24,6 +24,8 @@ from bundlekeel.core.model.uris import credentials_fault, is_http_address
 from bundlekeel.settings.files import read_bounded
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
+# Of one response.
+MOST_BYTES = 64 * 1024 * 1024
 _CODES = {
     400: USAGE,
     401: REFUSED,
@@ -232,16 +234,28 @@ class Client:
             if self.address.socket:
                 _knock(self.address.socket)
             self._demand_cluster()
-            return self._http.request(method, path, **more)
+            return self._read(method, path, **more)
         except httpx.TimeoutException:
             raise CliError(f"the sidecar at {self.address} did not answer in time", UNREACHABLE) from None
         except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
             raise self._unreachable(_ERRNO.sub("", str(error))) from None
 
+    def _read(self, method: str, path: str, **more: Any) -> httpx.Response:
+        with self._http.stream(method, path, **more) as answer:
+            content = bytearray()
+            for chunk in answer.iter_bytes():
+                content += chunk
+                if len(content) > MOST_BYTES:
+                    raise self._stranger(f": its response has more than {MOST_BYTES >> 20} MiB")
+        headers = [
+            item for item in answer.headers.multi_items() if item[0] not in ("content-encoding", "content-length")
+        ]
+        return httpx.Response(answer.status_code, headers=headers, content=bytes(content), request=answer.request)
+
     def _demand_cluster(self) -> None:
         """Before the first request: CliError when a sidecar of another cluster listens where the settings file says."""
         named, self._cluster_to_find = self._cluster_to_find, ""
-        answer = self._http.get("/api/v1/state") if named else None
+        answer = self._read("GET", "/api/v1/state") if named else None
         if answer is None or not answer.is_success:
             return
         try:
@@ -313,7 +327,10 @@ class Client:
 
 def _shown(answer: httpx.Response) -> Any:
     """Its JSON, fit for a terminal: reasons and names come from anybody. ValueError when it is none."""
-    return cleaned(json.loads(answer.content), text=clean_lines)
+    try:
+        return cleaned(json.loads(answer.content), text=clean_lines)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def _knock(path: Path) -> None:

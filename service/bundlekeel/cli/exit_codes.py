@@ -13,6 +13,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
+from bundlekeel.codec.external_input import clean_lines
 from bundlekeel.core.model.errors import (
     BundlekeelError,
     ConfigError,
@@ -50,10 +51,10 @@ _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
 
 
 class CliError(Exception):
-    """Ends a command: the message for stderr, and the exit code."""
+    """Ends a command: the message for stderr, cleaned, and the exit code."""
 
     def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+        super().__init__(clean_lines(message))
         self.code = code
 
 
@@ -138,7 +139,7 @@ def told_usage(error: TyperException) -> TyperException:
     if context is not None and context.parent is None and hasattr(error, "option_name"):
         text += "; options stand after the command"
     answered = context is None or text.endswith("?")
-    typer.echo(f"error: {text if answered else f'{text}; see `{context.command_path} -h`'}", err=True)
+    typer.echo(clean_lines(f"error: {text if answered else f'{text}; see `{context.command_path} -h`'}"), err=True)
     return WrongUsage(text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, get_args
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from bundlekeel.cli import text_views
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.output import Output, OutputOption, TableLayout, tell
+from bundlekeel.cli.output import Output, OutputOption, ProgressLine, TableLayout, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import (
     LimitOption,
@@ -104,8 +104,8 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     verifier = ChainVerifier(head)
     for path in files:
         try:
-            with path.open("rb") as stream:
-                if not verifier.read(str(path), bounded_lines(stream, str(path))):
+            with path.open("rb") as stream, ProgressLine(pause=30.0) as progress:
+                if not verifier.read(str(path), _told(bounded_lines(stream, str(path)), path, progress)):
                     break
         except OSError as error:
             raise CliError(f"{path} cannot be read: {error.strerror}", USAGE) from None
@@ -134,6 +134,14 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
     if head and not found.has_expected:
         return answer | {"why": f"no line has the hash {head}: lines at the end were removed, or it is another journal"}
     return answer
+
+
+def _told(lines: Iterable[bytes], path: Path, progress: ProgressLine) -> Iterator[bytes]:
+    """The same lines; every 1,000 of them the progress is shown."""
+    for number, line in enumerate(lines):
+        if number % 1000 == 0:
+            progress.tell(f"{path}: {number:,} lines read")
+        yield line
 
 
 def _of_settings(config: Path | None) -> tuple[list[Path], bool]:

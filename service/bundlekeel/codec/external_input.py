@@ -144,16 +144,17 @@ def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exac
 
 
 def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = False, depth: int = MAX_DEPTH) -> Any:
-    """The same value with all its texts cleaned. ValueError when it is nested deeper, or (`finite`) holds no number."""
+    """The same value with all its texts cleaned, tuples as lists. ValueError when it is nested deeper than `depth`, or
+    (`finite`) has a number that is not finite."""
     if isinstance(value, str):
         return text(value)
     if finite and isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a number")
-    if not isinstance(value, dict | list):
+    if not isinstance(value, dict | list | tuple):
         return value
     if not depth:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [cleaned(item, text=text, finite=finite, depth=depth - 1) for item in value]
     return {clean(key): cleaned(item, text=text, finite=finite, depth=depth - 1) for key, item in value.items()}
 

@@ -238,7 +238,8 @@ class BalancerService(Readings):
         """Stop acting, at once, on every sidecar, leader or not."""
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
-        await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by)
+        await self._p.shared_state.change_desired(lambda desired: _with(desired, pause=pause), replace=True)
+        self._record("pause", reason, by)
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:

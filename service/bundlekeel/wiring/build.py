@@ -75,7 +75,7 @@ class Build:
     leadership: Leadership
 
     def __init__(self, loaded: LoadedSettings, out: Outside) -> None:
-        self.loaded, self.outside = loaded, out
+        self.loaded, self.outside, self.peers = loaded, out, out.peers()
         member, leads = lambda: self.leadership.member.id, lambda: self.leadership.leading
         self.notifications = notifications(loaded, out.telemetry, out.clock, member=member, leads=leads)
         self.leadership = self._leadership(loaded.settings)
@@ -117,7 +117,7 @@ class Build:
         return Planner(self.cycle, self.outside.clock.wall_ms, eta=self.operations.eta, interval_seconds=interval)
 
     def _quotas(self) -> QuotaService:
-        known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership)
+        known = (self.shared_state, self.cycle, self.gate, self.journal, self.leadership, self.peers)
         return quotas_of(self.loaded, self.outside, *known)
 
     def _observer(self) -> Observer:
@@ -315,7 +315,7 @@ class Build:
             admin=out.admin,
             journal=self.journal,
             telemetry=out.telemetry,
-            peers=out.peers,
+            peers=self.peers,
             leadership=self.leadership,
             shared_state=self.shared_state,
             observer=self.observer,
@@ -367,7 +367,7 @@ class Build:
             metadata=out.metadata,
             journal=self.journal,
             telemetry=out.telemetry,
-            peers=out.peers,
+            peers=self.peers,
             leadership=self.leadership,
             shared_state=self.shared_state,
             cycle=self.cycle,

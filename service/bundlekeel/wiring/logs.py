@@ -23,6 +23,7 @@ from urllib.parse import quote, quote_plus
 import structlog
 from pydantic import BaseModel, SecretStr
 
+from bundlekeel.codec.external_input import clean_lines
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.schema import HIDDEN, SECRET_WORDS
 
@@ -47,10 +48,10 @@ class Redactor:
         self._known = re.compile("|".join(map(re.escape, known))) if known else None
 
     def text(self, text: str) -> str:
-        """The same text without secrets."""
+        """The same text without secrets, cleaned."""
         if self._known is not None:
             text = self._known.sub(HIDDEN, text)
-        return _LOOKS_SECRET.sub(lambda found: (found["scheme"] or "") + HIDDEN, text)
+        return clean_lines(_LOOKS_SECRET.sub(lambda found: (found["scheme"] or "") + HIDDEN, text))
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         """A structlog processor, to stand right before the renderer."""

@@ -29,7 +29,7 @@ from bundlekeel.daemon.records.traces import Traces
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.ports import Clock, Journal, Peers, Telemetry
 from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.ports.records import EVENTS
 from bundlekeel.settings.load import LoadedSettings
@@ -166,6 +166,7 @@ def quotas_of(
     gate: Gate,
     journal: Journal,
     leadership: Leadership,
+    peers: Peers,
 ) -> QuotaService:
     """What answers for groups, and in it what enforces them."""
     service_url = loaded.settings.extensible.service_url
@@ -195,7 +196,7 @@ def quotas_of(
         clock=out.clock,
         ceiling=loaded.settings.mode,
     )
-    return QuotaService(Quotas(parts), parts, leadership, out.peers)
+    return QuotaService(Quotas(parts), parts, leadership, peers)
 
 
 # Where traces go, as the settings say. OpenTelemetry is loaded only where it is used.

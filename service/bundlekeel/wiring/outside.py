@@ -59,7 +59,8 @@ class Outside:
     admin: HttpBrokerAdmin
     config: BrokerConfig
     usage_feed: UsageFeed
-    peers: Peers
+    peers: Callable[[], Peers]
+    """For sidecars alone: it opens files of the API, which commands need not have."""
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
@@ -100,7 +101,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         admin=admin,
         config=config,
         usage_feed=TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=clock), clock=clock),
-        peers=peers_of(loaded),
+        peers=partial(peers_of, loaded),
     )
 
 

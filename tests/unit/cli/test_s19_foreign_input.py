@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +14,10 @@ import typer
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
+from bundlekeel.cli.output import ProgressLine
+from bundlekeel.codec.chain import GENESIS, seal
 from tests.support.fake_wiring import FakeWiring
+from tests.support.http_server import serving
 
 APP = make_app(cast(Any, FakeWiring))
 MEMORY_BYTES = 4 * 2**30
@@ -69,3 +74,40 @@ def test_s19_no_command_reads_a_file_without_end(path: tuple[str, ...], command:
     for line in lines(command, value):
         told = CliRunner().invoke(APP, [*path, *line])
         assert not isinstance(told.exception, OSError | MemoryError), (line[0], repr(told.exception))
+
+
+@pytest.mark.parametrize("command", ["brokers", "status"])
+@pytest.mark.parametrize(
+    ("body", "said"), [(b"[" * 200_000, "is not a sidecar"), (b" " * 9_000_000 + b"{}", "more than 8 MiB")]
+)
+def test_s19_a_response_of_another_program(
+    command: str, body: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a wrong `--url`: it is read up to a limit, whatever it is, and one clear error follows."""
+    monkeypatch.setattr("bundlekeel.cli.client.MOST_BYTES", 8 << 20, raising=False)
+
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404 if command == "status" else 200)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with serving(Stranger) as port:
+        told = CliRunner().invoke(APP, [command, "--url", f"http://127.0.0.1:{port}"])
+    assert told.exit_code == 3 and said in told.stderr, (repr(told.exception), told.stderr)
+
+
+def test_s19_the_check_of_a_journal_tells_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[str]()
+    monkeypatch.setattr(ProgressLine, "tell", lambda _line, text: told.append(text))
+    path, head, lines = tmp_path / "journal.jsonl", GENESIS, list[bytes]()
+    for number in range(2500):
+        line, head = seal({"n": number}, head)
+        lines.append(line + b"\n")
+    path.write_bytes(b"".join(lines))
+    assert CliRunner().invoke(APP, ["journal", "verify", str(path)]).exit_code == 0
+    assert [text.removeprefix(f"{path}: ") for text in told] == ["0 lines read", "1,000 lines read", "2,000 lines read"]

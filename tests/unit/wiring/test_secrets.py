@@ -22,7 +22,9 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.describe import describe, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.schema import HIDDEN, rows
+from bundlekeel.wiring.build import Build
 from bundlekeel.wiring.logs import Redactor, secrets_of
+from bundlekeel.wiring.outside import open_outside
 from bundlekeel.wiring.security import access_of, broker_tls, peers_of, server_tls, store_identity
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Issuer, SteppedClock, Tokens
@@ -338,3 +340,16 @@ def test_what_is_allowed_and_hardly_safe_is_warned_of(given: dict[str, Any], wor
     """`config check` says so; nothing is refused."""
     told = warnings_of(loaded_with(**{"cluster": "pulsar-1", **given}).settings)
     assert len(told) == (1 if word else 0) and word in "".join(told)
+
+
+async def test_s18_a_command_opens_no_file_of_the_api(tmp_path: Path) -> None:
+    """Jobs that ask brokers and ZooKeeper have neither the tokens nor the certificate of the API; a sidecar must."""
+    config = tmp_path / "config.yaml"
+    files = {"cert_file": "api.crt", "key_file": "api.key", "trust_certs_file": "ca.crt", "client_ca_file": "ca.crt"}
+    auth = {"tokens_file": "tokens", "peer_token_file": "peer"}
+    api = {"tls": files, "auth": auth}
+    config.write_text(json.dumps({"cluster": "c", "metadata_store": "zk:localhost:2181", "api": api}))
+    loaded = load_settings(config, environ={})
+    out = open_outside(loaded)
+    with pytest.raises(ConfigError, match=r"api\.tls"):
+        Build(loaded, out)

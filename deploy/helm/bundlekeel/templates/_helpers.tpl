@@ -185,9 +185,26 @@ envFrom:
 {{/* Mounts and volumes, the same wherever a container of ours runs. The settings are a folder: a file mounted with subPath
      stays as it was at the pod's start. Nothing can be mounted into a folder that is read-only. */}}
 {{- define "bundlekeel.volumeMounts" -}}
-- {name: bundlekeel-settings, mountPath: /etc/bundlekeel, readOnly: true}
+{{ include "bundlekeel.clusterMounts" . }}
 - {name: bundlekeel-run, mountPath: /run/bundlekeel}
 - {name: bundlekeel-data, mountPath: /var/lib/bundlekeel}
+{{- if .Values.api.auth.existingSecret }}
+- {name: bundlekeel-auth, mountPath: /run/secrets/bundlekeel/auth, readOnly: true}
+{{- end }}
+{{- if .Values.api.tls.existingSecret }}
+- {name: bundlekeel-api-tls, mountPath: /run/secrets/bundlekeel/api-tls, readOnly: true}
+{{- end }}
+{{- if .Values.history.existingClaim }}
+- {name: bundlekeel-history, mountPath: /history}
+{{- end }}
+{{- if and .journals .Values.journal.existingClaim }}
+- {name: bundlekeel-journal, mountPath: /journal}
+{{- end }}
+{{- end }}
+
+{{/* The part of them that a command needs which asks the brokers and ZooKeeper, and no sidecar. */}}
+{{- define "bundlekeel.clusterMounts" -}}
+- {name: bundlekeel-settings, mountPath: /etc/bundlekeel, readOnly: true}
 - {name: bundlekeel-tmp, mountPath: /tmp}
 {{- if .Values.pulsar.jwt.existingSecret }}
 - {name: bundlekeel-token, mountPath: /run/secrets/bundlekeel/token, readOnly: true}
@@ -201,31 +218,46 @@ envFrom:
 {{- if .Values.pulsar.sasl.existingSecret }}
 - {name: bundlekeel-secrets, mountPath: /run/secrets/bundlekeel/secrets, readOnly: true}
 {{- end }}
-{{- if .Values.api.auth.existingSecret }}
-- {name: bundlekeel-auth, mountPath: /run/secrets/bundlekeel/auth, readOnly: true}
-{{- end }}
-{{- if .Values.api.tls.existingSecret }}
-- {name: bundlekeel-api-tls, mountPath: /run/secrets/bundlekeel/api-tls, readOnly: true}
-{{- end }}
-{{- if .Values.history.existingClaim }}
-- {name: bundlekeel-history, mountPath: /history}
-{{- end }}
-{{- if and .journals .Values.journal.existingClaim }}
-- {name: bundlekeel-journal, mountPath: /journal}
-{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
 {{- define "bundlekeel.volumes" -}}
-- name: bundlekeel-settings
-  configMap:
-    name: {{ include "bundlekeel.fullname" . }}
+{{ include "bundlekeel.clusterVolumes" . }}
 - name: bundlekeel-run
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: bundlekeel-data
   emptyDir: {sizeLimit: {{ ternary .Values.history.walSize "512Mi" (ne .Values.history.uri "") }}}
+{{- with .Values.api.auth.existingSecret }}
+- name: bundlekeel-auth
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0440
+    items: [{key: tokens, path: tokens}, {key: peer, path: peer}]
+{{- end }}
+{{- with .Values.api.tls.existingSecret }}
+- name: bundlekeel-api-tls
+  secret:
+    secretName: {{ . | quote }}
+    defaultMode: 0440
+{{- end }}
+{{- with .Values.history.existingClaim }}
+- name: bundlekeel-history
+  persistentVolumeClaim:
+    claimName: {{ . | quote }}
+{{- end }}
+{{- if and .journals .Values.journal.existingClaim }}
+- name: bundlekeel-journal
+  persistentVolumeClaim:
+    claimName: {{ .Values.journal.existingClaim | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "bundlekeel.clusterVolumes" -}}
+- name: bundlekeel-settings
+  configMap:
+    name: {{ include "bundlekeel.fullname" . }}
 - name: bundlekeel-tmp
   emptyDir: {sizeLimit: 64Mi}
 {{- with .Values.pulsar.jwt }}{{ if .existingSecret }}
@@ -255,29 +287,6 @@ envFrom:
     defaultMode: 0440
     items: [{key: {{ .key | quote }}, path: store__sasl_password}]
 {{- end }}{{ end }}
-{{- with .Values.api.auth.existingSecret }}
-- name: bundlekeel-auth
-  secret:
-    secretName: {{ . | quote }}
-    defaultMode: 0440
-    items: [{key: tokens, path: tokens}, {key: peer, path: peer}]
-{{- end }}
-{{- with .Values.api.tls.existingSecret }}
-- name: bundlekeel-api-tls
-  secret:
-    secretName: {{ . | quote }}
-    defaultMode: 0440
-{{- end }}
-{{- with .Values.history.existingClaim }}
-- name: bundlekeel-history
-  persistentVolumeClaim:
-    claimName: {{ . | quote }}
-{{- end }}
-{{- if and .journals .Values.journal.existingClaim }}
-- name: bundlekeel-journal
-  persistentVolumeClaim:
-    claimName: {{ .Values.journal.existingClaim | quote }}
-{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}

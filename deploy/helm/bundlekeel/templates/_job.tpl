@@ -1,4 +1,5 @@
-{{/* One of our containers in a pod that ends. Arguments: root, name, arguments, resources. */}}
+{{/* One of our containers in a pod that ends. Arguments: root, name, arguments, resources, what
+     makes its mounts. */}}
 {{- define "bundlekeel.jobContainer" -}}
 {{- $ := index . 0 -}}
 name: {{ index . 1 }}
@@ -12,5 +13,5 @@ resources:
 securityContext:
   {{- include "bundlekeel.securityContext" $ | nindent 2 }}
 volumeMounts:
-  {{- include "bundlekeel.volumeMounts" $ | nindent 2 }}
+  {{- include (index . 4) $ | nindent 2 }}
 {{- end }}

@@ -32,7 +32,8 @@ from bundlekeel.ports import Clock, Coordination, Document, Metadata, RawCluster
 
 UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
-    "delete that node (`desired`: not that one; ask again for what people wanted, and `bundlekeel resume` last)"
+    "delete that node (`desired`: not that one; `bundlekeel pause`, ask again for what people wanted, and "
+    "`bundlekeel resume` last)"
 )
 # Of the takeover and of limits: nothing else knows it.
 _FIX_RECORD: Final = (

@@ -227,7 +227,7 @@ class SharedState:
                 found = decode(document.data, Desired, what=DESIRED, exact=True)
             except CodecError as error:
                 why = {DESIRED: str(error)}
-                reason = "the desired state cannot be read; ask again for pins and cordons before `bundlekeel resume`"
+                reason = "the desired state cannot be read; `bundlekeel pause` keeps a copy of it and begins a new one"
                 found = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
         self.set_aside(DESIRED, why)
         return found
@@ -415,11 +415,16 @@ class SharedState:
 
     # --- writing, any replica ---
 
-    async def change_desired(self, change: Callable[[Desired], Desired]) -> Desired:
-        """Read, change, compare-and-set; a few tries when several people write at once. StoreError when it fails."""
+    async def change_desired(self, change: Callable[[Desired], Desired], *, replace: bool = False) -> Desired:
+        """Read, change, compare-and-set; a few tries when several people write at once. StoreError when it fails, and
+        when the document cannot be read. With `replace` that one is kept in a node of its own, and a new one begins."""
         for _ in range(_CAS_TRIES):
             document = await self._coordination.read(DESIRED)
             wanted = change(self._desired(document))
+            if document is not None and (why := self.unreadable[DESIRED]):
+                if not replace:
+                    raise StoreError(f"{why[DESIRED]}; it is not overwritten: `bundlekeel pause` keeps a copy of it")
+                await self._coordination.create_sequential(f"{DESIRED}-unreadable-", document.data)
             try:
                 await self._coordination.write_shared(
                     DESIRED,

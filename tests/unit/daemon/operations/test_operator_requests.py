@@ -266,12 +266,13 @@ async def test_a_sidecar_without_a_seat_names_one_that_has_one() -> None:
 
 
 async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_pause() -> None:
-    """As the runbook says: the first request makes it readable, the pause stays, and only `resume` ends it."""
+    """As the runbook says: a pause begins a new document, requests are made again, and only `resume` ends the pause."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
     await sidecar.coordination.write_shared(DESIRED, b"torn", version=None)
     await sidecar.shared_state.refresh()
-    assert "before `bundlekeel resume`" in sidecar.shared_state.desired.pause.reason
+    assert "`bundlekeel pause` keeps a copy" in sidecar.shared_state.desired.pause.reason
+    await sidecar.service.pause(seconds=None, **WHO)
     await sidecar.service.requests.cordon(B1, **WHO)
     other = await FakeSidecar(sidecar.cluster, "b").lead()
     assert not other.shared_state.unreadable[DESIRED] and B1 in other.shared_state.desired.cordons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from bundlekeel.daemon.execution.intents import Intent, intent_path
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.reviews import REVIEWS
 from bundlekeel.daemon.runtime import INTENTS_SECONDS
+from bundlekeel.daemon.state.documents import Desired, encode
+from bundlekeel.daemon.state.shared_state import DESIRED
 from bundlekeel.ports import DocumentChange
 from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.builders import bundle_name
@@ -83,3 +86,33 @@ def test_s16_an_intent_that_appears_during_a_term_is_examined() -> None:
         return frozen, gone
 
     assert run_virtually(main()) == (True, True)
+
+
+@pytest.mark.parametrize("data", [b"\xff", encode([]), encode({"pinned": {"b": -5}}), encode({"schema": "x"})])
+async def test_s16_unreadable_requests_are_not_overwritten(data: bytes) -> None:
+    """Every change is refused but a pause, which keeps what it replaces; then all changes are possible again."""
+    sidecar = await FakeSidecar(FakeCluster()).lead()
+    await sidecar.cycle.turn()
+    service, requests = sidecar.service, sidecar.service.requests
+    await sidecar.coordination.write_shared(DESIRED, data, version=None)
+    who: dict[str, Any] = {"reason": "r", "by": "ann"}
+    calls: tuple[Callable[[], Awaitable[object]], ...] = (
+        lambda: service.resume(**who),
+        lambda: service.set_mode("observe", **who),
+        lambda: requests.pin(bundle_name(0), seconds=None, **who),
+        lambda: requests.pause_scope(f"broker:{BROKERS[0]}", seconds=None, **who),
+    )
+    for call in calls:
+        with pytest.raises(StoreError, match=r"cannot be read.*not overwritten"):
+            await call()
+    document = await sidecar.coordination.read(DESIRED)
+    assert document is not None and document.data == data
+    await service.pause(seconds=None, **who)
+    kept = [path for path in await sidecar.coordination.paths() if path.startswith(f"{DESIRED}-")]
+    copies = [await sidecar.coordination.read(path) for path in kept]
+    assert [copy.data for copy in copies if copy is not None] == [data]
+    assert sidecar.shared_state.desired == Desired(pause=sidecar.shared_state.desired.pause)
+    await service.pause(seconds=None, **who)
+    await service.resume(**who)
+    assert sidecar.shared_state.desired == Desired() and not sidecar.shared_state.unreadable[DESIRED]
+    assert len([path for path in await sidecar.coordination.paths() if path.startswith(f"{DESIRED}-")]) == 1

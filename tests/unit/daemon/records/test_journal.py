@@ -150,7 +150,7 @@ def test_a_character_that_is_none_costs_no_record(tmp_path: Path) -> None:
     made.close()
     (read,) = lines(path)
     assert {name: read[name] for name in ("kind", "error", "deep")} == made.tail(1)[0]
-    assert made.tail(1) == [{"kind": "move", "error": "a?b", "deep": [{"?": 1.5}]}]
+    assert made.tail(1) == [{"kind": "move", "error": "a\ufffdb", "deep": [{"\ufffd": 1.5}]}]
     assert b"journal_errors_total 0.0" in telemetry.render("text/plain")[0]
 
 
