@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,9 @@ WHO = ["--reason", "r", "--by", "ann"]
 
 
 @pytest.fixture
-def ctrl_c() -> Iterator[None]:
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while the command waits."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 1.5)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    monkeypatch.setattr(time, "sleep", lambda _: signal.raise_signal(signal.SIGINT))
 
 
 @pytest.mark.usefixtures("ctrl_c")

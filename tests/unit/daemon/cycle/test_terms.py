@@ -236,13 +236,13 @@ async def test_a_chunk_nobody_can_read_is_left_alone() -> None:
 
 
 async def test_desired_state_nobody_can_read_counts_as_a_stop() -> None:
-    """It may hold an emergency stop; `resume` writes it anew."""
+    """It may hold an emergency stop. Only a pause begins a new one."""
     leader = await FakeSidecar(FakeCluster()).lead()
     await leader.coordination.write_shared(shared_state.DESIRED, b"garbage", version=None)
     await leader.shared_state.refresh()
     report = await leader.cycle.turn()
     assert report.obstacle is not None and report.obstacle.code is Code.PAUSED
-    await leader.shared_state.change_desired(lambda desired: Desired(mode=desired.mode))
+    await leader.shared_state.change_desired(lambda desired: Desired(mode=desired.mode), replace=True)
     await leader.shared_state.refresh()
     assert pause_in_force(leader.shared_state.desired, 1) is None
 
