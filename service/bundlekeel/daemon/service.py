@@ -238,8 +238,7 @@ class BalancerService(Readings):
         """Stop acting, at once, on every sidecar, leader or not."""
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
-        await self._p.shared_state.change_desired(lambda desired: _with(desired, pause=pause), replace=True)
-        self._record("pause", reason, by)
+        await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by, replace=True)
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:
@@ -269,8 +268,10 @@ class BalancerService(Readings):
         await self._change(lambda desired: _with(desired, mode=mode, mode_ms=now), f"mode {mode}", reason, by)
         return ModeView(mode=mode, reason=reason, by=by)
 
-    async def _change(self, change: Callable[[Desired], Desired], what: str, reason: str, by: str) -> None:
-        await self._p.shared_state.change_desired(change)
+    async def _change(
+        self, change: Callable[[Desired], Desired], what: str, reason: str, by: str, *, replace: bool = False
+    ) -> None:
+        await self._p.shared_state.change_desired(change, replace=replace)
         self._record(what, reason, by)
 
     def _record(self, what: str, reason: str, by: str) -> None:
