@@ -239,12 +239,17 @@ async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> Non
         await until_status(client, 200)
 
 
-async def unread_response(port: int | None) -> tuple[asyncio.StreamWriter, int]:
-    """Ask for a response of which nothing but the status is read; return its connection and the status."""
+async def narrow_connection(port: int | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection whose receive buffer few responses fill."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     peer.connect(("127.0.0.1", port))
-    reader, writer = await asyncio.open_connection(sock=peer, limit=1024)
+    return await asyncio.open_connection(sock=peer, limit=1024)
+
+
+async def unread_response(port: int | None) -> tuple[asyncio.StreamWriter, int]:
+    """Ask for a response of which nothing but the status is read; return its connection and the status."""
+    reader, writer = await narrow_connection(port)
     writer.write(b"GET /api/v1/overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return writer, int((await reader.readuntil(b"\r\n")).split()[1])
 
@@ -299,11 +304,7 @@ async def test_s01_the_connection_of_a_client_that_reads_nothing_is_closed(
     server = ApiServer(service, "127.0.0.1", 0, None)
     with structlog.testing.capture_logs() as logged:
         async with served(server) as client:
-            peer = socket.socket()
-            # So small that few responses fill it.
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            peer.connect(("127.0.0.1", client.base_url.port))
-            _, writer = await asyncio.open_connection(sock=peer, limit=1024)
+            _, writer = await narrow_connection(client.base_url.port)
             writer.write(f"GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * requests)
             state = server._running[0][0].server_state
             await until(lambda: state.connections, "it is open")
