@@ -386,13 +386,32 @@ def test_a_plan_that_moved_too_much_is_no_swing(level_seconds: float, since: flo
 def test_of_two_swings_the_longer_and_the_costlier_count() -> None:
     """Rule: a short reading of a swing does not hide how long or how costly swings of this broker are."""
     course = BrokerCourse(level=0.2, until_ms=1_000_000, swing=Swing(seconds=300.0, rate=0.1, at_ms=0))
-    for seconds, rate, at_ms in ((50.0, 9.0, 0), (400.0, 0.5, 1_000_000), (210.0, 0.5, 1_000_000)):
+    for seconds, rate, at_ms in ((50.0, 1.2, 0), (400.0, 0.5, 1_000_000), (210.0, 0.5, 1_000_000)):
         ended = Excess(side="hot", since_ms=0, seconds=seconds, longest=seconds, cost=rate * seconds, rate=rate)
         course = replace(course, excess=ended)
         one = np.array([-1.0])
         course = calm.follow_excesses({"a": course}, ["a"], one > 0, one, np.array([200.0]), ())["a"]
         assert course.swing is not None and course.swing.at_ms == at_ms
-    assert course.excess is None and course.swing == Swing(seconds=305.0, rate=9.0, at_ms=1_000_000)
+    assert course.excess is None and course.swing == Swing(seconds=305.0, rate=1.2, at_ms=1_000_000)
+
+
+@pytest.mark.parametrize("seconds", [13.0, 30.0, 300.0])
+@pytest.mark.parametrize(
+    ("known", "ended", "remembered"),
+    [(0.0, 9.0, 9.0), (0.1, 9.0, 9.0), (9.0, 0.0, 9.0), (9.0, 0.1, 9.0)],
+)
+def test_a_swing_of_another_size_is_another_swing(
+    seconds: float, known: float, ended: float, remembered: float
+) -> None:
+    """Rule: a long and weak excess does not make strong ones wait for as long as itself, before or after them."""
+    excess = Excess(side="hot", since_ms=0, seconds=seconds, longest=seconds, cost=ended * seconds, rate=ended)
+    course = BrokerCourse(
+        level=0.2, until_ms=1_000_000, swing=Swing(seconds=60.0, rate=known, at_ms=999_000), excess=excess
+    )
+    one = np.array([-1.0])
+    course = calm.follow_excesses({"a": course}, ["a"], one > 0, one, np.array([200.0]), ())["a"]
+    assert course.excess is None and course.swing is not None
+    assert (course.swing.seconds, course.swing.rate) == (seconds if ended > known else 60.0, remembered)
 
 
 def test_a_swing_that_comes_back_is_remembered_for_as_long_as_it_does() -> None:

@@ -316,12 +316,17 @@ def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
 
 
 def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
-    """Keep an excess that has ended as the swing of this broker, or what of it is more than the remembered swing."""
+    """Keep an excess that has ended as the swing of this broker, or what of it is more than the remembered swing.
+
+    Where the two differ by more than `SWING_LIKENESS`, they are different swings, and only the costlier one is kept.
+    """
     if excess.longest > LONGEST_SWING_SECONDS:
         return course
     lasts, known = swing_seconds(course), course.swing
-    if known is None or lasts <= 0:
+    if known is None or lasts <= 0 or rate > SWING_LIKENESS * known.rate:
         return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
+    if known.rate > SWING_LIKENESS * rate:
+        return course
     rate = max(known.rate, rate)
     if excess.longest < lasts / 2:
         return replace(course, swing=replace(known, rate=rate))
