@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parent.parent
 Page = tuple[str, Callable[[], str]]
 
 # Pages with samples of output, runbooks most of all, and with files of the sources.
-SAMPLED = ("docs/operations/**/*.md", "docs/concepts/simulator.md")
+SAMPLED = ("docs/operations/**/*.md",)
 
 # The first code of each group, in the order of the enum.
 _GROUPS = {

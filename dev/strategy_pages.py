@@ -22,6 +22,7 @@ from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.settings.describe import parameter_rows
+from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "docs/strategies"
@@ -113,13 +114,15 @@ def _example_lines(name: str) -> list[str]:
 
 def _parameter_lines(name: str) -> list[str]:
     rows = {row["name"]: row for row in parameter_rows()}
-    lines = ["| parameter | default | unit | Pulsar's key | meaning |", "| --- | --- | --- | --- | --- |"]
-    for parameter in parameters_of(name):
-        row = rows[parameter]
-        keys = "<br>".join(f"`{key}`" for key in row["pulsar_keys"])
-        default = json.dumps(row["default"]).strip('"')
-        lines.append(f"| `{parameter}` | `{default}` | {row['unit']} | {keys} | {row['why']} |")
-    return lines
+    cells = [
+        [f"`{item}`", "`{}`".format(json.dumps(rows[item]["default"]).strip('"')), rows[item]["unit"]]
+        for item in parameters_of(name)
+    ]
+    return [
+        "The meaning of each, and Pulsar's key: [parameters](../reference/parameters.md).",
+        "",
+        *table(["parameter", "default", "unit"], cells),
+    ]
 
 
 def _picture(name: str) -> str:
