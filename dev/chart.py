@@ -65,8 +65,8 @@ broker pod mounts them.
 helm uninstall bundlekeel --namespace pulsar
 ```
 
-A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/uninstall.md#what-stays)). When it
-fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
+A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/uninstall.md#what-stays)). When
+it fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
 `kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. It fails without a takeover too, where a broker does
 not shed by itself, and where no pod can start or reach the metadata store. `handback.onUninstall=false`, or `helm
 uninstall --no-hooks`, skips the Job. While nothing was taken over and no quota group set rates there is nothing to

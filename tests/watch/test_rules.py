@@ -26,7 +26,9 @@ from tests.watch.promql import ROOT, RULES, documents, panel_queries, series
 from tests.watch.server import concrete
 
 ALERTS = documents("alerts.yml")
-RUNBOOKS = ROOT / "docs/operations/runbooks"
+OPERATIONS = ROOT / "docs/operations"
+RUNBOOKS = OPERATIONS / "runbooks"
+RESTARTS = OPERATIONS / "restarts.md"
 NOTES = ROOT / "deploy/helm/bundlekeel/templates/NOTES.txt"
 FLAGS = re.MULTILINE | re.DOTALL
 SEVERITIES = ("critical", "warning", "info")
@@ -352,7 +354,8 @@ def test_jobs_of_handback_end_and_show_their_own_log(tmp_path: Path, created: in
     said = 'echo "$*" >> "$0.asked"; case "$*" in *create*) exit $CREATED;; *"get job"*) echo Complete;; esac'
     kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
     kubectl.chmod(0o755)
-    guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
+    pages = (RUNBOOKS / "index.md", OPERATIONS / "nothing-balances.md")
+    guide = "".join(page.read_text(encoding="utf-8") for page in pages)
     blocks = [block for block in re.findall(r"^ *```sh\n(.*?)^ *```", guide, FLAGS) if "-handback" in block]
     notes = NOTES.read_text(encoding="utf-8").replace("{{ .Release.Namespace }}", "pulsar")
     notes = notes.replace("{{ $name }}", "keel")
@@ -373,19 +376,19 @@ def test_no_broker_is_restarted_without_the_warning(alert: dict[str, Any]) -> No
     mitigation = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8").partition("## Mitigation")[2]
     for step in re.split(r"^- ", mitigation.partition("## Verify")[0], flags=re.MULTILINE):
         if re.search(r"(?i)\brestart", step) and re.search(r"(?i)\bbrokers?\b", step):
-            assert "index.md#before-you-restart-a-broker" in step
+            assert "../restarts.md#before-you-restart-a-broker" in step
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_whoever_restarts_a_sidecar_is_told_how(alert: dict[str, Any]) -> None:
     """In one place for all: by systemd, in Kubernetes and in Docker."""
     page = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
-    said = page.partition("## Can it wait")[2].partition("## Diagnosis")[0] + page.partition("## Mitigation")[2].partition("## Verify")[0]
+    wait = page.partition("## Can it wait")[2].partition("## Diagnosis")[0]
+    said = wait + page.partition("## Mitigation")[2].partition("## Verify")[0]
     for step in re.split(r"^- ", said, flags=re.MULTILINE):
         if re.search(r"(?i)(?<!not )\brestart(ed)?\b", step) and re.search(r"(?i)\b(sidecars?|leader)\b", step):
-            assert "index.md#restart-a-sidecar" in step
-    index = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
-    how = index.partition("\n## Restart a sidecar\n")[2].partition("\n## ")[0]
+            assert "../restarts.md#restart-a-sidecar" in step
+    how = RESTARTS.read_text(encoding="utf-8").partition("\n## Restart a sidecar\n")[2].partition("\n## ")[0]
     for command in ("systemctl restart bundlekeel", "kubectl -n", "docker compose restart", "docker restart"):
         assert f"`{command}" in how
 
