@@ -60,8 +60,8 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySpan:
-    """What a file says of itself without being read: cycles and wall time it covers, its schema and rows, and the
-    cluster (`cluster` of the settings; empty: recorded before files said so)."""
+    """Contents of a file's footer: cycles and wall time of the file, its schema and rows, and `cluster` of the
+    settings."""
 
     schema: int
     first_cycle: int
@@ -70,7 +70,7 @@ class HistorySpan:
     last_ms: int
     cycles: int
     rows: int
-    cluster: str = ""
+    cluster: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -116,8 +116,8 @@ def records_in_force(store: HistoryStore, file: HistoryFile, instead: set[Histor
 
 
 def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, list[HistoryFile]]:
-    """By name of the cluster, in order, the files of it; those that name none, or cannot be read, are left out.
-    StoreError: the store does not answer."""
+    """By name of the cluster, in order, the files of it; those that cannot be read are left out. StoreError: the
+    store does not answer."""
 
     def named(file: HistoryFile) -> str:
         try:

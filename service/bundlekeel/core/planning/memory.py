@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from bundlekeel.core.planning.costs import CpuCosts
 
@@ -121,12 +120,3 @@ class StrategyMemory:
     turn: int = 0
     costs: CpuCosts = field(default_factory=CpuCosts)
     compat: CompatMemory = field(default_factory=CompatMemory)
-
-    @staticmethod
-    def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return members that an earlier build recorded (core/history/frames.py) as members of today: it recorded only
-        the CPU of brokers without traffic (`idle`)."""
-        if "idle" not in values:
-            return values
-        brokers = {broker: {"idle": cpu} for broker, cpu in dict(values["idle"]).items()}
-        return {name: item for name, item in values.items() if name != "idle"} | {"costs": {"brokers": brokers}}

@@ -65,12 +65,12 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepRes
 def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: UpkeepResult) -> Iterator[HistoryFile]:
     for file in files:
         try:
-            newer = store.span(file).schema > SCHEMA
+            ours = store.span(file).schema == SCHEMA
         except HistoryError:
             done.aside.append(store.set_aside(file))
             continue
-        # What a newer release wrote is whole, and not ours to take apart.
-        if not newer:
+        # Files of another release are complete. This release cannot merge them.
+        if ours:
             yield file
 
 
@@ -102,11 +102,11 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> N
 
 
 def set_torn_aside(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
-    """Read files whole and set those aside that cannot be; their new paths. Those of a newer release stay."""
+    """Read files whole and set those aside that cannot be; their new paths. Those of another release stay."""
     aside = []
     for file in files:
         try:
-            if store.span(file).schema <= SCHEMA:
+            if store.span(file).schema == SCHEMA:
                 store.verify(file)
         except HistoryError:
             aside.append(store.set_aside(file))
