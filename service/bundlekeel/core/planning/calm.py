@@ -256,8 +256,7 @@ def follow_excesses(
                 advanced[broker] = replace(course, excess=replace(course.excess, readings=0))
         elif passed > 0:
             course = _advance_excess(course, "hot" if above else "cold", size, passed)
-            after = course.acted and replace(course.acted, tolerated=course.acted.tolerated + passed)
-            advanced[broker] = replace(course, acted=after)
+            advanced[broker] = replace(course, acted_seconds=course.acted_seconds + passed)
     return advanced
 
 
@@ -271,7 +270,7 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
         if excess is not None:
             course = _end(course, excess)
         if course.acted is not None and course.acted.side != side:
-            since = course.acted.tolerated
+            since = course.acted_seconds
             if course.traffic < 0 or since >= SETTLING_SECONDS or course.seconds < since + seconds:
                 lasted = (began - course.acted.since_ms) / 1000
                 if lasted <= LONGEST_SWING_SECONDS:
@@ -379,8 +378,8 @@ def acted(
         waiting = course.excess and replace(course.excess, readings=0)
         if waiting and waiting.side == side:
             since = waiting.since_ms
-        ended = replace(reason, side=side, since_ms=since, tolerated=0.0)
-        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=ended)
+        ended = replace(reason, side=side, since_ms=since)
+        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=ended, acted_seconds=0.0)
     return after
 
 

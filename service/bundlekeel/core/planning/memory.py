@@ -66,7 +66,7 @@ class BrokerCourse:
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
     when they had not changed for long, last at `steady_ms`. All times are Unix ms. `readings`: mean score and seconds
     of the last readings; no seconds: its bundles moved. `acted`: the excess because of which its bundles moved last;
-    its `tolerated` is the measured time since these moves showed.
+    `acted_seconds`: measured time since these moves showed.
     """
 
     level: float
@@ -79,6 +79,7 @@ class BrokerCourse:
     readings: tuple[tuple[float, float], ...] = ()
     excess: Excess | None = None
     acted: Excess | None = None
+    acted_seconds: float = 0.0
     swing: Swing | None = None
 
 
