@@ -185,15 +185,14 @@ def _with_reading(
 def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
     """Return the variance of a mean of one second of this broker's score; 0 until it is known.
 
-    `late`: while there are few counters, only by the later half of them. The CPU of a broker varies more while its code
-    is compiled.
+    `late`: only by the later half of its readings.
     """
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
         for (before, lasted), (score, seconds) in pairwise(course.readings)
         if seconds >= NOISE_SECONDS and lasted > 0
     ]
-    if late and course.traffic >= 0 and len(course.readings) < NOISE_READINGS:
+    if late:
         changes = changes[-max(LEAST_CHANGES, len(changes) // 2) :]
     if len(changes) < LEAST_CHANGES:
         return 0.0
@@ -226,10 +225,19 @@ def differences(scores: Floats, mean: float) -> Floats:
 
 def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
     """Return by how much a difference of each broker may be noise, in score, shape (n,)."""
-    noise = [(course, min(noise_of(course), noise_of(course, late=True))) for course in map(courses.__getitem__, ids)]
-    variance = np.array([value / max(course.seconds, 1.0) for course, value in noise])
+    variance = np.array([_least_noise(courses[broker]) / max(courses[broker].seconds, 1.0) for broker in ids])
     found: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
     return found
+
+
+def _least_noise(course: BrokerCourse) -> float:
+    """Return the noise, or that of the later readings if it is less and there are few counters.
+
+    The CPU use of a broker varies more while its code is compiled.
+    """
+    noise = noise_of(course)
+    has_few_counters = course.traffic >= 0 and len(course.readings) < NOISE_READINGS
+    return min(noise, noise_of(course, late=True)) if has_few_counters else noise
 
 
 def follow_excesses(
