@@ -273,26 +273,8 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
     if size < 0:
         return course if excess is None else _tolerate(course, excess, seconds)
     rate = size**2
-    if excess is None or excess.side != side:
-        began = course.until_ms - int(1000 * seconds)
-        if excess is not None:
-            course = _end(course, excess)
-        if course.acted is not None and course.acted.side != side:
-            since = course.acted_seconds
-            if course.traffic < 0 or since >= SETTLING_SECONDS or course.seconds < since + seconds:
-                lasted = (began - course.acted.since_ms) / 1000
-                if lasted <= LONGEST_SWING_SECONDS:
-                    lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
-                turned = replace(course.acted, longest=lasted)
-                course = _remember(course, turned, max(course.acted.mean_rate, rate))
-            course = replace(course, acted=None)
-        started = Excess(
-            side=side, since_ms=began, seconds=seconds, longest=seconds, cost=rate * seconds, rate=rate, readings=1
-        )
-        return replace(course, excess=started)
-    return replace(
-        course,
-        excess=replace(
+    if excess is not None and excess.side == side:
+        longer = replace(
             excess,
             seconds=excess.seconds + seconds,
             longest=max(excess.longest, excess.seconds + seconds),
@@ -300,8 +282,33 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
             rate=rate,
             readings=excess.readings + 1,
             tolerated=0.0,
-        ),
+        )
+        return replace(course, excess=longer)
+    if excess is not None:
+        course = _end(course, excess)
+    started = Excess(
+        side=side,
+        since_ms=course.until_ms - int(1000 * seconds),
+        seconds=seconds,
+        longest=seconds,
+        cost=rate * seconds,
+        rate=rate,
+        readings=1,
     )
+    if course.acted is not None and course.acted.side != side:
+        course = replace(_turn(course, course.acted, started), acted=None)
+    return replace(course, excess=started)
+
+
+def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
+    """Remember an excess on the other side after moves as a swing, unless the plan moved too much."""
+    since = course.acted_seconds
+    if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
+        return course
+    lasted = (started.since_ms - acted.since_ms) / 1000
+    if lasted <= LONGEST_SWING_SECONDS:
+        lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
+    return _remember(course, replace(acted, longest=lasted), max(acted.mean_rate, started.rate))
 
 
 def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCourse:
