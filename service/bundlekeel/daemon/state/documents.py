@@ -280,16 +280,15 @@ def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
 
 def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
     """A request left for the leader. CodecError."""
-    external_input.check_ranges(external_input.read(data, _RequestShape, what=what), what=what)
-    found: dict[str, Any] = external_input.load(data, what=what)
-    _demand(_RequestShape, found, what)
+    found: dict[str, Any] = external_input.load(data, what=what, finite=True)
+    external_input.check_ranges(_demand(_RequestShape, found, what), what=what)
     return found
 
 
-def _demand(shape: Any, found: object, what: str) -> None:
-    """Raise CodecError if a value in `found` has another type than in `shape`; numbers as strings are refused."""
+def _demand(shape: type[T], found: object, what: str) -> T:
+    """Return `found` as a value of `shape`. Raises CodecError if a type differs, also for numbers as strings."""
     try:
-        msgspec.convert(found, shape)
+        return msgspec.convert(found, shape)
     except msgspec.ValidationError as error:
         raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
 
