@@ -18,6 +18,9 @@ from bundlekeel.core.model.numbers import MAX_TIME_MS, number
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+# Larger files are neither read as segments nor merged, because a file is in memory while its rows are copied. A minute
+# of 1,000 brokers with 100 bundles each has 8 MB.
+MOST_FILE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

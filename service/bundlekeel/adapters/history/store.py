@@ -22,7 +22,7 @@ from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables
 from bundlekeel.core.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord
 from bundlekeel.core.model.errors import CodecError, HistoryError, StoreError
 from bundlekeel.core.model.numbers import integer
-from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
+from bundlekeel.ports.history import MOST_FILE_BYTES, HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
@@ -38,8 +38,6 @@ _MOST_ROWS: Final = 1 << 26
 _MOST_GROUPS: Final = 1 << 13
 _MOST_GROUP_BYTES: Final = 1 << 28
 _BATCH_ROWS: Final = 1 << 16
-# A minute of 1,000 brokers with 100 bundles each has 8 MB.
-_MOST_SEGMENT_BYTES: Final = 64 << 20
 
 
 class ParquetStore:
@@ -170,8 +168,8 @@ class ParquetStore:
     def _is_whole(self, file: HistoryFile, span: HistorySpan) -> bool:
         """Return whether an earlier attempt wrote the file; set a torn or oversized one aside."""
         try:
-            if self._sized(file).size > _MOST_SEGMENT_BYTES:
-                raise HistoryError(f"{file.path} has more than {_MOST_SEGMENT_BYTES} bytes")
+            if self._sized(file).size > MOST_FILE_BYTES:
+                raise HistoryError(f"{file.path} has more than {MOST_FILE_BYTES} bytes")
             there = self.span(file)
         except HistoryError:
             self.set_aside(file)
