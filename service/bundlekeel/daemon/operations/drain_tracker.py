@@ -195,7 +195,7 @@ class DrainTracker:
         return {
             broker: found
             for broker, wanted in self._shared_state.desired.drains.items()
-            if (found := own.get(broker)) and found.get("since_ms", wanted.since_ms) == wanted.since_ms
+            if (found := own.get(broker)) and found.get("since_ms") == wanted.since_ms
         }
 
     def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:
