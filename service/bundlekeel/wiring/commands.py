@@ -38,7 +38,8 @@ from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside,
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.describe import warnings_of
-from bundlekeel.settings.load import LoadedSettings, misnamed_variables
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.sources import misnamed_variables
 from bundlekeel.wiring.history import history_store
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (
