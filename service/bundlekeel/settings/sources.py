@@ -56,9 +56,6 @@ class SettingsSource(InitSettingsSource):
         super().__init__(Settings, _nest(self.values))
 
 
-# --- places ---
-
-
 def read_file(path: Path | None) -> Layer:
     """Read the settings file, if there is one. Raises ConfigErrors if it is not a readable YAML mapping."""
     if path is None:
@@ -126,9 +123,6 @@ def read_overrides(overrides: Mapping[str, Any]) -> Layer:
             parts = ("capacity", ".".join(parts[1:-1]), parts[-1])
         layer |= {(*parts, *path): written for path, written in _leaves(value, "cli")}
     return _flatten(_nest({path: written for path, written in layer.items() if written.value is not None}), "cli")
-
-
-# --- values ---
 
 
 def _read_text(name: str, text: str, origin: str) -> Layer:

@@ -64,22 +64,24 @@ class Bootstrap:
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT."""
         # The other commands need neither the API nor the cycle.
-        from bundlekeel.wiring.build import Build  # noqa: PLC0415
+        from bundlekeel.wiring.sidecar import sidecar  # noqa: PLC0415
 
         configure_logging(settings.settings)
         for text in (*warnings_of(settings.settings), *misnamed_variables(os.environ)):
             structlog.get_logger(__name__).warning("setting", warning=text)
 
-        build = Build(settings, self._opened(settings))
+        serving = sidecar(settings, self._opened(settings))
 
         def ready(urls: list[str]) -> None:
-            build.ready(urls)
+            serving.ready(urls)
             # What is loaded by now stays; each full collection would look at all of it and hold the event loop.
             gc.collect()
             gc.freeze()
 
         with asyncio.Runner() as runner:
-            return runner.run(build.runtime.run([build.server(runner.get_loop())], on_ready=ready))
+            service = serving.off_loop(runner.get_loop())
+            tasks = {"published": service.run}
+            return runner.run(serving.runtime.run([serving.server(service)], tasks, on_ready=ready))
 
     def takeover(
         self,

@@ -35,11 +35,13 @@ from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.ports import BrokerEndpoint, Metadata, Peers
+from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.ports.quotas import UsageFeed
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.tls import ClientTls
+from bundlekeel.wiring.proposals import proposals
 from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store_identity, token_of
 
 
@@ -61,6 +63,8 @@ class Outside:
     usage_feed: UsageFeed
     peers: Callable[[], Peers]
     """For sidecars alone: it opens files of the API, which commands need not have."""
+    proposals: Callable[[], Callable[[], CalibrationStore]]
+    """For sidecars alone: it may need pyarrow."""
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
@@ -102,6 +106,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         config=config,
         usage_feed=TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=clock), clock=clock),
         peers=partial(peers_of, loaded),
+        proposals=partial(proposals, loaded),
     )
 
 

@@ -247,7 +247,7 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     moves = [[move.bundle, move.source, move.target] for move in made.moves]
     body = {"hash": made.hash, "reason": "r", "by": "me", "moves": moves, "request": {}}
     await other.shared_state.leave_request(body)
-    leader.cycle.params = other.cycle.params
+    leader.cycle.status.params = other.cycle.params
     snapshot, picture = await leader.observer.snapshot()
     leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
