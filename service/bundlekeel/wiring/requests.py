@@ -25,14 +25,7 @@ class Requests:
 def requests(leading: Leading) -> Requests:
     """Create these parts."""
     reading, out = leading.reading, leading.reading.outside
-    manual_moves = ManualMoves(
-        cycle=leading.cycle,
-        policies=reading.policies,
-        metadata=out.metadata,
-        ownership=out.ownership,
-        admin=out.admin,
-        config=out.config,
-    )
+    manual_moves = ManualMoves(cycle=leading.cycle, ownership=out.ownership)
     required = reading.loaded.settings.reviewed
     reviews = Reviews(out.coordination, reading.shared_state, out.clock, required=required)
     return Requests(
