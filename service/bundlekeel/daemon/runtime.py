@@ -374,7 +374,7 @@ async def begin_term(
     """The first fenced write of a term, then what the last leader left: cycle state, averages, open intents."""
     executor.begin(epoch)
     await shared_state.begin_term(epoch)
-    outage.remember(shared_state.shared.brokers, shared_state.shared.wall_ms)
+    outage.remember(shared_state.shared.cycle_state.brokers, shared_state.shared.wall_ms)
     await observer.restore(shared_state.read_averages())
     for outcome in (await executor.settle()).settled:
         cycle.book(outcome)
