@@ -11,13 +11,9 @@ from typing import Protocol
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import (
-    BrokerEndpoint,
-    CapacityOverride,
-    ExcludedBroker,
-    dated,
-)
+from bundlekeel.core.model.load import BrokerEndpoint, ExcludedBroker, dated
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.policies import Policies

@@ -15,7 +15,8 @@ from typing import Any, Final
 import structlog
 
 from bundlekeel import __version__
-from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.daemon.calibration.shadow import ShadowStrategies
 from bundlekeel.daemon.calibration.watcher import Calibration
@@ -23,7 +24,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.quotas.usage import UsageListener
+from bundlekeel.daemon.quotas.usage_listener import UsageListener
 from bundlekeel.daemon.records.notifications import NotificationReceiver, Notifications
 from bundlekeel.daemon.records.traces import Traces
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging

@@ -15,9 +15,10 @@ from bundlekeel.codec.records import decode_bundle_data
 from bundlekeel.codec.report import decode_report, unreadable_figure
 from bundlekeel.core.guard.state import GuardState, RecentMove
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.extensible import is_rest
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.policies import Policies

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, parse_policies
-from bundlekeel.codec.compat import decode_load, decode_top
+from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import Load, TopBundle, TransferPicture
 from bundlekeel.core.guard.state import GuardState, RecentMove

@@ -25,7 +25,7 @@ from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.model.load import BundleAverages
 from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.planning.ledger import dropped, landed
-from bundlekeel.daemon.state.cycle_state import CycleState, rebased
+from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import (
     AveragesPart,
     Desired,
@@ -42,6 +42,7 @@ from bundlekeel.daemon.state.documents import (
     store_blob,
 )
 from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.rebase import rebased
 from bundlekeel.daemon.state.takeover_record import FAILSAFE, TAKEOVER, TakeoverRecord, decode_look, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 

@@ -25,7 +25,7 @@ from bundlekeel.core.model.plan import Split
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, digest_of
 from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.pressure import score_of, weights_of
+from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
 from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measured
 from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, beginning, periods, traits
