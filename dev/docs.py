@@ -48,7 +48,7 @@ ROOT = Path(__file__).resolve().parent.parent
 Page = tuple[str, Callable[[], str]]
 
 # Pages with samples of output, runbooks most of all, and with files of the sources.
-SAMPLED = ("docs/operations/**/*.md", "docs/concepts/simulator.md")
+SAMPLED = ("docs/operations/**/*.md",)
 
 # The first code of each group, in the order of the enum.
 _GROUPS = {
@@ -406,7 +406,7 @@ PAGES: list[Page] = [
     ("docs/reference/scenarios.md", scenarios_page),
     ("docs/reference/scenario-format.md", format_page),
     ("docs/reference/reaction.md", reaction_page),
-    *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
+    ("README.md", partial(with_medians, ROOT / "README.md")),
     *((str(page.relative_to(ROOT)), partial(with_samples, page)) for one in SAMPLED for page in sorted(ROOT.glob(one))),
     *strategy_pages(),
     ("docs/concepts/decision-rule.svg", picture),

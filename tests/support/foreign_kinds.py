@@ -166,9 +166,7 @@ KINDS: Final[dict[str, Kind]] = {
     "settings": Kind(decode_settings, _json(a="1", b=2)),
     "refusal": Kind(_refusal, b'{"reason":"\\n --- An error ---\\n\\nMessage: no"}'),
     "redirect": Kind(_hop, b"http://b:1/admin"),
-    "requests": Kind(
-        lambda data: decode(data, Desired, exact=True), _json(mode="act", pinned={BUNDLE: 1}), packed=True
-    ),
+    "requests": Kind(lambda data: decode(data, Desired, exact=True), _json(mode="act", mode_ms=1), packed=True),
     "desired written anew": Kind(lambda data: rewritten(data, Desired(mode="observe")), _json(a=[1]), packed=True),
     "state": Kind(
         lambda data: encode(decode_state([Document(path="0000", data=b"\0\0\0\1" + data, version=0)], what="state")),
@@ -190,7 +188,17 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "takeover": Kind(
         lambda data: decode_takeover(data).encode(),
-        _json(by="a", reason="b", wall_ms=1, overrides={"k": None}, runtime={"b": {"k": "v"}}, active=True),
+        _json(
+            by="a",
+            reason="b",
+            wall_ms=1,
+            overrides={"k": None},
+            runtime={"b": {"k": "v"}},
+            namespaces=["t/ns"],
+            excluded_by_us=["t/ns"],
+            active=True,
+            ended=None,
+        ),
     ),
     "outage": Kind(decode_notice, _json(by="m", why="w", since_ms=1, back_ms=2, expected=["b"])),
     "member": Kind(decode_member, _json(id="m", url="http://m", seat=1, epoch=2)),

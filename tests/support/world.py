@@ -21,6 +21,7 @@ from bundlekeel.daemon.execution.move import ExecutorLimits
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.daemon.state.documents import LastingRequest
 from bundlekeel.ports import ChannelVariant
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.parameters import TOP_LEVEL
@@ -36,6 +37,7 @@ from tests.support.memory_usage import MemoryUsageFeed
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 EAGER = Parameters(move_price=0)
+PIN = LastingRequest(by="ann", reason="r", since_ms=1)
 # By itself it never sees a difference often enough: what moves, a person asked for.
 PATIENT = Parameters(move_price=1e9)
 # Fakes answer at once, and their topics count nothing.

@@ -192,7 +192,7 @@ class Metadata(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A sidecar as others see it: in its seat node and, while leading, in the leader node. `settings`: a digest of its
-    settings file, without what is of its host alone; "" from a release that has none."""
+    settings file, without what is of its host alone."""
 
     id: str
     url: str = ""

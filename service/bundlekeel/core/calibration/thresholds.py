@@ -100,7 +100,7 @@ def whole(name: str) -> bool:
     return isinstance(defaults()[name], int)
 
 
-# Version of the document; older ones are read, newer ones are refused.
+# Version of the document. Documents of another version are refused.
 FORMAT: Final = 1
 # By how much (share of the previous mean) imbalance and overload may be worse than before and still count as equal.
 EQUAL: Final = 0.01
@@ -177,17 +177,17 @@ class Unbroken:
 class Evidence:
     """Of blocks of hours, each begun at the recorded placement. `difference`: chosen less previous, paired by blocks,
     so its interval is narrower than those of the two. `held_out`: days (2026-11-21) that the search did not see.
-    `strategies`: others on the same days, for people. `unbroken`: None where nothing would change, and of jobs before
-    there was such a run. `period_seconds`: between two plans of the back-test; 0: an older job did not say."""
+    `strategies`: others on the same days, for people. `unbroken`: None where nothing would change. `period_seconds`:
+    between two plans of the back-test."""
 
     held_out: tuple[str, ...]
     confidence: float
     previous: HeldOutMeasures
     chosen: HeldOutMeasures
     difference: HeldOutMeasures
-    strategies: Mapping[str, HeldOutMeasures] = field(default_factory=dict)
-    unbroken: Unbroken | None = None
-    period_seconds: float = 0.0
+    strategies: Mapping[str, HeldOutMeasures]
+    unbroken: Unbroken | None
+    period_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,8 +227,8 @@ class Thresholds:
     parameters: Mapping[str, Proposed]
     evidence: Evidence
     data: Data
-    advice: tuple[str, ...] = ()
-    cluster: str = ""
+    advice: tuple[str, ...]
+    cluster: str
     format: int = FORMAT
 
     @property
@@ -435,7 +435,7 @@ def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
     """Blocks begin at the recorded placement, so that what goes wrong within days shows in one unbroken run only."""
     where = "evidence.unbroken"
     if found is None:
-        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate of this release"
+        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate again"
         return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
     before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
     if after <= before * (1 + EQUAL) + 1e-12:

@@ -72,11 +72,14 @@ class Draft:
         turn: int = 0,
         costs: CpuCosts = NO_COSTS,
         scale: Floats | float = 1.0,
+        *,
+        learned: CpuCosts | None = None,
     ) -> None:
-        """`costs`: learned CPU costs (`StrategyMemory.costs`); the draft learns from its own snapshot, too. `scale`:
-        the mean load since it changed over that of the reading, shape (n, 1); traffic of counters is exact."""
+        """`costs`: CPU costs before this snapshot (`StrategyMemory.costs`); the draft learns from the snapshot, too.
+        `learned`: costs that contain the snapshot, instead. `scale`: the mean load since it changed over that of the
+        reading, shape (n, 1); traffic of counters is exact."""
         brokers = snapshot.brokers
-        self.costs = learn(costs, snapshot, params, ledger.unsettled())
+        self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
         self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
         self.snapshot, self.params, self.weights = snapshot, params, weights_of(params, snapshot.mode)
         # Pulsar's own classes count what is reported.

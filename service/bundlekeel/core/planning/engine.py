@@ -87,7 +87,7 @@ def plan(given: PlanInput) -> PlanResult:
     asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
     books = asked.booked(ledger, snapshot)
     costs, courses, seconds, scale = _levels(given, books)
-    draft = Draft(snapshot, books, params, given.memory.turn, costs, scale)
+    draft = Draft(snapshot, books, params, given.memory.turn, scale=scale, learned=costs)
     if (bans := bans_of(snapshot, guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)

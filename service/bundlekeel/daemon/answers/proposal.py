@@ -48,11 +48,11 @@ class EvidenceView(Answer):
 
     held_out: Annotated[list[Day], Doc("days that the search did not see; all of this was measured on them")]
     confidence: Annotated[float, Doc("of the intervals, a ratio: 0.95 is 95 %")]
-    period_seconds: Annotated[float, Doc("time between two plans of the back-test; 0: an older job did not say")]
+    period_seconds: Annotated[float, Doc("time between two plans of the back-test, seconds")]
     previous: Annotated[MeasuresView, Doc("with the values that were in force")]
     chosen: Annotated[MeasuresView, Doc("with the proposed values")]
     difference: Annotated[MeasuresView, Doc("`chosen` less `previous`, block by block: its intervals are narrower")]
-    unbroken: Annotated[UnbrokenView | None, Doc("without breaks; null: nothing would change, or an older job made it")]
+    unbroken: Annotated[UnbrokenView | None, Doc("without breaks; null: nothing would change")]
     strategies: Annotated[dict[str, MeasuresView], Doc("other strategies on the same days, by name, to compare")]
 
 

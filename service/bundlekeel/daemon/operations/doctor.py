@@ -176,7 +176,6 @@ async def _members(context: DoctorContext) -> Check:
     by_settings: dict[str, list[str]] = {}
     for member in members:
         by_settings.setdefault(member.settings, []).append(member.id)
-    by_settings.pop("", None)
     if len(by_settings) > 1:
         apart = "; ".join(some(ids) for ids in by_settings.values())
         fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"

@@ -205,8 +205,7 @@ class ManualMoves:
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
         """The split of a request. Where to cut is computed anew; where the load divides, when it is carried out."""
-        bundle, source, given = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at") or ()
-        at = (given,) if isinstance(given, int) else tuple(given)
+        bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
         named = body.get("algorithm")
         if not bundle or not source:
             raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])

@@ -48,6 +48,15 @@ def test_unreadable_document_is_refused(data: bytes) -> None:
         decode(data, LeaderState)
 
 
+@pytest.mark.parametrize("kind", [Desired, LeaderState, documents.AveragesPart])
+@pytest.mark.parametrize("schema", [SCHEMA - 1, SCHEMA + 1])
+def test_a19_a_document_of_another_schema_is_refused(kind: type, schema: int) -> None:
+    """Its values may mean something else."""
+    with pytest.raises(CodecError, match=f"of schema {schema}, and this release reads only schema {SCHEMA}"):
+        decode(encode({"schema": schema}), kind)
+    assert decode(encode({"schema": SCHEMA}), kind) == kind()
+
+
 def state_with(task: object) -> LeaderState:
     """The leader's state with this task, read as it is from the store."""
     data = (1).to_bytes(4, "big") + encode({"epoch": 1, "tasks": [task]})
@@ -56,7 +65,7 @@ def state_with(task: object) -> LeaderState:
 
 @pytest.mark.parametrize("task", [{"task": "r1"}, {"task": "r1", "state": "done", "hash": 5}, 5])
 def test_a_state_with_a_task_that_is_none_is_refused(task: object) -> None:
-    """As a whole, where it is read: the list of tasks never fails on it. A leader of another release may store less."""
+    """As a whole, where it is read: the list of tasks never fails on it."""
     assert state_with({"task": "r1", "state": "done"}).tasks
     with pytest.raises(CodecError, match="state"):
         state_with(task)
@@ -280,15 +289,6 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
 REQUEST = OperatorRequest(by="ann", reason="new disks", since_ms=5)
 
 
-class OldDesired(msgspec.Struct, frozen=True, kw_only=True):
-    """The document as the release before this one reads and writes it."""
-
-    schema: int = SCHEMA
-    mode: str | None = None
-    pause: Pause | None = None
-    pinned: dict[str, int] = {}
-
-
 class NewWish(OperatorRequest, frozen=True, kw_only=True):
     """A request with a field that this release does not know."""
 
@@ -298,22 +298,12 @@ class NewWish(OperatorRequest, frozen=True, kw_only=True):
 class NewDesired(Desired, frozen=True, kw_only=True):
     """The document of a release to come: a field more, and one more inside each drain."""
 
-    schema: int = SCHEMA + 1
     drains: dict[str, NewWish] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
     holidays: list[str] = msgspec.field(default_factory=list)
 
 
-def test_the_release_before_reads_mode_pause_and_pins() -> None:
-    """An emergency stop reaches older sidecars too, and theirs reaches us."""
-    pause = Pause(reason="fire", by="ann", since_ms=1)
-    ours = Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0}, drains={"b1:8080": REQUEST})
-    old = decode(encode(ours), OldDesired)
-    assert old == OldDesired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0})
-    assert decode(encode(old), Desired) == Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0})
-
-
 def test_what_a_newer_release_stored_stays_when_we_write() -> None:
-    """Its fields, its schema, and the fields inside entries that we do not touch."""
+    """Its fields, and the fields inside entries that we do not touch."""
     newer = NewDesired(
         mode="act",
         drains={
@@ -333,16 +323,6 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
         mode="recommend",
         drains={"b1:8080": newer.drains["b1:8080"], "b3:1": NewWish(by="cid", reason="fans", since_ms=9)},
     )
-
-
-def test_who_pinned_survives_the_release_before_which_does_not_know_of_it() -> None:
-    """What it stored has no such entry; what it writes keeps ours."""
-    ours = Desired(pinned={"t/ns/0x0_0x1": 0}, pinned_by={"t/ns/0x0_0x1": REQUEST})
-    before = decode(encode(ours), OldDesired)
-    assert before.pinned == ours.pinned and decode(encode(before), Desired).pinned_by == {}
-    assert decode(rewritten(encode(ours), msgspec.structs.replace(ours, mode="recommend")), Desired).pinned_by == {
-        "t/ns/0x0_0x1": REQUEST
-    }
 
 
 def test_a_pause_of_ours_does_not_inherit_what_belonged_to_another() -> None:
