@@ -35,7 +35,8 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
+from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, migration_check
+from bundlekeel.daemon.operations.go_live import live_loads_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.sources.counters import LiveLoads

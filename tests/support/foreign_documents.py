@@ -107,7 +107,7 @@ async def _use_state(sidecar: FakeSidecar) -> None:
     epoch = state.current_epoch()
     await state.begin_term(epoch)
     sidecar.cycle.adopt(state.taken_over(), epoch)
-    sidecar.outage.remember(state.shared.brokers, state.shared.wall_ms)
+    sidecar.outage.remember(state.shared.cycle_state.brokers, state.shared.wall_ms)
     report = await sidecar.cycle.turn()
     assert report.code is not Code.INTERNAL_ERROR, "the cycle failed; its log contains the traceback"
     sidecar.service.capture()
@@ -197,39 +197,47 @@ _PAIR: Final = {"source": BROKERS[0], "target": BROKERS[1]}
 _COST: Final = {"reported": 1, "steady": [1.5, 1.5], "since": 0, "idle": 1.5, "near": [1.5] * 3, "far": [1.5] * 3}
 _STATE: Final = {
     "epoch": 1,
-    "cycle": 2,
     "wall_ms": 1,
-    "completed_ms": 1,
     "awaited_ms": 1,
-    "brokers": list(BROKERS),
-    "memory": {
-        "courses": dict.fromkeys(BROKERS, _COURSE_FULL),
-        "split_hits": {OTHER: {"side": "hot", "low": 1, "reported": 1, "at_ms": 1}},
-        "turn": 1,
-        "costs": {"brokers": dict.fromkeys(BROKERS, _COST), "prior": [1.5, 1.5], "compared": 1},
-        "compat": {"usage": {BROKERS[0]: 1.5}, "low": {BROKERS[0]: 1}, "condition_hits": 1, "turn": 1},
+    "cycle_state": {
+        "cycle": 2,
+        "completed_ms": 1,
+        "brokers": list(BROKERS),
+        "memory": {
+            "courses": dict.fromkeys(BROKERS, _COURSE_FULL),
+            "split_hits": {OTHER: {"side": "hot", "low": 1, "reported": 1, "at_ms": 1}},
+            "turn": 1,
+            "costs": {"brokers": dict.fromkeys(BROKERS, _COST), "prior": [1.5, 1.5], "compared": 1},
+            "compat": {"usage": {BROKERS[0]: 1.5}, "low": {BROKERS[0]: 1}, "condition_hits": 1, "turn": 1},
+        },
+        "ledger": {
+            "entries": [_ENTRY, _ENTRY | {"bundle": bundle_name(1), "landed_ms": 0}],
+            "baselines": [{"broker": BROKERS[0], "usage": [1.5, 1.5, 1.5, 1.5], "since_ms": 1}],
+        },
+        "recent": {OTHER: {"at_ms": 1, "source": BROKERS[0]}},
+        "split_failed": {OTHER: {"at_ms": 1, "code": "SingleTopic"}},
+        "recent_splits": {
+            OTHER: {
+                "split": {
+                    "parent": OTHER,
+                    "children": [bundle_name(1)],
+                    "shares": [[0.5, 0.5, 0.5, 0.5]],
+                    "topics": [0.5],
+                },
+                "at_ms": 1,
+            }
+        },
+        "effects": {
+            "open": [_EFFECT | {"source_after": 0.5, "target_after": 0.3}],
+            "judged": [
+                _PAIR
+                | {"bundles": [OTHER], "at_ms": 1, "begun_ms": 1, "predicted": 1.5, "realised": 1.5, "word": "good"}
+            ],
+            "pairs": [_PAIR | {"useless": 1, "at_ms": 1, "until_ms": 1}],
+            "reverted": [[OTHER, 1]],
+        },
+        "external_moves": {"undone": [[OTHER, 1]], "rest_until_ms": 1},
     },
-    "ledger": {
-        "entries": [_ENTRY, _ENTRY | {"bundle": bundle_name(1), "landed_ms": 0}],
-        "baselines": [{"broker": BROKERS[0], "usage": [1.5, 1.5, 1.5, 1.5], "since_ms": 1}],
-    },
-    "recent": {OTHER: {"at_ms": 1, "source": BROKERS[0]}},
-    "split_failed": {OTHER: {"at_ms": 1, "code": "SingleTopic"}},
-    "recent_splits": {
-        OTHER: {
-            "split": {"parent": OTHER, "children": [bundle_name(1)], "shares": [[0.5, 0.5, 0.5, 0.5]], "topics": [0.5]},
-            "at_ms": 1,
-        }
-    },
-    "effects": {
-        "open": [_EFFECT | {"source_after": 0.5, "target_after": 0.3}],
-        "judged": [
-            _PAIR | {"bundles": [OTHER], "at_ms": 1, "begun_ms": 1, "predicted": 1.5, "realised": 1.5, "word": "good"}
-        ],
-        "pairs": [_PAIR | {"useless": 1, "at_ms": 1, "until_ms": 1}],
-        "reverted": [[OTHER, 1]],
-    },
-    "external_moves": {"undone": [[OTHER, 1]], "rest_until_ms": 1},
     "report": {"cycle": 1, "wall_ms": 1, "sentence": "s", "code": "c", "planned": 1, "seconds": {"total": 1.5}},
     "tasks": [{"task": "r1", "state": "running", "left_ms": 1}],
     "realised": {"buckets": [{"at_ms": 1, "seconds": 1.5, "weighted": 1.5, "moves": 1}], "last_ms": 1},

@@ -19,7 +19,7 @@ from bundlekeel.api import ApiServer
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.splitting import rules as splitting_rules
-from bundlekeel.daemon.records.notifications import NotificationTexts
+from bundlekeel.daemon.records.notification_texts import NotificationTexts
 from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents, panel_queries, series

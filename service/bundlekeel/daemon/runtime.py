@@ -364,7 +364,7 @@ async def begin_term(epoch: int, cycle: Cycle, outage: OutageWatch) -> None:
     executor, shared_state = cycle.executor, cycle.shared_state
     executor.begin(epoch)
     await shared_state.begin_term(epoch)
-    outage.remember(shared_state.shared.brokers, shared_state.shared.wall_ms)
+    outage.remember(shared_state.shared.cycle_state.brokers, shared_state.shared.wall_ms)
     await cycle.observer.restore(shared_state.read_averages())
     for outcome in (await executor.settle()).settled:
         cycle.book(outcome)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
-from bundlekeel.core.model.load import match_capacity
+from bundlekeel.core.model.capacity import match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS, defaults
 from bundlekeel.core.model.text_format import format_duration
 from bundlekeel.core.model.uris import LOOPBACK, folder_named

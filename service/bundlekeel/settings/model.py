@@ -14,8 +14,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
 from bundlekeel.settings.quotas import QuotaSettings

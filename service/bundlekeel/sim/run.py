@@ -14,7 +14,8 @@ from typing import Literal, cast
 
 import numpy as np
 
-from bundlekeel.core.model.load import CapacityOverride, Floats
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
@@ -24,8 +25,10 @@ from bundlekeel.sim.bundles import TrafficModel, build
 from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.counters import ClusterCounters
-from bundlekeel.sim.measures import Curves, ExpectationResult, RunMeasures, judge, measure
-from bundlekeel.sim.native import BrokerSplits, Native, NativeTransfer
+from bundlekeel.sim.expectations import ExpectationResult, judge
+from bundlekeel.sim.measures import Curves, RunMeasures, measure
+from bundlekeel.sim.native import BrokerSplits, Native
+from bundlekeel.sim.native_transfer import NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Event, Lookup, Scenario
 from bundlekeel.sim.virtual_time import VirtualClock, run_virtually

@@ -17,7 +17,7 @@ from bundlekeel.cli.wiring import Split
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.listings import row_of
+from bundlekeel.daemon.channel_rows import row_of
 from bundlekeel.daemon.operations.doctor import examine
 from bundlekeel.daemon.operations.failsafe import FailsafeLimits
 from bundlekeel.daemon.operations.takeover import last_takeover

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
-from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
 from bundlekeel.daemon.records.notifications import NotificationReceiver, Notifications
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.records import EVENTS

@@ -16,8 +16,9 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed, TopicUsageFeed
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
 from bundlekeel.adapters.zookeeper import (
     ZkChannel,
     ZkClient,
@@ -27,7 +28,8 @@ from bundlekeel.adapters.zookeeper import (
     ZkOwnership,
 )
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.uris import LOOPBACK, parse_store_url
+from bundlekeel.core.model.store_urls import parse_store_url
+from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.operations.doctor import DoctorContext, away
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch

@@ -6,7 +6,7 @@ from bundlekeel.daemon.cycle.status import CycleStatus
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.quotas.usage import UsageListener
+from bundlekeel.daemon.quotas.usage_listener import UsageListener
 from bundlekeel.wiring.reading import Reading
 
 

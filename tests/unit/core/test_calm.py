@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, BrokerReport, CapacityOverride
+from bundlekeel.core.model.load import CPU, BrokerReport
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.model.text_format import format_duration, parse_duration
 from bundlekeel.settings.describe import shared_digest

@@ -17,18 +17,13 @@ from structlog.testing import capture_logs
 
 from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notifications import (
-    BACKOFF,
-    QUEUE,
-    NotificationReceiver,
-    Notifications,
-    NotificationTexts,
-    ObservedJournal,
-)
+from bundlekeel.daemon.records.notification_texts import NotificationTexts
+from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, NotificationReceiver, Notifications, ObservedJournal
 from bundlekeel.ports.records import EVENTS, Notification
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings

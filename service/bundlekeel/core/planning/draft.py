@@ -31,14 +31,10 @@ from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
 from bundlekeel.core.planning.costs import NO_COSTS, CpuCosts, estimate, learn
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.pressure import (
-    ScoredColumn,
-    score_of,
-    scored_columns,
-    shares_of,
-    weights_of,
-)
-from bundlekeel.core.planning.targets import Coldest, TargetBans
+from bundlekeel.core.planning.pressure import shares_of
+from bundlekeel.core.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
+from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.core.planning.targets import Coldest
 
 
 @dataclass(frozen=True, slots=True)

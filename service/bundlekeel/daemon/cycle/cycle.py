@@ -36,8 +36,10 @@ from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import settle
 from bundlekeel.daemon.cycle import transitions
 from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, SplitWatch
-from bundlekeel.daemon.cycle.report import CycleReport, publish_plan
+from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch
+from bundlekeel.daemon.cycle.external_splits import SplitWatch
+from bundlekeel.daemon.cycle.plan_metrics import publish_plan
+from bundlekeel.daemon.cycle.report import CycleReport
 from bundlekeel.daemon.cycle.status import CycleStatus
 from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome

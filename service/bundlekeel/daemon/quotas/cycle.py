@@ -44,7 +44,8 @@ from bundlekeel.daemon.quotas.report import (
     publish,
     publish_topics,
 )
-from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageListener, UsageSurvey
+from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageSurvey
+from bundlekeel.daemon.quotas.usage_listener import UsageListener
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.daemon.state.shared_state import SharedState

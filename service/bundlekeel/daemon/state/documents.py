@@ -23,16 +23,11 @@ import msgspec
 
 from bundlekeel.codec import external_input
 from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
-from bundlekeel.core.guard.external_moves import ExternalMoves
-from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
-from bundlekeel.core.planning.effects import EffectRecords
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.splitting.children import RecentSplit
 from bundlekeel.daemon.answers.plans import TaskView
+from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.ports import Coordination, Document, DocumentChange
 
 T = TypeVar("T")
@@ -147,24 +142,16 @@ _TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
-    a cycle was completed last: the failsafe job looks at that. `brokers`: the registered ones as of the last cycle.
-    `realised`: how balanced the cluster was lately, for thresholds on trial. `awaited_ms`: since when leaders look for
-    proposals of thresholds, 0: they do not."""
+    """The state that a new leader continues with, and that followers show.
+
+    `wall_ms`: when it was stored. `realised`: how balanced the cluster was recently, for thresholds on trial.
+    `awaited_ms`: since when leaders check for proposals of thresholds, 0: they do not.
+    """
 
     schema: int = SCHEMA
     epoch: int = -1
-    cycle: int = 0
     wall_ms: int = 0
-    memory: StrategyMemory = msgspec.field(default_factory=StrategyMemory)
-    ledger: Ledger = msgspec.field(default_factory=Ledger)
-    recent: dict[str, RecentMove] = {}
-    split_failed: dict[str, SplitFailed] = {}
-    recent_splits: dict[str, RecentSplit] = {}
-    brokers: tuple[str, ...] = ()
-    completed_ms: int = 0
-    effects: EffectRecords = msgspec.field(default_factory=EffectRecords)
-    external_moves: ExternalMoves = msgspec.field(default_factory=ExternalMoves)
+    cycle_state: CycleState = msgspec.field(default_factory=CycleState)
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
     realised: Realised = msgspec.field(default_factory=Realised)
@@ -248,13 +235,14 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     found = decode(join(documents), LeaderState, what=what)
     _demand(list[TaskView], found.tasks, what)
     _demand(_ReportShape, found.report, what)
-    rows: list[object] = [*found.ledger.entries, *found.ledger.baselines, *found.memory.costs.brokers.values()]
-    for row in (*rows, *(item.move for item in found.effects.open)):
+    state = found.cycle_state
+    rows: list[object] = [*state.ledger.entries, *state.ledger.baselines, *state.memory.costs.brokers.values()]
+    for row in (*rows, *(item.move for item in state.effects.open)):
         for name, length in _LENGTHS.items():
             if hasattr(row, name) and len(getattr(row, name)) != length:
                 text = f"{name} needs {length} values and has {len(getattr(row, name))}"
                 raise external_input.unreadable(what, text, field=name)
-    for split in (item.split for item in found.recent_splits.values()):
+    for split in (item.split for item in state.recent_splits.values()):
         if not len(split.children) == len(split.shares) == len(split.topics):
             raise external_input.unreadable(what, "children, shares and topics differ in number", field="children")
     return found

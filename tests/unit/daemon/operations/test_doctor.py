@@ -12,7 +12,7 @@ from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import Period
 from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
+from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
 from bundlekeel.daemon.state.takeover_record import (
     EXCLUDED,
     FAILSAFE,

@@ -37,7 +37,8 @@ REQUEST = {"by": "a", "reason": "r", "since_ms": 1}
 
 
 def state(**fields: Any) -> LeaderState:
-    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "cycle": 2, **fields})
+    own = {name: fields.pop(name) for name in ("epoch", "wall_ms", "report", "tasks") if name in fields}
+    data = (1).to_bytes(4, "big") + encode({"epoch": 1, **own, "cycle_state": {"cycle": 2, **fields}})
     return decode_state([Document(path="state/0000", data=data, version=0)], what="state")
 
 
@@ -47,10 +48,11 @@ LEDGER = {"opened_ms": 1, "bundle": BUNDLE, "source": "a", "target": "b", "traff
 
 
 def test_s06_what_we_store_is_in_range() -> None:
-    assert (
-        state(external_moves=EXTERNAL, recent={BUNDLE: {"at_ms": 5, "source": "a"}}).external_moves.rest_until_ms == 5
+    leader_state = state(
+        external_moves=EXTERNAL, recent={BUNDLE: {"at_ms": 5, "source": "a"}}, ledger={"entries": [LEDGER]}
     )
-    assert state(ledger={"entries": [LEDGER]}).ledger.entries[0].opened_ms == 1
+    assert leader_state.cycle_state.external_moves.rest_until_ms == 5
+    assert leader_state.cycle_state.ledger.entries[0].opened_ms == 1
     assert decode_moves(encode([MOVE]), what="m")
     pin = REQUEST | {"until_ms": 1}
     pinned = decode(encode({"pinned": {BUNDLE: pin}, "excluded": {"t/n": REQUEST}}), Desired).pinned
@@ -144,7 +146,7 @@ async def test_s06_a_rest_of_ages_is_set_aside_and_not_stored_again() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     epoch = sidecar.shared_state.current_epoch()
     await sidecar.shared_state.save(CycleState(cycle=1), {}, epoch=epoch)
-    bad = encode({"epoch": epoch, "cycle": 1, "external_moves": EXTERNAL | {"rest_until_ms": FAR}})
+    bad = encode({"epoch": epoch, "cycle_state": {"external_moves": EXTERNAL | {"rest_until_ms": FAR}}})
     sidecar.cluster.store.nodes[f"{STATE}/0000"].data = (1).to_bytes(4, "big") + bad
     await sidecar.shared_state.begin_term(epoch)
     assert STATE in sidecar.shared_state.unreadable[STATE]

@@ -36,11 +36,12 @@ from tests.support.world import FakeCluster, FakeSidecar
 
 def test_document_survives_encoding() -> None:
     """What is written is what is read."""
-    state = LeaderState(epoch=3, cycle=9, recent={"t/ns/0x0_0x1": RecentMove(at_ms=5, source="b1:8080")})
+    recent = {"t/ns/0x0_0x1": RecentMove(at_ms=5, source="b1:8080")}
+    state = LeaderState(epoch=3, cycle_state=CycleState(cycle=9, recent=recent))
     assert decode(encode(state), LeaderState) == state
 
 
-@pytest.mark.parametrize("data", [b"", b"garbage", encode({"cycle": "many"}), encode([1, 2]), encode(5)])
+@pytest.mark.parametrize("data", [b"", b"garbage", encode({"epoch": "many"}), encode([1, 2]), encode(5)])
 def test_unreadable_document_is_refused(data: bytes) -> None:
     """A torn or foreign document is refused in the one way that its readers expect."""
     with pytest.raises(CodecError):
@@ -58,7 +59,7 @@ def test_a19_a_document_of_another_schema_is_refused(kind: type, schema: int) ->
 
 def state_with(task: object) -> LeaderState:
     """The leader's state with this task, read as it is from the store."""
-    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "cycle": 2, "tasks": [task]})
+    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "tasks": [task]})
     return documents.decode_state([Document(path="state/0000", data=data, version=0)], what="state")
 
 
@@ -90,7 +91,7 @@ async def test_large_state_is_stored_in_chunks_and_shrinks() -> None:
     nodes = await sidecar.coordination.read_tree(shared_state.STATE)
     assert len(nodes) > 1
     other = await FakeSidecar(sidecar.cluster, "b").lead()
-    assert other.shared_state.shared.recent == noise
+    assert other.shared_state.shared.cycle_state.recent == noise
     await sidecar.shared_state.save(CycleState(cycle=2), {}, epoch=sidecar.shared_state.current_epoch())
     assert len(await sidecar.coordination.read_tree(shared_state.STATE)) == 1
 
@@ -132,7 +133,7 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
     await state.refresh()
     everything = [shared_state.DESIRED, TAKEOVER, FAILSAFE, shared_state.STATE, shared_state.MOVES]
     assert sorted(values) == sorted(everything)
-    assert state.shared.cycle == 1
+    assert state.shared.cycle_state.cycle == 1
     for changed, change in (
         ([], asyncio.sleep(0)),
         ([shared_state.DESIRED], saved.change_desired(lambda held: structs.replace(held, mode="observe"))),
@@ -143,7 +144,7 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
         await change
         await state.refresh()
         assert values == changed
-    assert (state.shared.cycle, state.desired.mode) == (2, "observe")
+    assert (state.shared.cycle_state.cycle, state.desired.mode) == (2, "observe")
 
 
 async def test_whether_a_takeover_is_known_is_told_apart_from_none() -> None:
@@ -241,9 +242,9 @@ async def test_deposed_leader_cannot_write() -> None:
     await new.shared_state.save(CycleState(cycle=6), {}, epoch=new.shared_state.current_epoch())
     await old.coordination.start()
     with pytest.raises(LeadershipLost):
-        await documents.store_blob(old.coordination, epoch, shared_state.STATE, LeaderState(cycle=99), [])
+        await documents.store_blob(old.coordination, epoch, shared_state.STATE, LeaderState(epoch=99), [])
     await new.shared_state._read_leader_state()
-    assert new.shared_state.shared.cycle == 6
+    assert new.shared_state.shared.cycle_state.cycle == 6
 
 
 async def test_request_left_by_a_follower_is_carried_out_once() -> None:
