@@ -8,7 +8,7 @@ MODE ?= modular
 VENV := .venv
 BIN := $(VENV)/bin
 LOCKED := --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q
-SOURCES := service/bundlekeel dev tests
+SOURCES := service/bundlekeel dev evidence tests
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -39,7 +39,7 @@ quotas: setup ## Quota groups on a real cluster: a tenant offered four times its
 	@$(BIN)/python -m dev.suites quotas
 
 quota-figures: setup ## The quota suite with its long forms and ResourceGroups beside it, and the engine at full size; renews docs/reference/quotas.md (half an hour)
-	@$(BIN)/python -m dev.quota_figures
+	@$(BIN)/python -m evidence.quota_figures
 
 spark: setup ## Recalibration on a Spark standalone cluster; a real cluster's history recorded, refused, adopted
 	@$(BIN)/python -m dev.suites spark
@@ -66,24 +66,24 @@ site: packages ## The documentation as a site in .run/site; a broken link fails
 	@$(BIN)/mkdocs build --strict
 
 bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading counters; renews two pages of docs/reference (25 minutes)
-	@$(BIN)/python -m dev.bench --write
-	@$(BIN)/python -m dev.counters_cost --write
+	@$(BIN)/python -m evidence.bench --write
+	@$(BIN)/python -m evidence.counters_cost --write
 
 load: packages ## 200 clients on the API of a sidecar over clusters in memory: the lease must hold (4 minutes)
-	@$(BIN)/python -m dev.load $(ARGS)
+	@$(BIN)/python -m evidence.load $(ARGS)
 
 fuzz: setup ## 100,000 examples of each kind of foreign input: one error type, no step above 50 ms (ARGS="--examples N KIND")
-	@$(BIN)/python -m dev.fuzz $(ARGS)
+	@$(BIN)/python -m evidence.fuzz $(ARGS)
 
 responses: setup ## The largest response of each route: memory and silence of the processes that request it
-	@$(BIN)/python -m dev.responses $(ARGS)
+	@$(BIN)/python -m evidence.responses $(ARGS)
 
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews the pages with its figures (hours; ARGS=--resume)
-	@$(BIN)/python -m dev.reaction --write $(ARGS)
+	@$(BIN)/python -m evidence.reaction --write $(ARGS)
 	@$(BIN)/python -m dev.docs write
 
 decisions: packages ## The decision rule in simulated worlds, next to Pulsar's AvgShedder; renews docs/reference/decision-figures.md (hours; ARGS=--resume)
-	@$(BIN)/python -m dev.decision_figures --write $(ARGS)
+	@$(BIN)/python -m evidence.decision_figures --write $(ARGS)
 
 mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests fail? Renews docs/reference/mutation.md (an hour)
 	@$(BIN)/python -m dev.mutation --write $(ARGS)

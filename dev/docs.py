@@ -36,12 +36,12 @@ from dev.cli_page import cli_page
 from dev.decision_picture import picture
 from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.markdown import table
-from dev.reaction.page import page as reaction_page
-from dev.reaction.page import with_medians
 from dev.runbook_samples import with_samples
 from dev.scenario_page import format_page, scenarios_page
 from dev.strategy_pages import pages as strategy_pages
 from dev.wrong_inputs import wrong_inputs_page
+from evidence.reaction.page import page as reaction_page
+from evidence.reaction.page import with_medians
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -24,7 +24,7 @@ TOLD_LINES = 400
 FILE_LINES = 600
 FUNCTION_LINES = 40
 FOLDER_MODULES = 20
-ROOTS = ("service/bundlekeel", "dev", "tests")
+ROOTS = ("service/bundlekeel", "dev", "evidence", "tests")
 
 
 def faults(root: Path) -> list[str]:

@@ -72,8 +72,8 @@ GATE = Suite(
     "gate",
     3,
     (
-        (str(_BIN / "ruff"), "format", "--check", "-q", "service/bundlekeel", "dev", "tests"),
-        (str(_BIN / "ruff"), "check", "-q", "service/bundlekeel", "dev", "tests"),
+        (str(_BIN / "ruff"), "format", "--check", "-q", "service/bundlekeel", "dev", "evidence", "tests"),
+        (str(_BIN / "ruff"), "check", "-q", "service/bundlekeel", "dev", "evidence", "tests"),
         (str(_BIN / "lint-imports"),),
         (str(_BIN / "mypy"), "--no-error-summary"),
         (sys.executable, "-m", "dev.sizes"),

@@ -24,10 +24,10 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from dev import lean
-from dev.bench_states import SIZES, extensible_line, turn_line
 from dev.markdown import table
 from dev.oracle.oracle import Oracle
+from evidence import lean
+from evidence.bench_states import SIZES, extensible_line, turn_line
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "bench.md"
@@ -221,7 +221,7 @@ def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list
 
 def main() -> None:
     """Measure, show, and with `--write` renew the page."""
-    parser = argparse.ArgumentParser(prog="python -m dev.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evidence.bench", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")
     parser.add_argument("--all-java", action="store_true", help="Java at the largest size too: minutes a turn")

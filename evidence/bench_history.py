@@ -1,4 +1,4 @@
-"""Times the history recorder on a large made-up cluster: `python -m dev.bench_history [--brokers N --bundles N]`.
+"""Times the history recorder on a large made-up cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
 
 Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
 more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the
@@ -71,7 +71,7 @@ def main() -> None:
 def write_page(lines: list[str], busy: float) -> None:
     """docs/reference/bench-history.md."""
     assert __doc__ is not None
-    head = ["# Bench: the recorder", "", "Written by `python -m dev.bench_history --write`; do not edit.", ""]
+    head = ["# Bench: the recorder", "", "Written by `python -m evidence.bench_history --write`; do not edit.", ""]
     about = __doc__.partition("\n\n")[2].partition("With `--write`")[0].strip()
     told = f"Before the run {busy:.1f} processes of this machine ({os.cpu_count()} cores) ran or waited for a core."
     PAGE.write_text("\n".join([*head, about, told, "", "```", *lines, "```"]) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Times the back-test on Spark: `python -m dev.bench_spark [--write]`.
+"""Times the back-test on Spark: `python -m evidence.bench_spark [--write]`.
 
 A made-up day of minutes, recorded by the real adapters, is rebuilt from its files and planned again by five strategies,
 on a Spark standalone cluster of this machine with two workers of one core each. At a smaller size the same is done on
@@ -266,7 +266,12 @@ def extrapolated(results: Results) -> str:
 
 def page(results: Results) -> str:
     """docs/reference/bench-spark.md."""
-    head = ["# Bench: the back-test on Spark", "", "Written by `python -m dev.bench_spark --write`; do not edit.", ""]
+    head = [
+        "# Bench: the back-test on Spark",
+        "",
+        "Written by `python -m evidence.bench_spark --write`; do not edit.",
+        "",
+    ]
     assert __doc__ is not None
     about = __doc__.partition("\n\n")[2].partition("`--folder`")[0].strip()
     return "\n".join([*head, about, "", *lines_of(results)]) + "\n"
@@ -285,7 +290,7 @@ def size(text: str) -> tuple[int, int]:
 
 def main() -> int:
     """Measure, print, and with `--write` renew the page; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dev.bench_spark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evidence.bench_spark", description=__doc__)
     parser.add_argument("--size", type=size, default=(100, 10_000), metavar="BROKERSxBUNDLES", help="of the day")
     parser.add_argument("--small", type=size, default=(20, 2_000), metavar="BROKERSxBUNDLES", help="of the growth")
     parser.add_argument("--large", type=size, default=(1000, 100_000), metavar="BROKERSxBUNDLES", help="planned only")

@@ -1,4 +1,4 @@
-"""Is a calibration worth it? `python -m dev.calibrated [--seeds 1 2 3] [--days 14] [--again] [--write]`.
+"""Is a calibration worth it? `python -m evidence.calibrated [--seeds 1 2 3] [--days 14] [--again] [--write]`.
 
 Made-up worlds, each from its seed, of different sizes, noise, spikes and growth. In each the search of the nightly job
 looks at the first days; what it proposes within some nights' steps is judged on the held-out ones, beside the default
@@ -402,7 +402,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
     parts = [
         "# What a calibration is worth",
         "",
-        f"Written by `python -m dev.calibrated {'' if tried else '--again '}--write`; do not edit.",
+        f"Written by `python -m evidence.calibrated {'' if tried else '--again '}--write`; do not edit.",
         *_paragraphs(verdict, search),
         "",
         f"## In blocks of {BLOCK_S // 3600} hours",
@@ -433,7 +433,7 @@ def own_section(rows: Sequence[Row], size: Size) -> str:
     parts = [
         f"## {OWN}",
         "",
-        f"Written by `python -m dev.calibrated --period {size.period_seconds} --seeds"
+        f"Written by `python -m evidence.calibrated --period {size.period_seconds} --seeds"
         f" {' '.join(str(row.seed) for row in rows)} --write`.",
         *_paragraphs(about, said),
         "",
@@ -453,7 +453,7 @@ def renewed(text: str, rows: Sequence[Row], size: Size) -> str:
 
 def main() -> int:
     """Run, print, and with `--write` renew the page; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dev.calibrated", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evidence.calibrated", description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)), help="which worlds (1 to 10)")
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--period", type=int, default=300, help="seconds between two snapshots")

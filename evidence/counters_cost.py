@@ -1,4 +1,4 @@
-"""`python -m dev.counters_cost`: what reading counters costs, at one real broker and at many simulated ones.
+"""`python -m evidence.counters_cost`: what reading counters costs, at one real broker and at many simulated ones.
 
 Real: a broker with 10,000 topics, each with a subscription, is read by the product's own client: bytes and seconds of
 an answer, CPU seconds of the broker and ours. Simulated: the product's own reader, on a clock that goes faster, with
@@ -400,7 +400,7 @@ def _page(cost: Cost, rows: list[list[str]]) -> str:
     ]
     return f"""# What reading counters costs
 
-Written by `python -m dev.counters_cost --write`; do not edit. What is read, and when:
+Written by `python -m evidence.counters_cost --write`; do not edit. What is read, and when:
 [How loads are known within seconds](../concepts/live-loads.md).
 
 One real broker with {cost.topics:,} loaded topics, each with a subscription, and no traffic, read by Bundlekeel's own
@@ -427,7 +427,7 @@ With `counters.source: prometheus` nothing is asked of a broker.
 
 def main() -> None:
     """Measure, print, and write when asked to."""
-    parser = argparse.ArgumentParser(prog="python -m dev.counters_cost", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evidence.counters_cost", description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000, help="of the real broker (default 10,000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--signals", action="store_true", help="compare signals of a changed load instead")

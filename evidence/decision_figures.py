@@ -1,4 +1,4 @@
-"""`python -m dev.decision_figures`: how the decision rule does in simulated worlds, next to Pulsar's own AvgShedder.
+"""Compare the decision rule with Pulsar's own AvgShedder in simulated worlds: `python -m evidence.decision_figures`.
 
 Writes docs/reference/decision-figures.md with `--write`. Results are stored in .run/decision-figures after each run;
 `--resume` keeps them, and adds what is missing. No parameter of the rule was chosen by the seeds 41 to 50.
@@ -10,7 +10,7 @@ import argparse
 import re
 from pathlib import Path
 
-from dev.decision_tables import TABLES, Results
+from evidence.decision_tables import TABLES, Results
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "decision-figures.md"
@@ -23,7 +23,8 @@ def page(tables: dict[str, Results]) -> str:
     misses = [f"- {miss}" for found in tables.values() for miss in found.misses]
     lines = [
         "# Figures of the decision rule\n",
-        "Written by `make decisions` (`python -m dev.decision_figures --write`); do not edit. All values are simulated",
+        "Written by `make decisions` (`python -m evidence.decision_figures --write`); do not edit. "
+        "All values are simulated",
         "with the product's own planning, on seeds that were not used to choose a parameter. Two values are the median",
         "and the worst seed. AvgShedder: Pulsar's own class with Pulsar's defaults, in the same worlds. The rule:",
         "[When bundles move](../concepts/decision-rule.md).\n",
@@ -36,7 +37,7 @@ def page(tables: dict[str, Results]) -> str:
 
 def main() -> None:
     """Simulate, print, and write when asked to."""
-    parser = argparse.ArgumentParser(prog="python -m dev.decision_figures", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evidence.decision_figures", description=__doc__)
     parser.add_argument("--seeds", default="41-50", help="first and last seed (41-50)")
     parser.add_argument("--only", choices=tuple(TABLES), action="append", help="this table; may be repeated")
     parser.add_argument("--cells", default="", help="run only cells whose name has this regular expression")

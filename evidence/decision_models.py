@@ -1,4 +1,4 @@
-"""Two ways to balance the loads of `dev.decision_worlds`: a quick model, and the simulator.
+"""Two ways to balance the loads of `evidence.decision_worlds`: a quick model, and the simulator.
 
 The quick model calls the product's own `plan()` on exact readings of counters, with the reading schedule of the daemon
 (`daemon.sources.counters`): 15 s while nothing changes, 3 s while a decision may be due, brokers one after the other.
@@ -34,7 +34,7 @@ from bundlekeel.sim.reports import BLIND_NIC, START_MS, broker_id
 from bundlekeel.sim.run import Contender, Simulation
 from bundlekeel.sim.scenario import BrokerGroup, Scenario, ScenarioSettings, Tenant
 from bundlekeel.sim.virtual_time import run_virtually
-from dev.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
+from evidence.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
 
 # Messages and bytes per second of a broker with a load of 1, as in the simulator.
 UNIT: Final = np.array([1e5, 1e5, 1e8, 1e8])

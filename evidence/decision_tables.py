@@ -1,4 +1,4 @@
-"""The tables of `dev.decision_figures`: runs (cells), and their part of the page (sections)."""
+"""The tables of `evidence.decision_figures`: runs (cells), and their part of the page (sections)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bundlekeel.core.planning.calm import PLAN_MOVES
 from bundlekeel.sim.pairs import native
 from bundlekeel.sim.run import DEFAULT, Simulation
 from bundlekeel.sim.virtual_time import run_virtually
-from dev import decision_worlds as worlds
-from dev.decision_models import QuickModel, play_simulated
-from dev.decision_worlds import Moved, World
 from dev.markdown import table
+from evidence import decision_worlds as worlds
+from evidence.decision_models import QuickModel, play_simulated
+from evidence.decision_worlds import Moved, World
 
 # Results of one run by name; None: it did not happen.
 Figures = dict[str, float | None]

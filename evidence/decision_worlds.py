@@ -1,4 +1,4 @@
-"""Loads for `dev.decision_figures`: what each broker carries over time, before and after moves."""
+"""Loads for `evidence.decision_figures`: what each broker carries over time, before and after moves."""
 
 from __future__ import annotations
 

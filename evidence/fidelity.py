@@ -1,4 +1,4 @@
-"""Replays recorded cycles elsewhere and compares the hashes of their plans: `python -m dev.fidelity [--write]`.
+"""Replays recorded cycles elsewhere and compares the hashes of their plans: `python -m evidence.fidelity [--write]`.
 
 Elsewhere is this Python with every processor feature turned off that numpy can do without, and every other minor
 version of Python that is found (in PATH, below ~/.pyenv/versions, or named with --python), each in a throwaway virtual
@@ -132,7 +132,7 @@ def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outco
 
 def main() -> int:
     """Replay, print, and with `--write` renew the page; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dev.fidelity", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m evidence.fidelity", description=__doc__)
     parser.add_argument("--history", help="recorded history; made up when it is not named")
     parser.add_argument("--python", action="append", default=[], help="another Python; may be repeated")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
@@ -156,10 +156,10 @@ def write_page(found: Sequence[Outcome], what: str) -> None:
     parts = [
         "# Replays elsewhere",
         "",
-        "Written by `python -m dev.fidelity --write`; do not edit.",
+        "Written by `python -m evidence.fidelity --write`; do not edit.",
         "",
         f"Recorded cycles planned again ({what}), and how many plans have the recorded hash. What runs elsewhere is in",
-        "`dev/fidelity.py`; every other Python has a virtual environment of the locked dependencies.",
+        "`evidence/fidelity.py`; every other Python has a virtual environment of the locked dependencies.",
         "",
         *table(
             ["where", "cycles", "the same plan", "that move something"],

@@ -1,8 +1,8 @@
 """Read many examples of each kind of foreign input: is it a value or the one error, and how long does a step take?
 
-`python -m dev.fuzz [--examples 100000] [--seed 0] [KIND ...]` prints a table and fails if another error was raised, or
-if one example took more than `STEP_SECONDS` of this process's CPU time. An example has the number of its row in an
-error message: `--seed NUMBER --examples 1` reads it again. A kind "in use" keeps one sidecar: repeat it from the start.
+`python -m evidence.fuzz [--examples 100000] [--seed 0] [KIND ...]` prints a table. It fails if another error was
+raised, or if one example took more than `STEP_SECONDS` of this process's CPU time. An error message names the row of
+its example: `--seed NUMBER --examples 1` reads it again. A kind "in use" keeps one sidecar: repeat it from the start.
 """
 
 from __future__ import annotations

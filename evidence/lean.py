@@ -1,4 +1,4 @@
-"""`python -m dev.lean`: CPU seconds and resident memory of commands and of a sidecar that is ready; the least of five.
+"""Print the least CPU time and memory of five runs of commands and of a ready sidecar: `python -m evidence.lean`.
 
 The sidecar runs with the settings' defaults and a metadata store that does not answer. For the libraries it loads:
 `test_a_sidecar_loads_what_it_needs`.

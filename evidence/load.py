@@ -137,7 +137,7 @@ class Sidecar:
     """The sidecar in its process."""
 
     def __init__(self, brokers: int, bundles: int) -> None:
-        command = [sys.executable, "-m", "dev.load", "--serve", f"{brokers}x{bundles}"]
+        command = [sys.executable, "-m", "evidence.load", "--serve", f"{brokers}x{bundles}"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.port = int(self._line()["port"])
 
@@ -220,7 +220,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.serve:
         # Its own process: what it imports is no part of the clients.
-        from dev.load_sidecar import serve  # noqa: PLC0415
+        from evidence.load_sidecar import serve  # noqa: PLC0415
 
         serve(*map(int, given.serve.split("x")))
     else:

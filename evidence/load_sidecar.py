@@ -1,4 +1,4 @@
-"""The sidecar that `dev.load` loads: as it is wired, over a cluster in memory, with a lease of eight seconds."""
+"""The sidecar that `evidence.load` loads: as it is wired, over a cluster in memory, with a lease of eight seconds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs the quota suite on real clusters and writes what it measured to docs/reference/quotas.md.
 
-`python -m dev.quota_figures`: all of it, some half an hour. `--rows FILE`: the page from rows measured before; `--scale
-FILE`: with the output of dev.quota_scale instead of running it.
+`python -m evidence.quota_figures`: all of it, some half an hour. `--rows FILE`: the page from rows measured before;
+`--scale FILE`: with the output of evidence.quota_scale instead of running it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dev.markdown import table
-from dev.quota_scale import report_lines
+from evidence.quota_scale import report_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "quotas.md"
@@ -52,8 +52,8 @@ SCALE = """
 
 100 brokers, 100,000 namespaces in 1,000 groups, each with partitions at five brokers (500,000 rows a cycle), four times
 the limit offered, demands that go up and down by 5 % and 200 partitions that move in every cycle;
-`python -m dev.quota_scale`. CPU seconds of one core. *Usage*: a table out of what brokers told; *claims*: topics put
-together; *shares*: the limit shared out.
+`python -m evidence.quota_scale`. CPU seconds of one core. *Usage*: a table out of what brokers told; *claims*: topics
+put together; *shares*: the limit shared out.
 
 """
 CHANGES = """
@@ -100,7 +100,7 @@ def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="rows measured before, instead of a run")
-    parser.add_argument("--scale", type=Path, help="what dev.quota_scale has printed before, instead of a run")
+    parser.add_argument("--scale", type=Path, help="what evidence.quota_scale has printed before, instead of a run")
     said, extra = parser.parse_known_args()
     rows = read(said.rows) if said.rows else measured(extra)
     if said.scale:

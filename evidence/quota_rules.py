@@ -1,10 +1,10 @@
-"""Rules of quota simulations (`dev/quota_scenarios.py`): our share engine with topic policies, PIP-82 as proposed,
+"""Rules of quota simulations (`evidence/quota_scenarios.py`): our share engine with topic policies, PIP-82 as proposed,
 Pulsar 4.2's ResourceGroups with their defects, a fixed quota for each bundle, and no limit at all.
 
 All but ours give limits to brokers (or bundles), not to topics. Sources: the PIP-82 thread and its reply by Penghui Li;
 Pulsar `ResourceQuotaCalculatorImpl`, `ResourceGroup` (facts of our notes, section 8).
 
-`python -m dev.quota_rules` prints the table of docs/concepts/quotas.md: each scenario under each rule.
+`python -m evidence.quota_rules` prints the table of docs/concepts/quotas.md: each scenario under each rule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
 from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
 from bundlekeel.core.quotas.usage import Key, UsageLine
 from dev.markdown import table
-from dev.quota_scenarios import (
+from evidence.quota_scenarios import (
     Death,
     Move,
     NewLimit,

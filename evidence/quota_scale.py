@@ -1,7 +1,7 @@
 """The quota engine at the size of the PIP-82 thread: 100 brokers, 100,000 namespaces, each at five brokers.
 
 Prints CPU time and memory of each cycle, beside the thread's own estimates of what brokers would exchange.
-`python -m dev.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
+`python -m evidence.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One kind of rate (messages or bytes). Time runs in report cycles: in each, traffic passes under the limits that the
 rule made of the cycle before; then participants measure, report, and the rule makes new limits. What passes follows
 from the limits alone (no queues): a topic policy cuts each partition, a broker's or bundle's limiter cuts all topics
-behind it in proportion. Rules: `dev/quota_rules.py`.
+behind it in proportion. Rules: `evidence/quota_rules.py`.
 """
 
 from __future__ import annotations

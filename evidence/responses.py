@@ -1,8 +1,9 @@
 """Send the largest allowed response of each route to each process that requests it: memory, and silence of its loop.
 
-`python -m dev.responses` starts one process per route and shape, which requests the route once with the real client
-from a server on loopback. It fails when the process and its children need more memory than the chart allows, or when
-the loop was silent for longer than `MOST_SILENCE`. Bodies hold as many small values as possible, or as are accepted.
+`python -m evidence.responses` starts one process per route and shape, which requests the route once with the real
+client from a server on loopback. It fails when the process and its children need more memory than the chart allows, or
+when the loop was silent for longer than `MOST_SILENCE`. Bodies hold as many small values as
+possible, or as are accepted.
 """
 
 from __future__ import annotations
@@ -201,7 +202,7 @@ def measure(case: str) -> dict[str, float | str]:
             """Nothing."""
 
     with serving(Handler) as port:
-        command = [sys.executable, "-m", "dev.responses", "--ask", case, "--port", str(port)]
+        command = [sys.executable, "-m", "evidence.responses", "--ask", case, "--port", str(port)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         peak = 0.0
         while process.poll() is None:

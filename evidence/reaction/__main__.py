@@ -1,4 +1,4 @@
-"""`python -m dev.reaction`: see `--help`."""
+"""`python -m evidence.reaction`: see `--help`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 import time
 
 from dev.cluster import ClusterError
-from dev.reaction import page
-from dev.reaction.contenders import CONTENDERS, Contender
-from dev.reaction.figures import Spread
-from dev.reaction.run import FAST_WARM_SECONDS, WARM_SECONDS, Options, ReactionError, Result, run
 from dev.sidecar import SidecarError
 from dev.traffic import AdminError, TrafficError
+from evidence.reaction import page
+from evidence.reaction.contenders import CONTENDERS, Contender
+from evidence.reaction.figures import Spread
+from evidence.reaction.run import FAST_WARM_SECONDS, WARM_SECONDS, Options, ReactionError, Result, run
 
 # A machine that is busy with something else may spoil one; more than that is a fault.
 _ATTEMPTS = 3
@@ -20,11 +20,11 @@ _ATTEMPTS = 3
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m dev.reaction",
+        prog="python -m evidence.reaction",
         description="Puts all load on one of three brokers, each with a quarter of a core, lets one balancer after the "
         "other make it even, and measures seconds, moves and what clients notice, from outside. Raw results are kept "
-        "in dev/reaction/results, so the runs can be collected over several invocations and days; journal and log of "
-        "each in .run/reaction. About 4 minutes a run and more.",
+        "in evidence/reaction/results, so the runs can be collected over several invocations and days; journal and log "
+        "of each in .run/reaction. About 4 minutes a run and more.",
     )
     parser.add_argument("--runs", type=int, default=3, help="of each contender (default 3)")
     parser.add_argument("--only", default="", metavar="NAME,...", help="these contenders (see --list)")

@@ -15,8 +15,8 @@ from types import TracebackType
 import httpx
 
 from dev.cluster import BrokerInfo
-from dev.reaction.figures import Sample, loads_by_owner, owners_of, rates
 from dev.traffic import Traffic, TrafficError
+from evidence.reaction.figures import Sample, loads_by_owner, owners_of, rates
 
 POLL_SECONDS = 1.0
 # What a topic carries is told by the last half minute: it does not change, and a bundle under way must look neither

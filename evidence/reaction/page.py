@@ -10,13 +10,13 @@ import msgspec
 
 from dev.cluster.conf import FAST_STATS
 from dev.markdown import table
-from dev.reaction import run as step
-from dev.reaction.contenders import CONTENDERS, Contender
-from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
-from dev.reaction.observer import RATE_SECONDS, STEP_RATE_SECONDS, TURNING_RATE_SECONDS
-from dev.reaction.plot import EVENLY, chart
-from dev.reaction.prometheus import SCRAPE_SECONDS
-from dev.reaction.run import Options, Result
+from evidence.reaction import run as step
+from evidence.reaction.contenders import CONTENDERS, Contender
+from evidence.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
+from evidence.reaction.observer import RATE_SECONDS, STEP_RATE_SECONDS, TURNING_RATE_SECONDS
+from evidence.reaction.plot import EVENLY, chart
+from evidence.reaction.prometheus import SCRAPE_SECONDS
+from evidence.reaction.run import Options, Result
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "reaction.md"
@@ -37,7 +37,7 @@ HEADER = (
 )
 # Of these columns, those that README.md and the comparison show, between the two marks.
 SHORT = (0, 1, 2, 3, 4, 5, 8, 9)
-MARK, END = "<!-- medians: written by `make docs` from dev/reaction/results -->", "<!-- end of medians -->"
+MARK, END = "<!-- medians: written by `make docs` from evidence/reaction/results -->", "<!-- end of medians -->"
 TURNING_HEADER = (
     *("balancer", "mode", "settings", "max/mean over time", "of the time even"),
     *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
@@ -154,7 +154,7 @@ def page(raw: Path = RAW) -> str:
     lines = [
         "# Reaction: who makes an uneven cluster even",
         "",
-        "Written by `make reaction` (`python -m dev.reaction --write`); do not edit.",
+        "Written by `make reaction` (`python -m evidence.reaction --write`); do not edit.",
         "",
         *_method(),
         "",

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from dev.reaction.contenders import CONTENDERS, Contender
-from dev.reaction.figures import EVEN_RATIO
-from dev.reaction.run import Result
+from evidence.reaction.contenders import CONTENDERS, Contender
+from evidence.reaction.figures import EVEN_RATIO
+from evidence.reaction.run import Result
 
 WIDTH, HEIGHT = 1060, 420
 LEFT, RIGHT, TOP, BOTTOM = 46, 410, 16, 40

@@ -17,12 +17,12 @@ from typing import Any
 import httpx
 
 from dev.cluster import Cluster, ClusterSpec, open_cluster
-from dev.reaction.contenders import Contender
-from dev.reaction.figures import UNEVEN_RATIO, Change, Sample, Spread, changes, even_since
-from dev.reaction.observer import Observer
-from dev.reaction.prometheus import prometheus
 from dev.sidecar import Sidecar, bundlekeel, settings_for
 from dev.traffic import Traffic, TrafficReport, TrafficSpec
+from evidence.reaction.contenders import Contender
+from evidence.reaction.figures import UNEVEN_RATIO, Change, Sample, Spread, changes, even_since
+from evidence.reaction.observer import Observer
+from evidence.reaction.prometheus import prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 CORES = 0.25

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bundlekeel.sim.run import DEFAULT
-from dev import decision_worlds as worlds
-from dev.decision_figures import page
-from dev.decision_models import QuickModel, play_simulated
-from dev.decision_tables import Results, step_cells
+from evidence import decision_worlds as worlds
+from evidence.decision_figures import page
+from evidence.decision_models import QuickModel, play_simulated
+from evidence.decision_tables import Results, step_cells
 
 
 def test_the_quick_model_moves_as_the_simulator_does() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dev.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
-from dev.calibrated import PAGE, Pair, Row, Size, calibrated, faults, page, renewed, rows_of, said_by, world_of
-from dev.fidelity import Outcome, others, replayed
+from evidence.bench_spark import CANDIDATES, Large, Results, Timed, lines_of, size
+from evidence.calibrated import PAGE, Pair, Row, Size, calibrated, faults, page, renewed, rows_of, said_by, world_of
+from evidence.fidelity import Outcome, others, replayed
 
 SMALL = Size(days=3, period_seconds=3600, points=2, rounds=0, keep=1, nights=1, stock_seconds=1800)
 PAIR = Pair(imbalance=0.2, calibrated_imbalance=0.2, moves=10.0, calibrated_moves=8.0)
@@ -38,7 +38,7 @@ GOOD = Results(
 
 
 class TestCalibrated:
-    """`dev.calibrated`."""
+    """`evidence.calibrated`."""
 
     def test_worlds_are_of_their_seeds(self) -> None:
         """The same seed, the same world; another one, another."""
@@ -132,7 +132,7 @@ class TestCalibrated:
 
 
 class TestBenchSpark:
-    """`dev.bench_spark`."""
+    """`evidence.bench_spark`."""
 
     def test_what_is_held_against_it(self) -> None:
         """Five minutes, linear growth, and a speed-up like that of plain processes."""
@@ -157,7 +157,7 @@ class TestBenchSpark:
 
 
 class TestFidelity:
-    """`dev.fidelity`."""
+    """`evidence.fidelity`."""
 
     def test_others_are_other_minor_versions(self, tmp_path: Path) -> None:
         """Not this one, none that is too old, nothing that is no Python; two of one version count once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dev.quota_scale import estimates, report_lines, run
+from evidence.quota_scale import estimates, report_lines, run
 
 
 @pytest.mark.parametrize("groups", [20, 400])

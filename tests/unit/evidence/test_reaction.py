@@ -1,4 +1,4 @@
-"""dev/reaction: what is read off a run, the kept results, and the page made from them."""
+"""evidence/reaction: what is read off a run, the kept results, and the page made from them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dev.reaction.contenders import CONTENDERS, Contender
-from dev.reaction.figures import (
+from evidence.reaction.contenders import CONTENDERS, Contender
+from evidence.reaction.figures import (
     Sample,
     Spread,
     changes,
@@ -21,7 +21,7 @@ from dev.reaction.figures import (
     owners_of,
     rates,
 )
-from dev.reaction.page import (
+from evidence.reaction.page import (
     END,
     MARK,
     QUIET,
@@ -34,8 +34,8 @@ from dev.reaction.page import (
     summary_row,
     with_medians,
 )
-from dev.reaction.plot import chart
-from dev.reaction.run import Moved, Result
+from evidence.reaction.plot import chart
+from evidence.reaction.run import Moved, Result
 
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
 
