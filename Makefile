@@ -9,6 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCKED := --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q
 SOURCES := service/bundlekeel dev evidence tests
+SUITES := $(MAKE) --no-print-directory -f dev/suites.mk
+# Two suites at a time; then the table of all. The output of a suite that computes is shown when it has ended.
+IN_PARALLEL = mkdir -p .run; : > .run/suites; $(SUITES) -j2 -Otarget $(1) || code=$$?; cat .run/suites; exit $${code:-0}
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,34 +27,34 @@ packages:
 	@$(PYTHON) -m dev.setup dev
 
 check: packages ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
-	@$(BIN)/python -m dev.suites check
+	@$(call IN_PARALLEL,check)
 
 test: setup ## Everything that must pass, on real clusters; a suite that takes twice its budget fails
-	@$(BIN)/python -m dev.suites all
+	@$(call IN_PARALLEL,all)
 
 extensible: setup ## The extensible load manager on real clusters: topics, ownership channel, transfers
-	@$(BIN)/python -m dev.suites extensible
+	@$(SUITES) extensible
 
 chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
-	@$(BIN)/python -m dev.suites chaos
+	@$(SUITES) chaos
 
 quotas: setup ## Quota groups on a real cluster: a tenant offered four times its limit, a transfer, a broker killed, a leader killed amid its writes
-	@$(BIN)/python -m dev.suites quotas
+	@$(SUITES) quotas
 
 quota-figures: setup ## The quota suite with its long forms and ResourceGroups beside it, and the engine at full size; renews docs/reference/quotas.md (half an hour)
 	@$(BIN)/python -m evidence.quota_figures
 
 spark: setup ## Recalibration on a Spark standalone cluster; a real cluster's history recorded, refused, adopted
-	@$(BIN)/python -m dev.suites spark
+	@$(SUITES) spark history
 
 chart: setup ## The Helm chart, image and compose file by real helm and kubeconform; the wheel as nobody on a read-only tree
-	@$(BIN)/python -m dev.suites chart
+	@$(SUITES) chart
 
 watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheus
-	@$(BIN)/python -m dev.suites watch
+	@$(SUITES) watch
 
 ui: setup ## The web page in real Chromium, over fakes and over a real cluster (needs Node.js 20+ with npm)
-	@$(BIN)/python -m dev.suites ui
+	@$(SUITES) page-build page page-cluster
 
 demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; CLUSTER=docker)
 	@$(PYTHON) -m dev.setup demo
@@ -89,7 +92,7 @@ mutation: packages ## Small changes of guard, planning, strategies, gate, execut
 	@$(BIN)/python -m dev.mutation --write $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
-	@$(BIN)/python -m dev.suites nightly
+	@$(SUITES) nightly-long nightly-laws
 
 format: packages ## Format the sources
 	@$(BIN)/ruff format $(SOURCES)
