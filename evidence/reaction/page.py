@@ -21,7 +21,7 @@ from evidence.reaction.run import Options, Result
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "reaction.md"
 # In git, so that hours of runs can be collected in pieces.
-RAW = ROOT / "dev" / "reaction" / "results"
+RAW = ROOT / "evidence" / "reaction" / "results"
 LOGS = ROOT / ".run" / "reaction"
 HEADER = (
     "balancer",
