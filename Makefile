@@ -88,8 +88,8 @@ reaction: setup ## Bundlekeel beside the native shedders on one step; renews the
 decisions: packages ## The decision rule in simulated worlds, next to Pulsar's AvgShedder; renews docs/reference/decision-figures.md (hours; ARGS=--resume)
 	@$(BIN)/python -m evidence.decision_figures --write $(ARGS)
 
-mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests fail? Renews docs/reference/mutation.md (an hour)
-	@$(BIN)/python -m dev.mutation --write $(ARGS)
+mutation: packages ## Change guard, planning, strategies, gate, execution, lease and auth by mutmut: do tests fail? (an hour; ARGS="--only guard", --write renews its page)
+	@$(BIN)/python -m evidence.mutation $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
 	@$(SUITES) nightly-long nightly-laws
@@ -104,6 +104,7 @@ lock: packages ## Resolve the dependencies anew into requirements/*.lock (hashes
 	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock $(LOCKED) -o requirements/otel.lock
 	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
 	uv pip compile pyproject.toml --extra topics --group demo -c requirements/dev.lock $(LOCKED) -o requirements/demo.lock
+	uv pip compile --group mutation -c requirements/dev.lock $(LOCKED) -o requirements/mutation.lock
 	for group in java go node audit; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
 	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock $(LOCKED) -o requirements/build.lock
 
