@@ -15,7 +15,7 @@ IN_PARALLEL = mkdir -p .run; : > .run/suites; $(SUITES) -j2 -Otarget $(1) || cod
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
+.PHONY: help setup packages quick check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ setup: packages ## Virtual environment with bundlekeel in .venv/bin, and the jar
 
 packages:
 	@$(PYTHON) -m dev.setup dev
+
+quick: packages ## Changed files alone: format, lint, types, nearest tests; at most a minute
+	@$(BIN)/python -m dev.quick
 
 check: packages ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
 	@$(call IN_PARALLEL,check)

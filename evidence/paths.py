@@ -13,10 +13,11 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,8 @@ import pytest
 
 # The test and the end of the part, as JSON, for the process that runs the test.
 _PART, _OUTPUT = "BUNDLEKEEL_PATH_END", "BUNDLEKEEL_PATH_OUTPUT"
+# Of each function, the calls whose depth is measured where no end is named.
+_FIRST_CALLS: Final = 20
 _NO_CALLS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<module>")
 
 
@@ -95,6 +98,7 @@ class _Tracer:
         self._end, self._through = end, through
         self._package, self._tests = f"{root}/service/bundlekeel/", f"{root}/tests/"
         self._threads = threading.local()
+        self._calls: Counter[CodeType] = Counter()
         self._creators: WeakKeyDictionary[asyncio.Task[Any], list[str]] = WeakKeyDictionary()
         self.stack: list[str] = []
 
@@ -104,7 +108,8 @@ class _Tracer:
         code = frame.f_code
         if code.co_name != self._end if self._end else not code.co_filename.startswith(self._package):
             return
-        if not self._end or code.co_filename.startswith(self._tests):
+        self._calls[code] += 1
+        if code.co_filename.startswith(self._tests) if self._end else self._calls[code] <= _FIRST_CALLS:
             stack = self.here(frame)
             if len(stack) > len(self.stack) and any(self._through in entry for entry in stack):
                 self.stack = stack
