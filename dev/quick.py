@@ -1,7 +1,7 @@
 """Check what changed since the branch began, within a minute: `make quick`.
 
-Format, lint and types of the changed Python files; then the nearest tests: those that import a changed module or are
-named after it, else those of the modules that import it. It is no replacement for `make check`.
+It checks format, lint and types of the changed Python files, and runs the nearest tests. These import a changed module
+or are named after it; if there are none, they are the tests of the modules that import it. Run `make check` as well.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def main() -> int:
         print("no Python file differs from main")
         return 0
     tests = nearest_tests(changed, all_imports())
-    chosen = tests[:MAX_TESTS]
-    print(f"{len(changed)} changed files, {len(chosen)} of {len(tests)} nearest test files: {' '.join(chosen)}")
-    code = run(list(commands(changed, chosen)), SECONDS - (time.monotonic() - started))
+    nearest = tests[:MAX_TESTS]
+    print(f"{len(changed)} changed files, {len(nearest)} of {len(tests)} nearest test files: {' '.join(nearest)}")
+    code = run(list(commands(changed, nearest)), SECONDS - (time.monotonic() - started))
     print(f"{'failed' if code else 'ok'} after {time.monotonic() - started:.0f} s")
     return code
 

@@ -40,7 +40,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def with_samples(page: Path) -> str:
-    """A page with its samples and files renewed. KeyError for a situation that there is not."""
+    """Return a page with its samples and files renewed. Raises KeyError if a situation does not exist."""
     return _FILE.sub(_shown, _MARK.sub(_renewed, page.read_text(encoding="utf-8")))
 
 
@@ -90,7 +90,7 @@ class _Served(LoopThread):
 
 
 def sample(command: str, situation: str) -> list[str]:
-    """What the command prints, line by line; the exit code last, when it is not 0."""
+    """Return the lines that the command prints; the exit code last, when it is not 0."""
     service = SampleService(at := SITUATIONS[situation])
     wiring = SampleWiring(at, service)
     with _isolated(), structlog.testing.capture_logs(), _Served(service) as served:

@@ -21,7 +21,7 @@ ROOTS = ("service/bundlekeel", "dev", "evidence", "tests")
 
 
 def faults(root: Path) -> list[str]:
-    """Return one line for each file and function that is too long; print a warning for what is nearly so."""
+    """Return one line for each file and function that is too long; print a warning for large files and folders."""
     messages = []
     for folder in ROOTS:
         for path in sorted((root / folder).rglob("*.py")):

@@ -84,8 +84,9 @@ def _trace(root: Path, part: Part) -> list[str]:
             _OUTPUT: str(output),
         }
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "evidence.paths", "--timeout", "600"]
-        chosen = [str(file), "-k", part.test]
-        subprocess.run([*command, *chosen], cwd=root, env=environment, stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            [*command, str(file), "-k", part.test], cwd=root, env=environment, stdout=subprocess.DEVNULL, check=False
+        )
         if output.exists():
             stacks.append(json.loads(output.read_text(encoding="utf-8")))
     return max(stacks, key=len, default=[])

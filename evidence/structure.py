@@ -71,12 +71,12 @@ def structure(root: Path) -> dict[str, str]:
         "pairs of dataclasses with 70 % of five fields": sum(1 for _ in mirrors(trees.values())),
         "participle names in the service": sum(map(participles, trees.values())),
     }
-    shown = {name: f"{row:,}" if isinstance(row, int) else row for name, row in rows.items()}
+    cells = {name: f"{row:,}" if isinstance(row, int) else row for name, row in rows.items()}
     frames = street(root)
     run = (len(frames), len({frame.split()[0] for frame in frames})) if frames else None
     for name, count in {"`run` to the admin request": run, **paths.measure(root)}.items():
-        shown[f"frames / files, {name}"] = "not measured" if count is None else f"{count[0]} / {count[1]}"
-    return shown
+        cells[f"frames / files, {name}"] = "not measured" if count is None else f"{count[0]} / {count[1]}"
+    return cells
 
 
 def is_feature(path: str) -> bool:

@@ -57,7 +57,7 @@ def test_changed_files_are_committed_or_not(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_told_from_a_check_that_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
-    """A check that takes too long is no failure."""
+    """A check that takes too long does not fail."""
     slow = [sys.executable, "-c", "import time; time.sleep(60)"]
     assert run([slow], 0.2) == 0
     assert "stopped" in capsys.readouterr().out

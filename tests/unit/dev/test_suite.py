@@ -95,13 +95,13 @@ def test_every_folder_of_tests_is_in_a_suite() -> None:
 def test_nightly_tests_are_run_only_where_marks_are_named(
     marks: tuple[str, ...], collected: str, tmp_path: Path
 ) -> None:
-    """By the project's own options; -m of a suite or of a person decides alone."""
-    made = "import pytest\n\n\ndef test_day():\n    pass\n\n\n@pytest.mark.nightly\ndef test_night():\n    pass\n"
-    (tmp_path / "test_both.py").write_text(made, encoding="utf-8")
+    """The project's own options exclude them; any other -m replaces this."""
+    source = "import pytest\n\n\ndef test_day():\n    pass\n\n\n@pytest.mark.nightly\ndef test_night():\n    pass\n"
+    (tmp_path / "test_both.py").write_text(source, encoding="utf-8")
     options = ("--collect-only", "-qp", "no:cacheprovider", "-p", "no:randomly", "-c", str(ROOT / "pyproject.toml"))
     command = (sys.executable, "-m", "pytest", *options, f"--rootdir={tmp_path}", *marks, str(tmp_path))
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert re.findall(r"::test_(\w+)", found) == collected.split()
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"::test_(\w+)", output) == collected.split()
 
 
 @pytest.mark.parametrize(("link", "passes"), [("index.md", True), ("missing.md", False)])

@@ -20,7 +20,7 @@ def test_each_pattern_matches_a_file(pattern: str) -> None:
 
 
 def test_some_of_the_test_folders_exist() -> None:
-    """Those of the older layout may be gone."""
+    """The folders of the older layout may not exist."""
     assert sum((ROOT / name).is_dir() for name in TESTS) >= 3
 
 

@@ -1,4 +1,4 @@
-"""The table of the structure: which lines count, and what is a second header, a mirror, a part of a path."""
+"""The table of the structure: lines, second headers, mirrors and parts of paths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_second_header_stands_alone_below_a_definition() -> None:
 
 
 def test_mirrors_share_fields_that_they_do_not_inherit() -> None:
-    """At least 70 % of the smaller class's fields, which are five or more; a class and its base are no pair."""
+    """At least 70 % of the smaller class's fields, which are five or more; a class and its base are not a pair."""
     code = """
 @dataclass
 class A:
