@@ -72,7 +72,10 @@ def measure(root: Path) -> dict[str, tuple[int, int] | None]:
 def _trace(root: Path, part: Part) -> list[str]:
     """Return the stack of a part, outermost frame first; empty if it cannot be traced."""
     stacks: list[list[str]] = []
+    name = f"def {part.test.partition(' ')[0]}("
     for file in sorted((root / "tests").rglob(part.file)):
+        if name not in file.read_text(encoding="utf-8"):
+            continue
         output = root / ".run" / "path.json"
         output.parent.mkdir(exist_ok=True)
         output.unlink(missing_ok=True)
