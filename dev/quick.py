@@ -45,7 +45,7 @@ def module_name(path: str) -> str:
 
 def imports_of(source: str) -> set[str]:
     """Return the names of modules, and of members that may be modules, that a file imports."""
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
