@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 # So many times as long as an answer took a broker rests: at leisure, and while something changes.
 REST: Final = 20.0
 QUICK_REST: Final = 4.0
-# A topic costs us about 100 microseconds a reading (`dev.counters_cost`), and all take no more of a core than these
+# A topic costs us about 100 microseconds a reading (`evidence.counters_cost`), and all take no more of a core than these
 # shares.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
