@@ -26,12 +26,13 @@ from bundlekeel.core.calibration.thresholds import (
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
-from bundlekeel.jobs.evidence import EvidenceInput, measures_of
+from bundlekeel.jobs.evidence import EvidenceInput
 from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
 from bundlekeel.jobs.rules import JudgedDay
 from bundlekeel.jobs.selection import Selection
 from bundlekeel.sim import page as html
 from bundlekeel.sim.backtest import CandidateMeasures
+from bundlekeel.sim.backtest.intervals import measures_of
 
 MOST_ROWS: Final = 60
 _MEANING: Final = {

@@ -104,7 +104,6 @@ ALLOWED: Final = {
     ("core/strategies/transfer.py", "map(int, rows[np.argsort(view.score[rows], kind='stable')[:TARGETS_TRIED]])"): (
         _ARRAYS
     ),
-    ("jobs/regression.py", "float(found[0])"): _ARRAYS,
     (
         "jobs/report.py",
         "datetime.fromtimestamp(ms / 1000, UTC)",
@@ -118,8 +117,6 @@ ALLOWED: Final = {
     ("settings/credentials.py", "int(n)"): "a line of the operator's file; ValueError is reported",
     ("settings/credentials.py", "int(p)"): "a line of the operator's file; ValueError is reported",
     ("settings/credentials.py", "int(r)"): "a line of the operator's file; ValueError is reported",
-    ("sim/backtest/choice.py", "float(changes.get(name, start))"): "a parameter that `coerce` checked",
-    ("sim/backtest/choice.py", "float(own.get(name, getattr(base, name)))"): "a parameter that `coerce` checked",
     ("sim/backtest/search.py", "float(candidate.changes.get(name, getattr(space.base, name)))"): (
         "a parameter that `coerce` checked"
     ),

@@ -17,7 +17,7 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import share
 from bundlekeel.jobs.__main__ import main, parser
-from bundlekeel.jobs.evidence import EvidenceInput, measures_of, thresholds_of
+from bundlekeel.jobs.evidence import EvidenceInput, thresholds_of
 from bundlekeel.jobs.report import (
     ReportInputs,
     blocks_shown,
@@ -32,6 +32,7 @@ from bundlekeel.jobs.report import (
 from bundlekeel.jobs.rules import DayFigures, JudgedDay, without_hits
 from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, left_alone, searchable
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
+from bundlekeel.sim.backtest.intervals import measures_of
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, present
 
 BASE = Parameters()

@@ -25,6 +25,8 @@ Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 
 # How often a cycle runs, in seconds; a back-test sees no difference below its own period.
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
+# A proposal is used for weeks: this many times in a row other blocks must confirm it.
+TIMES: Final = 3
 # What each strategy is tried on together, value by value: what starts a move, and how soon.
 PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "avg": ("avg_low_threshold_percent", "move_price"),
@@ -209,18 +211,18 @@ def ranked(
 def saving(
     tried: TriedCandidates, key: str, *, blocks: Collection[int] | None, tolerance: float, seed: int = 0
 ) -> float:
-    """Which share of the present's moves a candidate saves, times the chance that other blocks confirm it; 0: none.
+    """Return the share of the present's moves that a candidate saves, times the chance that other blocks confirm it
+    `TIMES` times; 0: it saves none.
 
-    A run is chaotic: one move more or less, and all later ones are others. The mean alone flatters a lucky
-    candidate, and the more candidates, the luckier the first; a certainty asked of each would refuse them all. Counting
-    the chance in takes a sure small gain before a large one by luck.
+    A run is chaotic: one move more changes all later ones. So the mean flatters a lucky candidate, and the best of many
+    is the luckiest one. The chance puts a certain small gain before a large one that the held-out blocks would refuse.
     """
     before, after = tried.results[tried.present], tried.results[key]
     known = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
     then, now = total(before, known).moves, total(after, known).moves
     if now >= then:
         return 0.0
-    return (1 - now / then) * chance(before, after, known, tolerance, seed=seed)
+    return (1 - now / then) * chance(before, after, known, tolerance, seed=seed) ** TIMES
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
