@@ -14,14 +14,15 @@ from scipy import stats
 
 from bundlekeel.core.calibration.thresholds import MEASURES, BootstrapInterval, HeldOutMeasures
 from bundlekeel.core.model.load import Floats
-from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock
+from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, CandidateMeasures
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95
 # Rounding errors of long sums are smaller than this.
 DUST: Final = 1e-12
 _COLUMNS: Final = ("seconds", "periods", "weighted", "moves", "thrash", "overloaded_minutes")
-_WIDTH: Final = len(_COLUMNS)
+_SECONDS, _PERIODS, _MOVES, _WIDTH = 0, 1, 3, len(_COLUMNS)
 
 
 def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> HeldOutMeasures:
@@ -51,22 +52,34 @@ def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) ->
 
 
 def chance(before: ByBlock, after: ByBlock, blocks: Collection[int], tolerance: float, *, seed: int = 0) -> float:
-    """Return the share (0 to 1) of draws of blocks in which `after` moves less than `before` and is not worse.
-
-    "Not worse" is the rule of `search.worse`.
-    """
+    """Return the share (0 to 1) of draws of blocks in which `after` moves less than `before` and is not worse."""
 
     def confirmed(rows: Floats, axis: int = -1) -> Floats:
-        seconds, periods, weighted, moves, _, overloaded = rows[:_WIDTH].sum(axis)
-        _, _, weighted_after, moves_after, _, overloaded_after = rows[_WIDTH:].sum(axis)
-        # Overload may last longer by one period per day: a back-test cannot measure less.
-        period = _divide(seconds, periods) / 60 * seconds / DAY_SECONDS
-        balanced = weighted_after <= (1 + tolerance) * weighted + DUST * seconds
-        cool = overloaded_after <= overloaded + np.maximum(tolerance * overloaded, period) + DUST
-        return np.asarray(balanced & cool & (moves_after < moves), dtype=np.float64)
+        then, now = rows[:_WIDTH].sum(axis), rows[_WIDTH:].sum(axis)
+        return np.where(now[_MOVES] < then[_MOVES], 1.0 - np.any(worse(then, now, tolerance), axis=0), 0.0)
 
     rows = np.vstack([_table(before, blocks), _table(after, blocks)])
     return float(np.mean(_resample(rows, confirmed, seed).bootstrap_distribution))
+
+
+def worse(before: Floats, after: Floats, tolerance: float) -> tuple[Bools, Bools]:
+    """Return whether imbalance, and whether overload, is worse by more than `tolerance`, a share of the value before.
+
+    Overload may also last longer by one period per day: a back-test cannot tell less from chance. `before`, `after`:
+    sums as of `sums_of`, or arrays of such sums.
+    """
+    imbalance, _, _, overload = _quotients(before)
+    imbalance_after, _, _, overload_after = _quotients(after)
+    period = _divide(before[_SECONDS], before[_PERIODS]) / 60
+    return (
+        imbalance_after > (1 + tolerance) * imbalance + DUST,
+        overload_after > overload + np.maximum(tolerance * overload, period) + DUST,
+    )
+
+
+def sums_of(measures: CandidateMeasures) -> Floats:
+    """Return the sums that `worse` compares."""
+    return np.array([getattr(measures, name) for name in _COLUMNS])
 
 
 def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
@@ -81,16 +94,20 @@ def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
 
 def _table(results: ByBlock, blocks: Collection[int]) -> Floats:
     """Return the sums of each block, shape (columns, blocks)."""
-    return np.array([[getattr(results[block], name) for block in sorted(blocks)] for name in _COLUMNS])
+    return np.array([sums_of(results[block]) for block in sorted(blocks)]).reshape(-1, _WIDTH).T
 
 
-def _means(rows: Floats, axis: int = -1) -> Floats:
+def _quotients(sums: Floats) -> Floats:
     """Return the measures in the order of `HeldOutMeasures`."""
-    seconds, _, weighted, moves, thrash, overloaded = rows.sum(axis)
+    seconds, _, weighted, moves, thrash, overloaded = sums
     days = seconds / DAY_SECONDS
     return np.stack(
         [_divide(weighted, seconds), _divide(moves, 24 * days), _divide(thrash, days), _divide(overloaded, days)]
     )
+
+
+def _means(rows: Floats, axis: int = -1) -> Floats:
+    return _quotients(rows.sum(axis))
 
 
 def _differences(rows: Floats, axis: int = -1) -> Floats:

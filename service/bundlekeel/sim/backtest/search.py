@@ -18,7 +18,7 @@ from bundlekeel.core.calibration.thresholds import RANGES, searched, stepped, st
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.core.model.text_format import max_mean
-from bundlekeel.sim.backtest.intervals import DUST, chance
+from bundlekeel.sim.backtest import intervals
 from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
@@ -222,7 +222,7 @@ def saving(
     then, now = total(before, known).moves, total(after, known).moves
     if now >= then:
         return 0.0
-    return (1 - now / then) * chance(before, after, known, tolerance, seed=seed) ** TIMES
+    return (1 - now / then) * intervals.chance(before, after, known, tolerance, seed=seed) ** TIMES
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
@@ -257,18 +257,12 @@ def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> li
 
 
 def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. Minutes of
-    overload may also be more by one picture a day: less than that no back-test tells from chance."""
-    if after.imbalance > before.imbalance * (1 + tolerance) + DUST:
+    """Return in which measure `after` is worse (`intervals.worse`), with both values; empty if in none."""
+    imbalance, overload = intervals.worse(intervals.sums_of(before), intervals.sums_of(after), tolerance)
+    if imbalance:
         return max_mean(before.imbalance, after.imbalance)
-    return overloaded(before, after, tolerance)
-
-
-def overloaded(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """Whether brokers were overloaded for longer, and by how much; empty: no. As `worse`."""
-    then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
-    picture = before.seconds / before.periods / 60 if before.periods else 0.0
-    if now > then + max(tolerance * then, picture) + DUST:
+    if overload:
+        then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
         return f"overloaded minutes a day {then:.4g} -> {now:.4g}"
     return ""
 
