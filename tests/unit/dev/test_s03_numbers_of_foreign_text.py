@@ -106,7 +106,7 @@ ALLOWED: Final = {
     ),
     (
         "jobs/report.py",
-        "datetime.fromtimestamp(ms / 1000, UTC)",
+        "datetime.fromtimestamp(document.created_ms / 1000, UTC)",
     ): "limited where history is read",
     ("jobs/__main__.py", "float(text)"): _OPERATOR,
     ("jobs/__main__.py", "int(text)"): _OPERATOR,
@@ -175,7 +175,7 @@ def conversions(source: str, *, numbers_only: bool = False) -> list[str]:
         ("float(values.get(key))", 1, 1),
         ("float(str(x))", 1, 1),
         ("list(map(int, parts))", 1, 1),
-        ("datetime.fromtimestamp(ms / 1000, UTC)", 1, 1),
+        ("datetime.fromtimestamp(document.created_ms / 1000, UTC)", 1, 1),
         ("int(rows[row])", 1, 0),
         ("float(broker.load)", 1, 0),
         ("int(1000 * seconds)", 0, 0),
