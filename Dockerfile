@@ -48,9 +48,11 @@ RUN apt-get update \
  && python -m pip uninstall --yes --quiet --root-user-action=ignore setuptools wheel pip
 COPY --from=build-spark /opt/spark-env /opt/spark-env
 COPY deploy/image/spark-entrypoint.sh /opt/entrypoint.sh
-# Without SPARK_HOME, Spark's scripts ask this Python where pyspark is.
+# Without SPARK_HOME, Spark's scripts ask this Python where pyspark is. matplotlib caches fonts, and the root may be
+# read-only.
 ENV PATH=/opt/spark-env/bin:$PATH \
     PYSPARK_PYTHON=/opt/spark-env/bin/python \
+    MPLCONFIGDIR=/tmp/matplotlib \
     PYTHONDONTWRITEBYTECODE=1
 USER 10000:10000
 WORKDIR /var/lib/bundlekeel

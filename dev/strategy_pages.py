@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from bundlekeel.codec.report import decode_report
 from bundlekeel.core.model.averages import Averages
@@ -22,6 +26,7 @@ from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.settings.describe import parameter_rows
+from bundlekeel.sim.page import BAD, svg
 from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,8 +38,6 @@ MOST_CYCLES = 20
 # Nothing moves to a broker above it, whatever the strategy.
 COMMON = ("overloaded_threshold_percent",)
 PLACED = ("threshold", "overload")
-
-_WIDTH, _BAR, _GAP, _LEFT, _RIGHT = 640, 13, 8, 40, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,41 +127,32 @@ def _parameter_lines(name: str) -> list[str]:
 
 
 def _picture(name: str) -> str:
-    """Render two bars per broker, before and after, with the line above which no broker takes a bundle."""
+    """Plot two bars per broker, before and after, with the line above which no broker takes a bundle."""
     loads = sorted(example(name).plan.loads, key=lambda load: load.broker)
-    wide, height = _WIDTH - _LEFT - _RIGHT, len(loads) * (2 * _BAR + _GAP) + 44
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif"'
-        ' font-size="12" fill="#607d8b">',
-        f"<title>{name}: load of each broker before and after</title>",
-    ]
-    for row, load in enumerate(loads):
-        y = row * (2 * _BAR + _GAP) + 4
-        parts.append(f'<text x="{_LEFT - 8}" y="{y + _BAR + 4}" text-anchor="end">b{row + 1}</text>')
-        for step, (value, colour) in enumerate(((load.score_before, "#b0bec5"), (load.score_after, "#00897b"))):
-            top = y + step * _BAR
-            parts.append(
-                f'<rect x="{_LEFT}" y="{top}" width="{value * wide:.1f}" height="{_BAR - 1}" fill="{colour}"/>'
-                f'<text x="{_LEFT + value * wide + 5:.1f}" y="{top + _BAR - 3}">{value:.0%}</text>'
-            )
-    line, foot = _LEFT + 0.85 * wide, height - 34
-    parts += [
-        f'<line x1="{line:.1f}" x2="{line:.1f}" y1="0" y2="{foot}" stroke="#e53935" stroke-dasharray="4 3"/>',
-        f'<rect x="{_LEFT}" y="{height - 18}" width="12" height="12" fill="#b0bec5"/>',
-        f'<text x="{_LEFT + 18}" y="{height - 8}">before</text>',
-        f'<rect x="{_LEFT + 80}" y="{height - 18}" width="12" height="12" fill="#00897b"/>',
-        f'<text x="{_LEFT + 98}" y="{height - 8}">after</text>',
-        f'<text x="{line:.1f}" y="{height - 20}" text-anchor="middle">85%</text>',
-        "</svg>",
-    ]
-    return "\n".join([*parts, ""])
+    rows = np.arange(len(loads))
+    figure = Figure(figsize=(6.4, 3), layout="constrained")
+    axes = figure.subplots()
+    for offset, label, values, colour in (
+        (-0.2, "before", _before(loads), "#b0bec5"),
+        (0.2, "after", _after(loads), "#00897b"),
+    ):
+        bars = axes.barh(rows + offset, values, height=0.36, color=colour, label=label)
+        axes.bar_label(bars, [f"{value:.0%}" for value in values], padding=3)
+    axes.axvline(0.85, color=BAD, linestyle="--", linewidth=1, label="85%")
+    axes.set_yticks(rows, [f"b{row + 1}" for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    axes.grid(visible=False)
+    figure.legend(loc="outside lower center", ncols=3)
+    return svg(figure)
 
 
-def _before(loads: tuple[BrokerLoad, ...]) -> list[float]:
+def _before(loads: Sequence[BrokerLoad]) -> list[float]:
     return [load.score_before for load in loads]
 
 
-def _after(loads: tuple[BrokerLoad, ...]) -> list[float]:
+def _after(loads: Sequence[BrokerLoad]) -> list[float]:
     return [load.score_after for load in loads]
 
 

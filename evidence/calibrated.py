@@ -191,7 +191,7 @@ def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) 
         space = SearchSpace(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
         thorough = {"points": size.points, "rounds": size.rounds, "keep": size.keep}
         found = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
-        choice = choose(found, world.params, train=train, held=held)
+        choice = choose(found, train=train, held=held)
         tried, chosen, reason = len(found.candidates), choice.candidate, choice.reason
     both = list({item.key: item for item in (now, chosen)}.values())
     first, owner = held[0] * BLOCK_S, owners[held[0]]

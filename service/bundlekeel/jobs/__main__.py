@@ -296,7 +296,7 @@ def _extras() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pyarrow", "pandas"):
+        if error.name not in ("jinja2", "matplotlib", "pandas", "pyarrow", "pyspark", "scipy"):
             raise
         raise ConfigError(f"{error.name} is missing: pip install '.[spark]' in the sources", field="spark") from None
 

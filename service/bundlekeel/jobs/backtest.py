@@ -1,7 +1,7 @@
 """The back-test on Spark: blocks of history x chunks of candidates, a task each, and no shuffle. Loads pyspark.
 
 The dense arrays of a block are made once, by one task, and lie in files below the output; the tasks that plan read
-them. A row that Spark moves holds names and settings, and a row that comes back some eighty figures.
+them. A row that Spark moves holds names and settings, and a row that comes back ten sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bundlekeel.jobs.periods import open_store
 from bundlekeel.jobs.places import OutputFolder
 from bundlekeel.jobs.read import period_of, spark_schema, spread
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, unbroken
-from bundlekeel.sim.backtest.measures import COLUMNS
+from bundlekeel.sim.backtest.measures import FIGURES
 
 BLOCKS: Final = pa.schema(
     [
@@ -57,7 +57,7 @@ MEASURES: Final = pa.schema(
         ("candidate", pa.string()),
         ("number", pa.int64()),
         ("day", pa.int64()),
-        *((name, pa.float64()) for name in COLUMNS),
+        *((name, pa.float64()) for name in FIGURES),
     ]
 )
 

@@ -32,7 +32,7 @@ from bundlekeel.core.model.load import (
 from bundlekeel.jobs import columns
 from bundlekeel.jobs.columns import REPORTED
 from bundlekeel.jobs.read import CAPACITY, part
-from bundlekeel.jobs.regression import huber
+from bundlekeel.jobs.regression import fit_huber
 
 # Which traffic a resource can follow. Direct memory is a cache that fills by itself: it follows none.
 FOLLOWS: Final = {
@@ -89,7 +89,7 @@ def _fit(resource: int, usage: Floats, limit: Floats, carried: Floats) -> dict[s
         held = at // 6 % 2 == 1
         fitted, tested = (at[~held], at[held]) if held.any() and (~held).sum() >= LEAST_SAMPLES else (at, at)
         x = carried[:, list(follows)]
-        line = huber(x[fitted], usage[fitted]) if follows else None
+        line = fit_huber(x[fitted], usage[fitted]) if follows else None
         base = line.base if line else float(np.median(usage[fitted]))
         if line:
             slopes[list(follows)] = line.slopes

@@ -24,6 +24,7 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import imbalance
 from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
 from bundlekeel.jobs.periods import HistoryPeriod, UnreadableFile, read
@@ -107,7 +108,6 @@ def figures(frame: Frame, scores: Floats) -> Row:
     """What one snapshot says in a few figures, and how many of its values are impossible."""
     latest = frame.bundles.floats[:, : len(TRAFFIC)]
     sums = latest.sum(axis=0)
-    mean = float(scores.mean()) if len(scores) else 0.0
     wrong = impossible(frame)
     return {
         "brokers": len(frame.brokers),
@@ -117,7 +117,7 @@ def figures(frame: Frame, scores: Floats) -> Row:
         "absurd": wrong[2],
         "messages": float(sums[0] + sums[1]),
         "bytes": float(sums[2] + sums[3]),
-        "imbalance": float(scores.max()) / mean - 1 if mean > 0 else 0.0,
+        "imbalance": max(0.0, imbalance(scores.tolist(), [False] * len(scores)) - 1),
     }
 
 

@@ -1,73 +1,21 @@
-"""From back-tests to `thresholds.json`: means, paired bootstrap intervals, and a sentence for each value. No Spark.
-
-A block (some hours of one day) is what is drawn, with everything that a candidate did in it: neighbouring minutes look
-alike, so that single ones would make every interval too narrow.
-"""
+"""Builds the content of `thresholds.json` from the results of the back-tests. No Spark here."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
 from bundlekeel import __version__
 from bundlekeel.core.calibration import thresholds as core
 from bundlekeel.core.calibration.thresholds import RANGES, searched
-from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-
-# Block number -> figures, of one candidate.
-ByBlock = Mapping[int, CandidateMeasures]
-DRAWS: Final = 1000
-LEVEL: Final = 0.95
-_HOUR: Final = 3600.0
-_DAY: Final = 86_400.0
-
-
-def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> core.HeldOutMeasures:
-    """The mean over all counted time and its interval, of each figure. `before`: of the difference to these, block by
-    block; only blocks that both have are used."""
-    numbers = sorted(set(blocks) & set(before)) if before is not None else sorted(blocks)
-    drawn = np.random.default_rng(seed).integers(0, max(1, len(numbers)), (DRAWS, len(numbers)))
-    now = _figures([blocks[number] for number in numbers])
-    old = _figures([before[number] for number in numbers]) if before is not None else None
-    found = {}
-    for name, (above, below) in now.items():
-        mean, draws = _ratio(above, below, drawn)
-        if old is not None:
-            less, draws_less = _ratio(*old[name], drawn)
-            mean, draws = mean - less, draws - draws_less
-        low, high = np.percentile(draws, [50 * (1 - LEVEL), 50 * (1 + LEVEL)]).tolist() if len(numbers) else (0.0, 0.0)
-        found[name] = core.BootstrapInterval(mean, min(low, mean), max(high, mean))
-    return core.HeldOutMeasures(**found)
-
-
-def _figures(parts: Sequence[CandidateMeasures]) -> dict[str, tuple[Floats, Floats]]:
-    """What is divided by what, block by block."""
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(part, name) for part in parts], dtype=np.float64)
-
-    seconds = column("seconds")
-    return {
-        "imbalance": (column("weighted"), seconds),
-        "moves_per_hour": (column("moves"), seconds / _HOUR),
-        "thrash_per_day": (column("thrash"), seconds / _DAY),
-        "overloaded_minutes_per_day": (column("overloaded_minutes"), seconds / _DAY),
-    }
-
-
-def _ratio(above: Floats, below: Floats, drawn: object) -> tuple[float, Floats]:
-    total = float(below.sum())
-    mean = float(above.sum()) / total if total > 0 else 0.0
-    rows = np.asarray(drawn)
-    under = below[rows].sum(axis=1)
-    return mean, np.divide(above[rows].sum(axis=1), under, out=np.zeros(len(under)), where=under > 0)
+from bundlekeel.sim.backtest.intervals import LEVEL, measures_of
+from bundlekeel.sim.backtest.measures import ByBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,28 @@
-"""Plots of the recalibration report: candidates as points, blocks as lines, days as bars, a week as a map. No Spark."""
+"""Plots of the recalibration report, as SVG. No Spark here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from typing import Final
 
-from bundlekeel.core.model.text_format import figure
-from bundlekeel.sim import page as html
-from bundlekeel.sim.page import Axis
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
-WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 32, 50
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+from bundlekeel.sim.page import BAD, COLOURS, GOOD, INK, svg
+
+_WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_IN_FORCE: Final = COLOURS[1]
+# By kind of a candidate: title, colour, size; the last one is drawn on top.
+_KINDS: Final = {
+    "far": ("other", INK, 8),
+    "near": ("within one night's reach", COLOURS[0], 8),
+    "present": ("in force", _IN_FORCE, 40),
+    "chosen": ("proposed", GOOD, 40),
+}
+_VERDICTS: Final = {"good": GOOD, "partial": INK, "bad": BAD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,92 +37,85 @@ class Point:
     searched: str = ""
 
 
-def _axis(values: Sequence[float], start: float, end: float) -> Axis:
-    low, high = min(values), max(values)
-    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    return Axis(max(0.0, low - room) if low >= 0 else low - room, high + room, start, end)
-
-
-def _frame(x: Axis, y: Axis, across: str, up: str, marks: Sequence[str] | None = None) -> str:
-    parts = [html.grid(x, y, y.ticks())]
-    if marks is None:
-        parts += [html.mark(x, x.at(value), HEIGHT - 29, text) for value, text in x.ticks()]
-    else:
-        # Of places with the same text, such as the blocks of a day, the first has it.
-        firsts = [place for place, text in enumerate(marks) if text not in marks[:place]]
-        parts += [html.mark(x, x.at(firsts[at]), HEIGHT - 29, marks[firsts[at]]) for at in _places(len(firsts), 4)]
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 7}" text-anchor="end">{escape(across)}</text>')
-    parts.append(f'<text x="4" y="16">{escape(up)}</text>')
-    return "".join(parts)
-
-
-def _places(count: int, steps: int) -> list[int]:
-    """The first of so many places, the last, and some between, each once."""
-    return sorted({round(number * (count - 1) / steps) for number in range(steps + 1)})
+def _figure(height: float) -> Figure:
+    return Figure(figsize=(5.6, height), layout="constrained")
 
 
 def candidate_plot(points: Sequence[Point]) -> str:
-    """max/mean over moves; lower and further left is better."""
+    """Plot max/mean over moves per hour; lower and further left is better. Empty without points."""
     if not points:
         return ""
-    x = _axis([point.x for point in points], LEFT, WIDTH - RIGHT)
-    y = _axis([point.y for point in points], HEIGHT - BOTTOM, TOP)
-    ranks = {"far": 0, "near": 1, "present": 2, "chosen": 3}
-    dots = "".join(
-        f'<circle class="{point.kind}" cx="{x.at(point.x):.1f}" cy="{y.at(point.y):.1f}" '
-        f'r="{6 if ranks[point.kind] > 1 else 3.5}"><title>{escape(point.label)}</title></circle>'
-        for point in sorted(points, key=lambda point: ranks[point.kind])
-    )
-    label = "max/mean over moves, one point a candidate"
-    return html.svg(_frame(x, y, "moves an hour", "max/mean of score (1 is even)") + dots, label, WIDTH, HEIGHT)
+    plot = _figure(2.6)
+    axes = plot.subplots()
+    for kind, (title, colour, size) in _KINDS.items():
+        if own := [point for point in points if point.kind == kind]:
+            across, up = [point.x for point in own], [point.y for point in own]
+            axes.scatter(across, up, s=size, color=colour, alpha=0.8, label=title, zorder=2)
+    axes.ticklabel_format(useOffset=False, style="plain")
+    axes.set_xlabel("moves an hour")
+    axes.set_ylabel("max/mean of score (1 is even)")
+    plot.legend(loc="outside right upper")
+    return svg(plot)
 
 
-def line_plot(labels: Sequence[str], rows: Sequence[tuple[str, str, Sequence[float]]], up: str) -> str:
-    """Several rows of values over the same places; (class, title, values) each."""
-    values = [value for _, _, row in rows for value in row]
-    if not values or len(labels) < 2:
+def block_plot(dates: Sequence[str], before: Sequence[float], after: Sequence[float]) -> str:
+    """Plot max/mean block by block: in force and, if they differ, proposed. Empty with fewer than two blocks.
+
+    Args:
+        dates: of each block. Only the first block of a day shows its date.
+    """
+    if len(dates) < 2:
         return ""
-    x, y = Axis(0, len(labels) - 1, LEFT, WIDTH - RIGHT), _axis(values, HEIGHT - BOTTOM, TOP)
-    body = "".join(html.path(f"line {kind}", title, x, y, enumerate(row)) for kind, title, row in rows)
-    return html.svg(_frame(x, y, "held-out days, UTC", up, labels) + body, f"{up} over time", WIDTH, HEIGHT)
+    plot = _figure(2.2)
+    axes = plot.subplots()
+    axes.plot(before, color=_IN_FORCE, label="in force")
+    if list(after) != list(before):
+        axes.plot(after, color=GOOD, label="proposed")
+    firsts = sorted({date: dates.index(date) for date in dates}.values())
+    shown = _evenly(firsts, 5)
+    axes.set_xticks(shown, [dates[place] for place in shown])
+    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+    axes.set_xlabel("held-out days, UTC")
+    axes.set_ylabel("max/mean of score")
+    plot.legend(loc="outside right upper")
+    return svg(plot)
 
 
 def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Coverage of each day as a bar: (date, share, verdict)."""
+    """Plot the recorded share of each day as a bar: (date, share, verdict). Empty without days."""
     if not rows:
         return ""
-    height, step = 88, (WIDTH - LEFT - RIGHT) / len(rows)
-    x, y = Axis(0, len(rows), LEFT, WIDTH - RIGHT), Axis(0, 1, 60, 16)
-    parts = [html.grid(x, y, [(0, "0%"), (1, "100%")])]
-    for number, (date, recorded, verdict) in enumerate(rows):
-        tall = max(2.0, 44 * min(recorded, 1.0))
-        parts.append(
-            f'<rect class="{escape(verdict)}" x="{x.at(number) + 1:.1f}" y="{60 - tall:.1f}" '
-            f'width="{max(1.0, step - 2):.1f}" height="{tall:.1f}"><title>{escape(date)}: {recorded:.1%}, '
-            f"{escape(verdict)}</title></rect>"
-        )
-    parts += [html.mark(x, x.at(place + 0.5), 82, rows[place][0]) for place in _places(len(rows), 2)]
-    return html.svg("".join(parts), "recorded share of each day", WIDTH, height)
+    plot = _figure(1.1)
+    axes = plot.subplots()
+    places = list(range(len(rows)))
+    # A day of which nothing is recorded is visible, too.
+    shares = [max(0.04, min(share, 1.0)) for _, share, _ in rows]
+    axes.bar(places, shares, color=[_VERDICTS[verdict] for _, _, verdict in rows])
+    shown = _evenly(places, 5)
+    axes.set_xticks(shown, [rows[place][0] for place in shown])
+    axes.set_yticks((0, 1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.set_ylabel("recorded")
+    return svg(plot)
 
 
 def week_map(values: Sequence[float | None]) -> str:
-    """168 hours of a week from Monday 00:00 UTC as a map; darker is more."""
-    known = [value for value in values if value is not None]
-    if not known or max(known) <= 0:
+    """Plot the 168 hours of a week from Monday 00:00 UTC; a strong colour is more. Empty without traffic."""
+    if max((value or 0.0 for value in values), default=0.0) <= 0:
         return ""
-    side, tall, top = (WIDTH - LEFT - RIGHT) / 24, 20, 8
-    parts = []
-    for number, value in enumerate(values):
-        if value is None:
-            continue
-        day, hour = divmod(number, 24)
-        parts.append(
-            f'<rect class="heat" x="{LEFT + hour * side:.1f}" y="{top + day * tall}" width="{side - 1:.1f}" '
-            f'height="{tall - 1}" fill-opacity="{0.08 + 0.92 * value / max(known):.2f}">'
-            f"<title>{_WEEKDAYS[day]} {hour:02d}:00 UTC: {figure(value / 1e6, 3)} MB/s</title></rect>"
-        )
-    for day, name in enumerate(_WEEKDAYS):
-        parts.append(f'<text x="{LEFT - 6}" y="{top + day * tall + 14}" text-anchor="end">{name}</text>')
-    for hour in range(0, 24, 6):
-        parts.append(f'<text x="{LEFT + hour * side:.1f}" y="{top + 7 * tall + 16}">{hour:02d}:00</text>')
-    return html.svg("".join(parts), "traffic by hour of the week", WIDTH, top + 7 * tall + 24)
+    hours = np.array([np.nan if value is None else value / 1e6 for value in values]).reshape(7, 24)
+    plot = _figure(1.6)
+    axes = plot.subplots()
+    colours = LinearSegmentedColormap.from_list("traffic", [to_rgba(COLOURS[0], share) for share in (0.08, 1.0)])
+    axes.pcolormesh(np.ma.masked_invalid(hours), cmap=colours, vmin=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    axes.set_xticks(range(0, 25, 6), [f"{hour:02d}:00" for hour in range(0, 25, 6)])
+    axes.set_yticks(np.arange(7) + 0.5, _WEEKDAYS)
+    axes.set_title(f"{np.nanmin(hours):.3g} (pale) to {np.nanmax(hours):.3g} MB/s", loc="left")
+    return svg(plot)
+
+
+def _evenly(places: Sequence[int], most: int) -> list[int]:
+    """Return at most this many of the places, evenly distributed: the first one, the last one, and some between."""
+    return [places[at] for at in np.unique(np.linspace(0, len(places) - 1, most).round().astype(int))]

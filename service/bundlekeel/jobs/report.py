@@ -1,12 +1,10 @@
-"""`report.html`: one page for people with what the thresholds rest on. No outside resources. No Spark."""
+"""`report.html`: one page that shows operators the evidence for proposed thresholds. No Spark here."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from html import escape
 from operator import le
 from typing import Any, Final
 
@@ -19,70 +17,40 @@ from bundlekeel.core.calibration.thresholds import (
     BootstrapInterval,
     HeldOutMeasures,
     Objection,
-    Proposed,
     Thresholds,
     steps_between,
 )
 from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
 from bundlekeel.core.model.parameters import BY_NAME
 from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
-from bundlekeel.jobs.evidence import EvidenceInput, measures_of
-from bundlekeel.jobs.plots import Point, candidate_plot, day_bars, line_plot, week_map
+from bundlekeel.jobs.evidence import EvidenceInput
+from bundlekeel.jobs.plots import Point, block_plot, candidate_plot, day_bars, week_map
 from bundlekeel.jobs.rules import JudgedDay
 from bundlekeel.jobs.selection import Selection
-from bundlekeel.sim import page as html
 from bundlekeel.sim.backtest import CandidateMeasures
+from bundlekeel.sim.backtest.intervals import measures_of
+from bundlekeel.sim.page import render
 
+# A cell of a table: a string, whose further lines are small, or a string and its class.
+Cell = str | tuple[str, str]
+# Values of one section of the template.
+Section = dict[str, Any]
 MOST_ROWS: Final = 60
+_ON_SEARCH_DAYS: Final = (
+    "Days of the search: they chose the proposal, so it looks better there than it is; rely on the held-out days. "
+)
 _MEANING: Final = {
     "imbalance": "the busiest broker over the mean; 1 is even",
     "moves_per_hour": "by the balancer, whole cluster",
     "thrash_per_day": "a broker's load up and down beyond its trend, % of the mean",
     "overloaded_minutes_per_day": "any broker above 85%",
 }
-_HOW_TO_READ: Final = (
-    "Recorded days were planned again with other thresholds. Most days were searched for better ones. The others, the "
-    "held-out days, were kept apart: they show whether what was found holds there, too.",
-    "A threshold is proposed only if it holds there, and no further from the one in force than one night may change "
-    "it.",
-    "Adopt a proposal if nothing speaks against it, if the unbroken run loses no balance, and if the days of the "
-    "search do not promise much more than the held-out ones.",
-    "“max/mean” is the score of the busiest broker over the mean of all, averaged over time; 1.00 is even. How much it "
-    "changes is said in percent of its part above 1.",
-    "The two figures below another one are the interval in which it lies.",
-    "“Evidence” and “Candidates” are of this planning. “Days” says what the balancer did then, at its own interval.",
-)
-_NOT_IN_FORCE: Final = (
-    "Nothing on this page is in force before it is adopted; <code>bundlekeel thresholds diff</code> shows it beside "
-    "what is in force."
-)
-_NOT_COMPARED: Final = (
-    " Whether it is of the sidecars' cluster, and whether they plan so often, was not compared, as the job was run "
-    "without <code>--settings</code>; the sidecars compare it."
-)
-_ON_SEARCH_DAYS: Final = (
-    "Days of the search: by these it was found, so it looks better there than it is; rely on the held-out days. "
-)
-_STYLE: Final = """
-body { max-width: 1120px; }
-.state { color: inherit; font-size: 17px; }
-svg + :is(p, .scroll), .scroll + p { margin-top: 14px; }
-.warning { color: var(--c4); }
-td.number { white-space: nowrap; } td.number::before { white-space: normal; }
-.far { fill: var(--soft); background: var(--soft); } .near { fill: var(--c0); background: var(--c0); }
-:is(.far, .near) { opacity: .7; }
-circle.present { fill: var(--c1); } circle.chosen { fill: var(--good); }
-.line.present { stroke: var(--c1); } .line.chosen { stroke: var(--good); }
-rect.good { fill: var(--good); } rect.partial { fill: var(--soft); } rect.bad { fill: var(--bad); }
-rect.heat { fill: var(--c0); }
-.key i { width: 10px; height: 10px; border-radius: 5px; }
-"""
 # Better points that the page explains.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
-    "near": "another one came first on the days of the search. They put candidates in order by the moves that each is "
-    "expected to save and by the chance that other days confirm it, not by these figures alone. The held-out days "
-    "judge only the first one: if they chose among many, no days would be left to judge the choice",
+    "near": "another one came first on the days of the search. They put candidates in order by the share of moves "
+    "that each saves and by the chance that other days confirm it, not by these two values. "
+    "The held-out days judge only the first one: if they chose among many, no days would be left to judge the choice",
     "far": "of another strategy, or with another time between cycles: not for a threshold to change",
     "present": "in force",
 }
@@ -92,11 +60,14 @@ _UNITS: Final = {"cpu": "% of a core", "direct_memory": "MiB", "bandwidth_in": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportInputs:
-    """What the page shows beside the document. `blocks`: labels, max/mean before and after. `capacity`: rows of
-    `CAPACITY`. `week`: bytes a second of the whole cluster by hour of the week. `spaces`: rows of `PROFILE`.
-    `compared`: with the cluster and the interval of sidecars. `clients`: moved an hour, by column of the evidence.
-    `searched`: columns of the evidence on the days of the search. `left_alone`: parameters that were asked for and not
-    searched, and why. `plans`: by day, how often the back-test planned with the thresholds in force."""
+    """The content of the page, in addition to the document.
+
+    blocks: dates, max/mean before and after. capacity: rows of `CAPACITY`. week: bytes per second of the whole cluster
+    by hour of the week. spaces: rows of `PROFILE`. compared: whether cluster and interval of the sidecars were
+    compared. clients: clients moved per hour, by column of the evidence. searched: columns of the evidence on the days
+    of the search. left_alone: requested parameters that were not searched, and why. plans: by day, how often the
+    back-test planned with the active thresholds.
+    """
 
     judged: Sequence[JudgedDay] = ()
     points: Sequence[Point] = ()
@@ -114,37 +85,33 @@ class ReportInputs:
 
 
 def page(document: Thresholds, shown: ReportInputs) -> str:
-    """The whole document."""
-    (state, said), days = headline(document, shown.objections, shown.reason), document.data.days
-    changed = document.values != document.previous
-    colour = "" if not changed else "warning" if shown.objections else "good"
-    parts = [
-        f"<p>Cluster {escape(document.cluster or '(not named)')}, made {_when(document.created_ms)} by "
-        f"{escape(document.software)}.</p>",
-        f'<p class="state"><b class="{colour}">{escape(state)}.</b> {escape(said)}.</p>',
-        *((_how_to_adopt(document, shown), _objections(document, shown)) if changed else ()),
-        f"<p>Strategy {escape(document.strategy)}; "
-        f"{numbered(len(days), 'day')}, {escape(days[0] if days else '-')} to {escape(days[-1] if days else '-')}, "
-        f"{document.data.cycles:,} cycles, {document.data.coverage:.1%} recorded.</p>",
-        f"<p>How to read this page:</p><ul>{''.join(f'<li>{text}</li>' for text in _HOW_TO_READ)}</ul>",
-        _parameters(document, shown.left_alone),
-        _evidence(document, shown.clients, shown.searched),
-        _candidates(shown),
-        _quality(shown, document),
-        _week(shown.week),
-        _namespaces(shown.spaces),
-        _capacity(shown.capacity),
-        _advice(document.advice),
-    ]
-    return html.page("Bundlekeel recalibration", _STYLE, "".join(parts))
-
-
-def _when(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _section(title: str, about: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p>{escape(about)}</p>{body}</section>" if body else ""
+    """Return the whole page."""
+    days, changed = document.data.days, document.values != document.previous
+    span = f"{numbered(len(days), 'day')}, {days[0] if days else '-'} to {days[-1] if days else '-'}"
+    return render(
+        "bundlekeel.jobs",
+        "recalibration.html",
+        document=document,
+        created=f"{datetime.fromtimestamp(document.created_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC",
+        state=headline(document, shown.objections, shown.reason),
+        colour="" if not changed else "warning" if shown.objections else "good",
+        changed=changed,
+        compared=shown.compared,
+        objections=[_objection(item) for item in shown.objections],
+        how_to_adopt=how_to_adopt(document, shown.objections),
+        span=span,
+        parameters=_parameters(document),
+        left_alone=shown.left_alone,
+        evidence=_evidence(document, shown.clients, shown.searched),
+        candidates=candidate_plot(shown.points),
+        blocks=block_plot(*shown.blocks),
+        better=_better(shown),
+        days=_days(shown, document),
+        week=week_map(shown.week),
+        spaces=[_namespace(row) for row in shown.spaces],
+        capacity=[_capacity(row) for row in shown.capacity[:MOST_ROWS]],
+        most=MOST_ROWS,
+    )
 
 
 def headline(document: Thresholds, objections: Sequence[Objection], reason: str) -> tuple[str, str]:
@@ -202,63 +169,26 @@ def how_to_adopt(document: Thresholds, objections: Sequence[Objection]) -> str:
     return f"To adopt it: `bundlekeel thresholds adopt {command}"
 
 
-def _how_to_adopt(document: Thresholds, shown: ReportInputs) -> str:
-    """The command; that which adopts against objections comes after these."""
-    how = "" if shown.objections else f"{_coded(how_to_adopt(document, ()))}. "
-    return f"<p>{how}{_NOT_IN_FORCE}{'' if shown.compared else _NOT_COMPARED}</p>"
+def _objection(item: Objection) -> list[str]:
+    return [item.code.value, f"{item.field}: {item.detail}", "yes" if item.code in OVERRIDABLE else "no"]
 
 
-def _coded(text: str) -> str:
-    """Plain text as HTML, what stands between backticks as code."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-
-
-def _objections(document: Thresholds, shown: ReportInputs) -> str:
-    """Each, and at the end the command with `--force`; none where it is refused, or where nobody should run it."""
-    rows = [
+def _parameters(document: Thresholds) -> list[list[Cell]]:
+    rows = sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
+    return [
         [
-            escape(item.code.value),
-            escape(f"{item.field}: {item.detail}"),
-            "yes" if item.code in OVERRIDABLE else "no",
-        ]
-        for item in shown.objections
-    ]
-    about = (
-        "The sidecars do not adopt this document by themselves, for these reasons. A person can adopt it in spite of "
-        "those of which the last column says “yes”, if there are no others."
-    )
-    table = html.table(("code", "reason", "--force helps"), rows)
-    how = _coded(how_to_adopt(document, shown.objections))
-    return _section("What speaks against it", about, f"{table}<p>{how}</p>" if table else "")
-
-
-def _parameters(document: Thresholds, alone: Mapping[str, str]) -> str:
-    rows = [
-        [
-            f"{escape(name)}<br><small>{escape(_meaning(name))}</small>",
+            f"{name}\n{_meaning(name)}",
             figure(row.previous),
-            f"<b class='good'>{figure(row.value)}</b>" if row.value != row.previous else figure(row.value),
-            _steps(name, row),
+            (figure(row.value), "good") if row.value != row.previous else figure(row.value),
+            "" if row.value == row.previous else f"{steps_between(name, row.previous, row.value):.1f}",
             f"{figure(row.minimum)} to {figure(row.maximum)}",
-            f"<small>{escape(row.evidence)}</small>",
+            f"\n{row.evidence}",
         ]
-        for name, row in sorted(document.parameters.items(), key=lambda item: item[1].value == item[1].previous)
+        for name, row in rows
     ]
-    about = (
-        "All parameters that were searched; changed ones first. Steps: how far the proposed value is from the one in "
-        "force, in the steps of the table of parameters; calibration.max_steps limits them."
-    )
-    table = html.table(("parameter", "in force", "proposed", "steps", "range", "evidence"), rows)
-    listed = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in alone.items())
-    return _section("Thresholds", about, f"{table}<p>Left as they are:</p><ul>{listed}</ul>" if listed else table)
 
 
-def _steps(name: str, row: Proposed) -> str:
-    """As `thresholds diff` has them."""
-    return "" if row.value == row.previous else f"{steps_between(name, row.previous, row.value):.1f}"
-
-
-def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mapping[str, HeldOutMeasures]) -> str:
+def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mapping[str, HeldOutMeasures]) -> Section:
     evidence = document.evidence
     columns: dict[str, HeldOutMeasures] = {"in force": evidence.previous}
     if document.values != document.previous:
@@ -267,83 +197,57 @@ def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mappin
         columns |= {"in force, unbroken": evidence.unbroken.previous, "proposed, unbroken": evidence.unbroken.chosen}
     columns |= searched
     columns |= evidence.strategies
-    rows = [
-        [f"{TITLES[name]}<br><small>{escape(_MEANING[name])}</small>"]
-        + [
-            _interval(
-                getattr(measures, name), getattr(evidence.previous, name) if title == "difference" else None, name
-            )
+    rows = []
+    for name in MEASURES:
+        before = getattr(evidence.previous, name)
+        cells = [
+            _interval(getattr(measures, name), before if title == "difference" else None, name)
             for title, measures in columns.items()
         ]
-        for name in MEASURES
-    ]
+        rows.append([f"{TITLES[name]}\n{_MEANING[name]}", *cells])
     if clients:
-        about = "producers and consumers of the bundles that moved; without an interval"
-        moved = f"clients moved an hour<br><small>{about}</small>"
+        moved = "clients moved an hour\nproducers and consumers of the bundles that moved; without an interval"
         rows.insert(2, [moved, *(clients.get(title, "") for title in columns)])
     about = (
         f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "
-        f"Planned again each {figure(evidence.period_seconds)} s. What is found holds for balancers that plan so "
-        "often. A sidecar that plans more often, as with counters, acts sooner than these figures show, with the "
-        f"thresholds in force and with those proposed. Intervals of {evidence.confidence:.0%}, by resampling whole "
-        "blocks of hours; each block begins where bundles were recorded to be, and its warm-up is not counted. "
-        "Unbroken: one run over all of these days. "
+        f"Planned again every {figure(evidence.period_seconds)} s. The result holds for balancers that plan as often. "
+        "A sidecar that plans more often, as with counters, acts sooner than this shows, with the thresholds in force "
+        f"and with the proposed ones. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; "
+        "each block begins where bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over "
+        "all of these days. "
         + (_ON_SEARCH_DAYS if searched else "")
         + ("Columns behind these are other strategies at their best, to compare." if evidence.strategies else "")
     )
-    return _section("Evidence", about, html.table(("", *columns), rows))
+    return {"about": about, "heads": ["", *(f">{title}" for title in columns)], "rows": rows}
 
 
 def _interval(value: BootstrapInterval, before: BootstrapInterval | None, name: str) -> str:
-    """`before`: of a difference, to say it in percent, too."""
-    found = (value.mean, value.low, value.high)
+    """Return a mean, and its interval as a second line. `before`: of a difference, which is shown in percent, too."""
+    values = (value.mean, value.low, value.high)
     if name == "imbalance":
-        mean, low, high = (f"{item:+z.3f}" if before is not None else level(item) for item in found)
+        mean, low, high = (f"{item:+z.3f}" if before is not None else level(item) for item in values)
     else:
-        mean, low, high = (figure(item, 3) for item in found)
+        mean, low, high = (figure(item, 3) for item in values)
     part = f" ({share(value.mean, before.mean)})" if before is not None else ""
     # One run is one sample, without an interval.
-    return f"{mean}{part}" if low == high else f"{mean}{part}<br><small>{low} to {high}</small>"
+    return f"{mean}{part}" if low == high else f"{mean}{part}\n{low} to {high}"
 
 
-def _candidates(shown: ReportInputs) -> str:
-    labels, before, after = shown.blocks
-    rows = [("present", "in force", before)]
-    if after != before:
-        rows.append(("chosen", "proposed", after))
-    key = (
-        '<p class="key"><span><i style="background:var(--c1)"></i>in force</span>'
-        '<span><i style="background:var(--good)"></i>proposed</span>'
-        '<span><i class="near"></i>within one night\'s reach</span>'
-        '<span><i class="far"></i>other</span></p>'
-    )
-    body = candidate_plot(shown.points) + line_plot(labels, rows, TITLES["imbalance"])
-    about = (
-        "Every candidate (a set of thresholds that was tried) on the held-out days: further down is better balance, "
-        "further left fewer moves. Below it max/mean block by block."
-    )
-    return _section("Candidates", about, key + body + _better(shown) if body else "")
-
-
-def _better(shown: ReportInputs) -> str:
-    """Why points that lie lower and further left than what is proposed are not: a plot alone would suggest them."""
+def _better(shown: ReportInputs) -> Section:
+    """Explain why points that lie lower and further left than the proposal are not proposed."""
     proposed = next((point for kind in ("chosen", "present") for point in shown.points if point.kind == kind), None)
     if proposed is None:
-        return ""
+        return {"rows": []}
     own = _printed(proposed)
-    rows = [point for point in shown.points if all(map(le, _printed(point), own)) and _printed(point) != own]
-    if not rows:
-        return ""
-    listed = "".join(
-        f"<li>{escape(point.label)}{escape(_on_search_days(point))}: {_why_not(point, shown.reason)}</li>"
-        for point in rows[:_MOST_BETTER]
-    )
-    compared = "proposed" if proposed.kind == "chosen" else "in force"
-    return (
-        f"<p>The plot has {numbered(len(rows), 'candidate')} as good as what is {compared} or better by both figures "
-        f"(max/mean {proposed.y:.4f}, {figure(proposed.x, 3)} moves an hour{escape(_on_search_days(proposed))}). "
-        f"Why not proposed:</p><ul>{listed}</ul>"
-    )
+    points = [point for point in shown.points if all(map(le, _printed(point), own)) and _printed(point) != own]
+    return {
+        "count": numbered(len(points), "candidate"),
+        "than": "proposed" if proposed.kind == "chosen" else "in force",
+        "own": f"max/mean {proposed.y:.4f}, {figure(proposed.x, 3)} moves an hour{_on_search_days(proposed)}",
+        "rows": [
+            f"{point.label}{_on_search_days(point)}: {_why_not(point, shown.reason)}" for point in points[:_MOST_BETTER]
+        ],
+    }
 
 
 def _on_search_days(point: Point) -> str:
@@ -351,7 +255,7 @@ def _on_search_days(point: Point) -> str:
 
 
 def _printed(point: Point) -> tuple[float, float]:
-    """As the labels have it: what differs in later digits only would look equal."""
+    """Return the values as the labels show them: points that differ in later digits only look equal."""
     return round(point.y, 4), float(figure(point.x, 3).replace(",", ""))
 
 
@@ -361,13 +265,12 @@ def _why_not(point: Point, reason: str) -> str:
     return _WHY_NOT[point.kind]
 
 
-def _quality(shown: ReportInputs, document: Thresholds) -> str:
+def _days(shown: ReportInputs, document: Thresholds) -> Section:
     used = dict.fromkeys(document.data.days, "search") | dict.fromkeys(document.evidence.held_out, "held out")
-    bars = day_bars([(item.day.date, item.day.coverage, item.verdict) for item in shown.judged])
     rows = [
         [
-            escape(item.day.date),
-            escape(item.verdict),
+            item.day.date,
+            item.verdict,
             used.get(item.day.date, "left out"),
             f"{item.day.coverage:.1%}",
             figure(item.day.cycles),
@@ -375,83 +278,35 @@ def _quality(shown: ReportInputs, document: Thresholds) -> str:
             f"{item.day.longest_gap_minutes:.0f}",
             level(item.day.imbalance),
             figure(item.day.moves),
-            escape("; ".join(item.reasons)),
+            "; ".join(item.reasons),
         ]
         for item in shown.judged[-MOST_ROWS:]
     ]
-    heads = ("day", "verdict", "used for", "recorded", "cycles", "plans", "longest gap (min)", "max/mean", "moves", "")
-    about = (
-        "What is recorded, and what it was used for: the search, or, held out from it, the judgement. Cycles are those "
-        "recorded. Plans: how often the back-test planned on that day with the thresholds in force; the figures of "
-        "“Evidence” are of those on the held-out days. Moves are those that the balancer made then, with the "
-        "thresholds and at the interval of that time; “Evidence” has other figures because the days were planned again."
-    )
-    return _section("Days", about, bars + html.table(heads, rows))
+    return {"plot": day_bars([(item.day.date, item.day.coverage, item.verdict) for item in shown.judged]), "rows": rows}
 
 
-def _week(values: Sequence[float | None]) -> str:
-    known = [value / 1e6 for value in values if value is not None] or [0.0]
-    about = (
-        "Traffic in and out of the whole cluster by hour, UTC: "
-        f"from {figure(min(known), 3)} (pale) to {figure(max(known), 3)} MB/s (strong colour)."
-    )
-    return _section("The week", about, week_map(values))
-
-
-def _namespaces(found: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [
-            escape(str(row["name"])),
-            figure(row["bytes"] / 1e6, 3),
-            figure(row["bytes_peak"] / 1e6, 3),
-            _percent(row["volatility"]),
-            _percent(row["growth"]),
-            figure(round(row["clients"])),
-            figure(row["moves_per_day"], 3),
-            figure(row["clients_moved_per_day"], 3),
-        ]
-        for row in found
+def _namespace(row: Mapping[str, Any]) -> list[str]:
+    return [
+        str(row["name"]),
+        figure(row["bytes"] / 1e6, 3),
+        figure(row["bytes_peak"] / 1e6, 3),
+        *("" if row[name] is None else f"{row[name]:.1%}" for name in ("volatility", "growth")),
+        figure(round(row["clients"])),
+        figure(row["moves_per_day"], 3),
+        figure(row["clients_moved_per_day"], 3),
     ]
-    traffic = ("namespace", "MB/s", "highest hour", "volatility", "growth a day")
-    about = (
-        f"At most {MOST_ROWS}, those with the most traffic. Highest hour: MB/s. Volatility: standard deviation of the "
-        "hours over their mean. Moves: changes of owner between two snapshots of one hour, those after a broker "
-        "stopped too, so the sum is not that of Days. Clients: producers and consumers."
-    )
-    return _section("Namespaces", about, html.table((*traffic, "clients", "moves a day", "clients moved a day"), rows))
 
 
-def _percent(part: float | None) -> str:
-    return "" if part is None else f"{part:.1%}"
-
-
-def _capacity(found: Sequence[Mapping[str, Any]]) -> str:
-    rows = [
-        [
-            escape(str(row["broker"])),
-            escape(str(row["resource"])),
-            "not seen by the broker"
-            if row["blind"]
-            else f"{figure(row['limit'])} {_UNITS.get(str(row['resource']), '')}",
-            figure(row["base"], 3) if abs(row["base"]) >= 0.001 else "0",
-            figure(1e6 * (row["per_msg_throughput_in"] + row["per_msg_throughput_out"]) / 2, 3),
-            figure(1e3 * (row["per_msg_rate_in"] + row["per_msg_rate_out"]) / 2, 3),
-            "" if row["error"] is None else f"{row['error']:.2f}",
-        ]
-        for row in found[:MOST_ROWS]
+def _capacity(row: Mapping[str, Any]) -> list[str]:
+    return [
+        str(row["broker"]),
+        str(row["resource"]),
+        "not seen by the broker" if row["blind"] else f"{figure(row['limit'])} {_UNITS.get(str(row['resource']), '')}",
+        figure(row["base"], 3) if abs(row["base"]) >= 0.001 else "0",
+        figure(1e6 * (row["per_msg_throughput_in"] + row["per_msg_throughput_out"]) / 2, 3),
+        figure(1e3 * (row["per_msg_rate_in"] + row["per_msg_rate_out"]) / 2, 3),
+        "" if row["error"] is None else f"{row['error']:.2f}",
     ]
-    heads = ("broker", "resource", "limit", "base", "per MB/s", "per 1,000 msg/s", "error (% of the limit)")
-    about = (
-        "Usage by traffic, in the unit of the limit: base without traffic, and what a MB/s or 1,000 messages a second "
-        "add. Robust regression; the error is the median in hours that the fit did not see."
-    )
-    more = f" The first {MOST_ROWS} of {len(found)} rows." if len(found) > MOST_ROWS else ""
-    return _section("Capacity", about + more, html.table(heads, rows))
-
-
-def _advice(found: Sequence[str]) -> str:
-    rows = "".join(f"<li>{escape(text)}</li>" for text in found)
-    return _section("Advice", "Other settings; changes too large for one night.", f"<ul>{rows}</ul>" if rows else "")
 
 
 # More points would hide one another.

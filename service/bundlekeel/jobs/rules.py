@@ -17,7 +17,7 @@ from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.text_format import figure
 from bundlekeel.jobs.periods import HistoryPeriod
-from bundlekeel.jobs.regression import huber
+from bundlekeel.jobs.regression import fit_huber
 
 GOOD = "good"
 PARTIAL = "partial"
@@ -277,10 +277,10 @@ def _outliers(parts: Mapping[int, Ints], usage: Floats, carried: Floats) -> dict
     together = np.concatenate(list(parts.values()))
     if not np.any(usage[together] > 0):
         return {}
-    line = huber(carried[together][:, None], usage[together])
+    line = fit_huber(carried[together][:, None], usage[together])
     dust = 0.05 * float(np.median(usage[together])) + 0.1
     ratios = {
-        number: float(np.median((usage[part] + dust) / (np.maximum(line.of(carried[part][:, None]), 0.0) + dust)))
+        number: float(np.median((usage[part] + dust) / (np.maximum(line.predict(carried[part][:, None]), 0.0) + dust)))
         for number, part in parts.items()
     }
     apart = np.log(np.maximum(list(ratios.values()), 1e-9))

@@ -60,7 +60,7 @@ def chosen_of(
 ) -> Selection:
     """The choice among thresholds of the strategy in force, and advice about the rest."""
     near = adoptable(tried)
-    choice = choose(near, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    choice = choose(near, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     others = best_of_others(tried, base, train, given.tolerance)
     return Selection(
         choice=choice,
@@ -159,7 +159,7 @@ def _elsewhere(
     given: SearchDepth,
 ) -> list[str]:
     """Another strategy or another cycle that would do better than what is proposed."""
-    best = choose(tried, base, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    best = choose(tried, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
     if best.candidate.key in near.candidates or best.chosen.moves >= choice.chosen.moves:
         return []
     return [f"{best.candidate.name}: {brought(best.present, best.chosen)}, on the held-out days"]

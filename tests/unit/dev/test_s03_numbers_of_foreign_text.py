@@ -104,10 +104,9 @@ ALLOWED: Final = {
     ("core/strategies/transfer.py", "map(int, rows[np.argsort(view.score[rows], kind='stable')[:TARGETS_TRIED]])"): (
         _ARRAYS
     ),
-    ("jobs/regression.py", "float(found[0])"): _ARRAYS,
     (
         "jobs/report.py",
-        "datetime.fromtimestamp(ms / 1000, UTC)",
+        "datetime.fromtimestamp(document.created_ms / 1000, UTC)",
     ): "limited where history is read",
     ("jobs/__main__.py", "float(text)"): _OPERATOR,
     ("jobs/__main__.py", "int(text)"): _OPERATOR,
@@ -118,8 +117,6 @@ ALLOWED: Final = {
     ("settings/credentials.py", "int(n)"): "a line of the operator's file; ValueError is reported",
     ("settings/credentials.py", "int(p)"): "a line of the operator's file; ValueError is reported",
     ("settings/credentials.py", "int(r)"): "a line of the operator's file; ValueError is reported",
-    ("sim/backtest/choice.py", "float(changes.get(name, start))"): "a parameter that `coerce` checked",
-    ("sim/backtest/choice.py", "float(own.get(name, getattr(base, name)))"): "a parameter that `coerce` checked",
     ("sim/backtest/search.py", "float(candidate.changes.get(name, getattr(space.base, name)))"): (
         "a parameter that `coerce` checked"
     ),
@@ -178,7 +175,7 @@ def conversions(source: str, *, numbers_only: bool = False) -> list[str]:
         ("float(values.get(key))", 1, 1),
         ("float(str(x))", 1, 1),
         ("list(map(int, parts))", 1, 1),
-        ("datetime.fromtimestamp(ms / 1000, UTC)", 1, 1),
+        ("datetime.fromtimestamp(document.created_ms / 1000, UTC)", 1, 1),
         ("int(rows[row])", 1, 0),
         ("float(broker.load)", 1, 0),
         ("int(1000 * seconds)", 0, 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -220,10 +221,11 @@ def test_the_chart_has_a_line_for_each_contender_that_was_run() -> None:
     ours, native = BY_NAME["ours-modular-fast"], BY_NAME["native-avg-stock"]
     falling = _result(timeline=[(0.5, 3.0), (5.0, 3.0), (60.0, 2.0), (900.0, 1.0)])
     drawn = chart([(ours, [falling]), (native, [falling, falling]), (BY_NAME["native-avg-fast"], [])])
-    root = ElementTree.fromstring(drawn)
-    lines = [path for path in root.iter("{http://www.w3.org/2000/svg}path") if len(path.attrib["d"].split()) == 3]
-    assert [path.attrib.get("stroke-dasharray") for path in lines] == [None, "6 3"]
-    ends = [tuple(map(float, point[1:].split(","))) for point in lines[0].attrib["d"].split()]
+    paths = [path.attrib for path in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}path")]
+    # Those of the legend are not clipped.
+    lines = [path for path in paths if "clip-path" in path and re.findall("[ML]", path["d"]) == ["M", "L", "L"]]
+    assert ["stroke-dasharray" in path["style"] for path in lines] == [False, True]
+    ends = [tuple(map(float, point)) for point in re.findall(r"[ML] (\S+) (\S+)", lines[0]["d"])]
     assert [x for x, _ in ends] == sorted(x for x, _ in ends)
     assert [y for _, y in ends] == sorted(y for _, y in ends)
     assert "AvgShedder, modular, as its authors set it" in drawn

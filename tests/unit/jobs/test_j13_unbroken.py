@@ -14,9 +14,9 @@ from bundlekeel.core.calibration.thresholds_json import document_of, parsed, thr
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ThresholdsError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.jobs.evidence import measures_of
 from bundlekeel.jobs.report import ReportInputs, page
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, backtest, chunks, unbroken
+from bundlekeel.sim.backtest.intervals import measures_of
 from bundlekeel.sim.backtest.run import CandidateStep
 from tests.support.backtest_cases import BUSY, EAGER_SPLITS, PRESENT, STILL, hours, owned
 from tests.support.threshold_cases import NOW_MS, document, measures

@@ -7,37 +7,55 @@ import re
 import pytest
 
 from bundlekeel.jobs import plots, report
+from bundlekeel.sim.page import COLOURS, INK
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
 
 
-def dates_of(drawn: str) -> list[tuple[str, str]]:
-    """(anchor, date) of each date that is written, from left to right."""
-    return re.findall(r'text-anchor="(\w+)">(2026-[\d-]+)<', drawn)
+def texts(plot: str) -> list[str]:
+    """Return the texts of a plot, from left to right for those of one axis."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", plot)
+
+
+def dates_of(plot: str) -> list[str]:
+    return [text for text in texts(plot) if text.startswith("2026-")]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 30])
-def test_each_date_stands_once_and_whole(count: int) -> None:
-    """Below the bars of the days: the first begins where the plot does, the last ends where it ends."""
-    told = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
-    assert len({date for _, date in told}) == len(told) == min(count, 3)
-    if count == 30:
-        assert told == [("start", DATES[0]), ("middle", DATES[14]), ("end", DATES[29])]
+def test_each_date_is_shown_once(count: int) -> None:
+    """Below the bars of the days, the first and the last one among them."""
+    shown = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
+    assert len(set(shown)) == len(shown) == min(count, 5)
+    assert (shown[0], shown[-1]) == (DATES[0], DATES[count - 1])
 
 
 @pytest.mark.parametrize("count", [2, 4, 30])
-def test_labels_of_blocks_stand_once(count: int) -> None:
-    """Also where there are fewer of them than places."""
-    told = dates_of(plots.line_plot(DATES[:count], [("present", "in force", [1.0] * count)], "imbalance"))
-    assert len({date for _, date in told}) == len(told) == min(count, 5)
-    assert (told[0][0], told[-1][0]) == ("start", "end")
+def test_dates_of_blocks_are_shown_once(count: int) -> None:
+    shown = dates_of(plots.block_plot(DATES[:count], [1.0] * count, [1.0] * count))
+    assert len(set(shown)) == len(shown) == min(count, 5)
 
 
 def test_blocks_of_a_day_share_its_date() -> None:
-    """The day stands once, where its first block is."""
+    """The date is shown once, where the first block is."""
     blocks = [date for date in DATES[:4] for _ in range(4)]
-    told = dates_of(plots.line_plot(blocks, [("present", "in force", [1.0] * len(blocks))], "imbalance"))
-    assert [date for _, date in told] == DATES[:4]
+    assert dates_of(plots.block_plot(blocks, [1.0] * 16, [1.1] * 16)) == DATES[:4]
+
+
+def test_a_proposal_is_drawn_only_if_it_differs() -> None:
+    assert "proposed" in texts(plots.block_plot(DATES[:2], [1.0, 1.1], [1.0, 1.2]))
+    assert "proposed" not in texts(plots.block_plot(DATES[:2], [1.0, 1.1], [1.0, 1.1]))
+
+
+def test_nothing_to_plot() -> None:
+    assert plots.candidate_plot([]) == plots.block_plot(DATES[:1], [1.0], [1.0]) == plots.day_bars([]) == ""
+    assert plots.week_map([]) == plots.week_map([None, 0.0]) == ""
+
+
+def test_a_week_has_a_row_per_day_and_a_scale() -> None:
+    """An hour without history is left white."""
+    shown = texts(plots.week_map([None, *(1e6 * hour for hour in range(1, 168))]))
+    assert [text for text in shown if text in plots._WEEKDAYS] == list(plots._WEEKDAYS)
+    assert "1 (pale) to 167 MB/s" in shown
 
 
 def test_better_points_are_explained() -> None:
@@ -51,33 +69,27 @@ def test_better_points_are_explained() -> None:
         plots.Point(x=2.0, y=1.09999, kind="near", label="avg: low 9: max/mean 1.1000"),
         plots.Point(x=1.9, y=1.1, kind="near", label="avg: low 10: max/mean 1.1000", searched="max/mean 1.2000"),
     ]
-    told = report._better(
+    better = report._better(
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
     )
-    assert told.startswith(
-        "<p>The plot has 3 candidates as good as what is in force or better by both figures (max/mean 1.1000, 2 moves "
-        "an hour). Why not proposed:"
-    )
+    assert (better["count"], better["than"]) == ("3 candidates", "in force")
+    assert better["own"] == "max/mean 1.1000, 2 moves an hour"
+    told = "\n".join(better["rows"])
     assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in told and "low 9" not in told
     assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
     assert "20: max/mean 1.06: another one came first on the days of the search" in told and "low 5" not in told
 
 
 def test_axes_have_a_scale_and_a_title() -> None:
-    """Two marks at least, and the name of the upright axis above it; figures without exponents."""
+    """Numbers without exponents."""
     points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
-    drawn = plots.candidate_plot(points)
-    assert len(re.findall(r'<line class="grid"', drawn)) >= 2
-    (title,) = re.findall(r'y="(\d+)">max/mean of score', drawn)
-    assert int(title) < plots.TOP
-    assert "e+" not in drawn
+    shown = texts(plots.candidate_plot(points))
+    assert {"moves an hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(shown)
 
 
-def test_points_look_as_the_legend_says() -> None:
-    """With colour and opacity of the same rule; opaque enough to be seen on a dark page."""
-    shown = report.ReportInputs(points=[plots.Point(x=1.0, y=1.1, kind=kind, label="") for kind in ("near", "far")])
-    text = report._candidates(shown)
-    for kind in ("near", "far"):
-        assert f'<i class="{kind}">' in text and f'<circle class="{kind}"' in text
-        assert re.search(rf"\.{kind} {{ fill: (\S+); background: \1; }}", report._STYLE)
-    assert all(float(part) >= 0.6 for part in re.findall(r"opacity: ([\d.]+)", report._STYLE))
+def test_points_look_as_the_legend_shows() -> None:
+    """Each kind of point is in the legend, in its own colour; other kinds are not."""
+    points = [plots.Point(x=1.0, y=1.1, kind=kind, label="") for kind in ("near", "far")]
+    plot = plots.candidate_plot(points)
+    assert {"within one night's reach", "other"} <= set(texts(plot)) and "proposed" not in texts(plot)
+    assert COLOURS[0] in plot and INK in plot

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bundlekeel.core.model.load import CPU, MSG_RATE, RATE_IN, THROUGHPUT_OUT
 from bundlekeel.jobs.capacity import fits, per_unit
-from bundlekeel.jobs.regression import huber
+from bundlekeel.jobs.regression import fit_huber
 
 
 @given(st.integers(0, 10_000), st.floats(0, 50), st.floats(0, 1e-3), st.floats(0.0, 0.2))
@@ -20,15 +20,15 @@ def test_a_line_survives_outliers(seed: int, base: float, slope: float, wrong: f
     y = base + slope * x + rng.normal(0, 0.5, 200)
     bad = rng.random(200) < wrong
     y[bad] = rng.uniform(0, 2000, int(bad.sum()))
-    line = huber(x[:, None], y)
-    assert float(np.abs(line.of(x[:, None]) - (base + slope * x)).max()) < 12
+    line = fit_huber(x[:, None], y)
+    assert float(np.abs(line.predict(x[:, None]) - (base + slope * x)).max()) < 12
 
 
 def test_exact_points_give_the_exact_line() -> None:
     """Without noise the line is the truth, whatever the columns' units; a column that stands still is left out."""
     rng = np.random.default_rng(1)
     x = np.column_stack([rng.uniform(0, 1e3, 50), rng.uniform(0, 1e9, 50), np.full(50, 7.0)])
-    line = huber(x, 5 + 0.25 * x[:, 0] + 3e-8 * x[:, 1])
+    line = fit_huber(x, 5 + 0.25 * x[:, 0] + 3e-8 * x[:, 1])
     assert line.slopes.tolist() == pytest.approx([0.25, 3e-8, 0.0], rel=1e-6)
     assert line.base == pytest.approx(5)
 
@@ -36,7 +36,7 @@ def test_exact_points_give_the_exact_line() -> None:
 def test_slopes_are_never_negative() -> None:
     """Work frees no resources: a column that would say so is left out, and the others are fitted again."""
     x = np.column_stack([np.arange(40.0), np.arange(40.0)[::-1] ** 2])
-    line = huber(x, 3 + 2 * x[:, 0] - 0.001 * x[:, 1])
+    line = fit_huber(x, 3 + 2 * x[:, 0] - 0.001 * x[:, 1])
     assert line.slopes[1] == 0
     assert line.slopes[0] > 0
 
@@ -44,7 +44,7 @@ def test_slopes_are_never_negative() -> None:
 def test_too_few_points_are_refused() -> None:
     """A line through nothing would be an invention."""
     with pytest.raises(ValueError, match="3 points for 3 unknowns"):
-        huber(np.ones((3, 2)), np.ones(3))
+        fit_huber(np.ones((3, 2)), np.ones(3))
 
 
 def day(seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.model.load import Floats
-from bundlekeel.sim.backtest.measures import COLUMNS, CandidateMeasures, measured
+from bundlekeel.sim.backtest.measures import FIGURES, CandidateMeasures, measured
 
 
 def table(seed: int, periods: int, brokers: int = 4) -> Floats:
@@ -32,7 +32,6 @@ class TestFigures:
         """Two pictures: 0.9 and 0.3 (max/mean 1.5), then 0.5 and 0.5."""
         found = of(np.array([[0.9, 0.3], [0.5, 0.5]]))
         assert found.imbalance == pytest.approx(0.25)
-        assert found.over_minutes == 1.0
         assert found.overloaded_minutes == 1.0
         assert found.seconds == 120.0
 
@@ -41,24 +40,12 @@ class TestFigures:
         scores = np.array([[0.5, 0.5, 9.0], [9.0, 9.0, 9.0]])
         takes = np.array([[True, True, False], [False, False, False]])
         found = measured(scores, takes, np.full(2, 60.0), np.zeros(2, dtype=np.int64))
-        assert (found.imbalance, found.periods, found.over_minutes) == (0.0, 1.0, 0.0)
+        assert (found.imbalance, found.periods, found.overloaded_minutes) == (0.0, 1.0, 0.0)
 
     def test_nothing(self) -> None:
         """No picture at all."""
         assert of(np.zeros((0, 3))) == CandidateMeasures()
-        assert (CandidateMeasures().imbalance, CandidateMeasures().p95, CandidateMeasures().moves_per_day) == (
-            0.0,
-            0.0,
-            0.0,
-        )
-
-    @given(seed=st.integers(0, 2**32 - 1), periods=st.integers(30, 300))
-    def test_p95_is_within_a_bin(self, seed: int, periods: int) -> None:
-        """Of what the values themselves say."""
-        scores = table(seed, periods)
-        exact = scores.max(axis=1) / scores.mean(axis=1) - 1
-        low, high = np.quantile(exact, [0.95 - 1.5 / periods, min(1.0, 0.95 + 1.5 / periods)])
-        assert low / 1.16 <= of(scores).p95 <= high * 1.16
+        assert (CandidateMeasures().imbalance, CandidateMeasures().moves_per_day) == (0.0, 0.0)
 
 
 class TestSums:
@@ -75,10 +62,10 @@ class TestSums:
 
     def test_columns_summed_by_anybody(self) -> None:
         """A row is floats by column; the sums of columns are the row of the sum."""
-        one = CandidateMeasures(seconds=60.0, moves=3.0, histogram=(1.0,) * 64)
-        other = CandidateMeasures(seconds=30.0, moves=1.0, moved_bytes=5.0)
+        one = CandidateMeasures(seconds=60.0, moves=3.0)
+        other = CandidateMeasures(seconds=30.0, moves=1.0, moved_sessions=5.0)
         rows = one.row(), other.row()
-        summed = {name: rows[0][name] + rows[1][name] for name in COLUMNS}
+        summed = {name: rows[0][name] + rows[1][name] for name in FIGURES}
         assert CandidateMeasures.of_row(summed | {"candidate": 1.0}) == one + other
 
     def test_a_missing_column_is_no_zero(self) -> None:

@@ -14,7 +14,7 @@ from bundlekeel.core.calibration.thresholds import HIT_COUNTS, RANGES, searched,
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest
 from bundlekeel.sim.backtest.choice import choose, split_days
-from bundlekeel.sim.backtest.intervals import bootstrap, chance, compared
+from bundlekeel.sim.backtest.intervals import chance, measures_of
 from bundlekeel.sim.backtest.measures import ByBlock
 from bundlekeel.sim.backtest.search import (
     SearchSpace,
@@ -215,19 +215,16 @@ class TestChoice:
         """Judged by days that the search did not see; one percent of balance is the same."""
         found = choose(
             tried(now=days(0.2, 100), fewer=days(0.2, 60), fewest=days(0.2015, 40), worse=days(0.2065, 20)),
-            BASE,
             train=TRAIN,
             held=HELD,
         )
         assert found.candidate.name == "fewest"
-        assert found.between.moves.high < 0.5
-        assert found.between.imbalance.value == pytest.approx(0.0015)
         assert found.chosen == total(days(0.2015, 40), HELD)
 
     def test_what_does_not_hold_is_dropped(self) -> None:
         """And nothing else is tried on the held-out days: who picks by them has searched on them."""
         lucky = days(0.19, 40, held=0.3)
-        found = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), BASE, train=TRAIN, held=HELD)
+        found = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), train=TRAIN, held=HELD)
         assert found.candidate == present()
         assert found.present == found.chosen == total(days(0.2, 100), HELD)
         assert (
@@ -239,7 +236,7 @@ class TestChoice:
         swings = {number: day(0.1 if number == 0 else 0.215, 50) for number in DAYS}
         given = tried(now=days(0.2, 100), lucky=swings, sound=days(0.2, 60))
         assert not worse(total(days(0.2, 100), TRAIN), total(swings, TRAIN), 0.01)
-        found = choose(given, BASE, train=TRAIN, held=HELD)
+        found = choose(given, train=TRAIN, held=HELD)
         assert found.candidate.name == "sound"
         by_name = {
             item.name: saving(given, key, blocks=TRAIN, tolerance=0.01) for key, item in given.candidates.items()
@@ -251,29 +248,27 @@ class TestChoice:
         """Both save moves and are as balanced by the mean; one is now better, now worse, so that as few days as are
         held out would refuse it every other time."""
         edge = {number: day(0.17 if number % 2 else 0.23, 40) for number in DAYS}
-        found = choose(tried(now=days(0.2, 100), edge=edge, sound=days(0.2, 70)), BASE, train=TRAIN, held=HELD)
+        found = choose(tried(now=days(0.2, 100), edge=edge, sound=days(0.2, 70)), train=TRAIN, held=HELD)
         assert found.candidate.name == "sound"
 
     def test_nothing_better(self) -> None:
         """Then things stay as they are."""
-        found = choose(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)), BASE, train=TRAIN, held=HELD)
+        found = choose(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)), train=TRAIN, held=HELD)
         assert found.candidate == present()
         assert found.present == found.chosen
 
     def test_who_does_not_move_cannot_save(self) -> None:
-        """Though all around move, so that the surface expects some moves of the present as well."""
+        """Also where all other candidates move."""
         others = {f"other{number}": days(0.2, 50 + number) for number in range(8)}
         still = {number: day(0.2, 0) for number in DAYS}
-        found = choose(
-            tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), BASE, train=TRAIN, held=HELD
-        )
+        found = choose(tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), train=TRAIN, held=HELD)
         assert found.candidate == present()
         assert found.reason == "no candidate reduced moves without worsening balance"
 
     def test_no_imbalance_at_all(self) -> None:
         """Nothing to divide by: moves alone decide."""
         level = {number: day(0.0, 80) for number in DAYS}
-        found = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), BASE, train=TRAIN, held=HELD)
+        found = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), train=TRAIN, held=HELD)
         assert found.candidate.name == "fewer"
 
     def test_a_gain_that_may_be_chance_is_none(self) -> None:
@@ -282,17 +277,17 @@ class TestChoice:
             number: day(0.2, moves) for number, moves in zip(DAYS, [1, 1, 1, 1, 1, 1, 1, 100, 20, 100], strict=True)
         }
         steady = {number: day(0.2, 80) for number in DAYS}
-        found = choose(tried(now=steady, unsteady=unsteady), BASE, train=TRAIN, held=HELD)
+        found = choose(tried(now=steady, unsteady=unsteady), train=TRAIN, held=HELD)
         assert found.candidate == present()
-        said = "fewer moves are not certain: there it makes 0.92 times the moves of the settings in force, and "
-        assert f"{said}on other days it may make up to 1.25 times as many" in found.reason
+        said = "fewer moves are not certain: the difference is -0.28 moves per hour, and on other days it may be up to "
+        assert f"{said}+0.83" in found.reason
 
     def test_no_held_out_day(self) -> None:
         """Nothing is chosen on the days it was searched on."""
         with pytest.raises(ValueError, match="held-out"):
-            choose(tried(now=days(0.2, 50)), BASE, train=TRAIN, held=[99])
+            choose(tried(now=days(0.2, 50)), train=TRAIN, held=[99])
         with pytest.raises(ValueError, match="of the search"):
-            choose(tried(now=days(0.2, 50)), BASE, train=[99], held=HELD)
+            choose(tried(now=days(0.2, 50)), train=[99], held=HELD)
 
     @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (10, 3), (14, 4)])
     def test_the_last_days_are_held_out(self, count: int, held: int) -> None:
@@ -311,34 +306,28 @@ class TestBootstrap:
     """Intervals."""
 
     def test_the_same_seed_the_same_interval(self) -> None:
-        """And another one another."""
-        rows = np.random.default_rng(3).random((9, 2))
-        first, again, other = (bootstrap(rows, lambda sums: sums[:, 0], seed=seed) for seed in (1, 1, 2))
+        """Another seed gives another interval, of the same mean."""
+        blocks = {number: day(float(value), 50) for number, value in enumerate(np.random.default_rng(3).random(9))}
+        first, again, other = (measures_of(blocks, seed=seed).imbalance for seed in (1, 1, 2))
         assert first == again
         assert first != other
-        assert first.low < first.value < first.high
+        assert first.low < first.mean == other.mean < first.high
 
     def test_days_that_are_alike_leave_no_doubt(self) -> None:
         """The interval is a point."""
-        found = bootstrap(np.full((5, 1), 2.0), lambda sums: sums[:, 0])
-        assert (found.low, found.value, found.high) == (10.0, 10.0, 10.0)
+        found = measures_of(dict.fromkeys(range(5), day(0.2, 48)), seed=0)
+        assert (found.moves_per_hour.low, found.moves_per_hour.mean, found.moves_per_hour.high) == (2.0, 2.0, 2.0)
 
     @given(seed=st.integers(0, 10_000))
-    def test_it_covers_the_mean_of_its_draws(self, seed: int) -> None:
-        """Paired differences: what all days share is no uncertainty."""
+    def test_shared_differences_of_days_leave_no_doubt(self, seed: int) -> None:
+        """The interval of a paired difference is a point where all days differ by the same."""
         rng = np.random.default_rng(seed)
         before = {number: day(float(value), 50) for number, value in enumerate(rng.random(8))}
-        after = {number: day(found.imbalance + 0.001, 40) for number, found in before.items()}
-        found = compared(before, after, sorted(before), seed=seed)
+        after = {number: day(found.imbalance + 0.001, 26) for number, found in before.items()}
+        found = measures_of(after, seed=seed, before=before)
         assert found.imbalance.low == pytest.approx(0.001)
         assert found.imbalance.high == pytest.approx(0.001)
-        assert found.moves.value == pytest.approx(0.8)
-
-    def test_no_moves_at_all(self) -> None:
-        """Nothing against nothing is the same; something against nothing is more."""
-        none, some = {1: day(0.1, 0)}, {1: day(0.1, 3)}
-        assert compared(none, none, [1]).moves.value == 1.0
-        assert compared(none, some, [1]).moves.value == float("inf")
+        assert found.moves_per_hour.mean == pytest.approx(-1.0)
 
     @pytest.mark.parametrize("imbalance", [0.15, 0.2, 0.2019, 0.2021, 0.25])
     @pytest.mark.parametrize("overloaded", [0.0, 10.05, 19.9, 20.1])
@@ -372,6 +361,6 @@ def test_a_small_world_is_calibrated() -> None:
     space = SearchSpace(
         base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "split_hit_count")
     )
-    chosen = choose(search(space, evaluate, blocks=first, rounds=2), BASE, train=first, held=last)
+    chosen = choose(search(space, evaluate, blocks=first, rounds=2), train=first, held=last)
     assert not worse(chosen.present, chosen.chosen, 0.01)
     assert chosen.chosen.moves <= chosen.present.moves

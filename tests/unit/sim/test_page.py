@@ -1,55 +1,62 @@
-"""Tables and axes of the HTML pages."""
+"""Macros and plots that the HTML pages share."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-import pytest
+from jinja2 import Environment, PackageLoader
+from matplotlib.figure import Figure
 
-from bundlekeel.sim.page import Axis, table
-
-
-def test_a_column_of_figures_is_headed_at_the_right() -> None:
-    """As its figures stand, and as the word for a figure that there is not."""
-    made = table(["strategy", "balanced min"], [["avg", "never"], ["threshold", "<b>1.5</b>"]])
-    assert re.findall(r'class="number"[^>]*>(.*?)</t[dh]>', made) == ["balanced min", "never", "<b>1.5</b>"]
-    assert table(["limit"], [["not seen"], ["800 % of a core"]]).count('class="number"') == 2
+from bundlekeel.sim.page import svg
 
 
-def test_a_head_of_two_lines_is_one_beside_a_cell() -> None:
+def macro(name: str, *arguments: object) -> str:
+    """Return what a macro of the pages renders."""
+    pages = Environment(loader=PackageLoader("bundlekeel.sim"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return str(getattr(pages.get_template("macros.html").module, name)(*arguments))
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return macro("table", heads, rows)
+
+
+def test_a_marked_column_is_aligned_to_the_right() -> None:
+    text = table(["strategy", ">balanced min"], [["avg", "never"], ["threshold", "1.5"]])
+    assert re.findall(r'class="number"[^>]*>(.*?)</t[dh]>', text) == ["balanced min", "never", "1.5"]
+
+
+def test_a_head_of_two_lines_is_one_line_next_to_a_cell() -> None:
     """On a phone, where cells have their heads beside them."""
-    assert 'data-head="load jitter (moves)"' in table(["load jitter<br>(moves)"], [["3"]])
+    text = table([">load jitter\n(moves)"], [["3"]])
+    assert 'data-head="load jitter (moves)"' in text and ">load jitter<br><small>(moves)</small></th>" in text
 
 
-@pytest.mark.parametrize(
-    ("cell", "right"),
-    [
-        ("-222<br><small>-298 to -154</small>", True),
-        ("1.001 (0.990-1.100), 2 never", True),
-        ("2.5 to 50", True),
-        ("0.5 %", True),
-        ("2023-11-13", False),
-        ("93.1% recorded, longest gap 45 min", False),
-    ],
-)
-def test_figures_stand_at_the_right(cell: str, right: bool) -> None:
-    """With their range, also where a line break parts the two; neither a date nor a sentence."""
-    assert ('class="number"' in table(["difference"], [[cell]])) == right
+def test_cells_are_escaped_and_may_have_small_lines_and_a_class() -> None:
+    text = table(["a", "b", "c"], [["1\n0 to 2", ("<held>", "good"), "\nwhy"]])
+    assert re.findall(r"<td[^>]*>(.*?)</td>", text) == [
+        "1<br><small>0 to 2</small>",
+        '<b class="good">&lt;held&gt;</b>',
+        "<small>why</small>",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "texts"),
-    [
-        (0.977, 3.91, ["1", "2", "3"]),
-        (0.05, 0.31, ["0.1", "0.2", "0.3"]),
-        (0.0757, 0.0848, ["0.076", "0.078", "0.080", "0.082", "0.084"]),
-        (1.0, 1.0002, ["1.0000", "1.0001", "1.0002"]),
-        (-0.3, 0.9, ["0.0", "0.5"]),
-        (0.0, 2e7, ["0", "10,000,000", "20,000,000"]),
-    ],
-)
-def test_an_axis_has_a_scale(low: float, high: float, texts: list[str]) -> None:
-    """Two round figures at least, of any range, each as exact as they are apart."""
-    ticks = Axis(low, high, 0, 100).ticks()
-    assert [text for _, text in ticks] == texts
-    assert [value for value, _ in ticks] == pytest.approx([float(text.replace(",", "")) for text in texts])
+def test_a_table_without_rows_is_empty() -> None:
+    assert table(["a"], []).strip() == ""
+
+
+def test_text_between_backticks_is_code() -> None:
+    assert macro("coded", "run `a <b>` or `c`").strip() == "run <code>a &lt;b&gt;</code> or <code>c</code>"
+
+
+def test_the_same_figure_gives_the_same_text() -> None:
+    """Without a date and without a prolog, so that it can be a part of a page."""
+
+    def drawn() -> str:
+        figure = Figure(figsize=(2, 2))
+        figure.subplots().plot([1, 2], label="<a>")
+        figure.legend()
+        return svg(figure)
+
+    assert drawn() == drawn()
+    assert drawn().startswith("<svg ") and "metadata" not in drawn() and "&lt;a&gt;" in drawn()

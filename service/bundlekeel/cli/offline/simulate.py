@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,6 @@ import typer
 from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.offline import sim_files
-from bundlekeel.cli.offline.simulate_html import page, pairs_html
 from bundlekeel.cli.offline.simulate_report import (
     as_json,
     as_table,
@@ -110,6 +109,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
         return
     if html is not None and (html.is_dir() or not os.access(html.parent, os.W_OK)):
         raise CliError(f"--html {html}: not a file that can be written; its folder has to exist", USAGE)
+    page = _page_renderer() if html is not None else None
     numbers = _seeds(seeds) or [seed]
     of_pairs = bool(pair) and not files and not suite
     scenarios = _scenarios(files or [], suite=suite, of_pairs=of_pairs)
@@ -120,12 +120,21 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     runs = _run(scenarios, contenders, numbers)
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
-    if html is not None:
+    if html is not None and page is not None:
         made = f"Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by: bundlekeel {shlex.join(sys.argv[1:])}."
-        _write(html, page(runs, pairs_html(runs) if of_pairs else "", made))
+        _write(html, page(runs, made, of_pairs=of_pairs))
         typer.echo(f"report: {html}", err=True)
     if any(run.failed for run in runs if counts(run)):
         raise typer.Exit(BAD_NEWS)
+
+
+def _page_renderer() -> Callable[..., str]:
+    """Return the function that renders the page. Raises CliError if the extra `plots` is not installed."""
+    try:
+        from bundlekeel.cli.offline.simulate_html import page  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CliError(f"--html needs {error.name}: pip install '.[plots]' in the sources", USAGE) from None
+    return page
 
 
 def _list(output: Output) -> None:

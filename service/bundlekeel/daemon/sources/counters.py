@@ -41,8 +41,8 @@ _log = structlog.get_logger(__name__)
 # So many times as long as an answer took a broker rests: at leisure, and while something changes.
 REST: Final = 20.0
 QUICK_REST: Final = 4.0
-# A topic costs us about 100 microseconds a reading (`evidence.counters_cost`), and all take no more of a core than these
-# shares.
+# A reading costs about 100 microseconds of CPU per topic (`evidence.counters_cost`). All readings take at most these
+# shares of a core.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
 # After a change of load, two readings in quick succession: the second one contains nothing from before the change.

@@ -1,120 +1,121 @@
-"""What is certain: differences between two candidates on the same blocks, with intervals over blocks drawn anew."""
+"""Measures of a candidate over blocks of history, with bootstrap intervals.
+
+A block is some hours of one day. Blocks are resampled, not minutes: neighbouring minutes are alike, and would make each
+interval too narrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
 import numpy as np
+from scipy import stats
 
+from bundlekeel.core.calibration.thresholds import MEASURES, BootstrapInterval, HeldOutMeasures
 from bundlekeel.core.model.load import Floats
+from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, CandidateMeasures
 
-# Sums over some blocks, one row a draw.
-Statistic = Callable[[Floats], Floats]
-_COLUMNS: Final = ("weighted", "seconds", "moves", "overloaded_minutes", "periods")
-_WEIGHTED, _SECONDS, _MOVES, _OVERLOADED, _PERIODS = range(5)
-_WIDTH: Final = len(_COLUMNS)
-# What sums of many floats are apart without meaning anything.
+DRAWS: Final = 1000
+LEVEL: Final = 0.95
+# Rounding errors of long sums are smaller than this.
 DUST: Final = 1e-12
+_COLUMNS: Final = ("seconds", "periods", "weighted", "moves", "thrash", "overloaded_minutes")
+_SECONDS, _PERIODS, _MOVES, _WIDTH = 0, 1, 3, len(_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A figure, and between what it lies in 95 of 100 draws of blocks."""
+def measures_of(blocks: ByBlock, *, seed: int, before: ByBlock | None = None) -> HeldOutMeasures:
+    """Return the means over all counted time, with intervals.
 
-    low: float
-    value: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedDifference:
-    """After beside before. imbalance: the difference. moves: the quotient; 1 of nothing and nothing, infinite of
-    something and nothing."""
-
-    imbalance: Interval
-    moves: Interval
-
-
-SAME: Final = PairedDifference(
-    imbalance=Interval(low=0.0, value=0.0, high=0.0),
-    moves=Interval(low=1.0, value=1.0, high=1.0),
-)
-
-
-def compared(
-    before: ByBlock, after: ByBlock, blocks: Sequence[int], *, seed: int = 0, draws: int = 1000
-) -> PairedDifference:
-    """Both on the same blocks, drawn in pairs: what all blocks have in common makes no interval wider."""
-    pairs = np.hstack([_table(before, blocks), _table(after, blocks)])
-
-    def imbalance(sums: Floats) -> Floats:
-        return _mean(sums, _WIDTH) - _mean(sums, 0)
-
-    def moves(sums: Floats) -> Floats:
-        then, now = sums[:, _MOVES], sums[:, _WIDTH + _MOVES]
-        # Nothing against nothing is the same; something against nothing is more, however much.
-        found: Floats = np.divide(now, then, out=np.where(now > 0, np.inf, 1.0), where=then > 0)
-        return found
-
-    return PairedDifference(
-        imbalance=bootstrap(pairs, imbalance, seed=seed, draws=draws),
-        moves=bootstrap(pairs, moves, seed=seed, draws=draws),
+    Args:
+        blocks: measures by block. The interval of a single block is its mean; without a block all values are 0.
+        seed: the same seed gives the same intervals.
+        before: if set, return the differences to these measures. Only blocks of both are used, in pairs: a difference
+            between blocks that both share makes no interval wider.
+    """
+    if before is None:
+        rows, statistic = _table(blocks, blocks), _means
+    else:
+        shared = set(blocks) & set(before)
+        rows = np.vstack([_table(before, shared), _table(blocks, shared)])
+        statistic = _differences
+    drawn = _resample(rows, statistic, seed)
+    interval = drawn.confidence_interval
+    intervals = zip(statistic(rows).tolist(), interval.low.tolist(), interval.high.tolist(), strict=True)
+    return HeldOutMeasures(
+        **{
+            name: BootstrapInterval(mean, min(low, mean), max(high, mean))
+            for name, (mean, low, high) in zip(MEASURES, intervals, strict=True)
+        }
     )
 
 
-def chance(
-    before: ByBlock,
-    after: ByBlock,
-    blocks: Sequence[int],
-    tolerance: float,
-    *,
-    size: int = 0,
-    luck: tuple[float, float] = (1.0, 1.0),
-    seed: int = 0,
-    draws: int = 1000,
-) -> float:
-    """In which share (0..1) of draws of `size` such blocks (0: as many as there are) the second moves less and is not
-    worse (`search.worse`). `luck`: what imbalance and moves of the second are divided by."""
-    pairs = np.hstack([_table(before, blocks), _table(after, blocks)])
-    pairs[:, _WIDTH + _WEIGHTED] /= luck[0]
-    pairs[:, _WIDTH + _MOVES] /= luck[1]
-    sums = _drawn(pairs, seed, draws, size)
-    then, now = sums[:, :_WIDTH], sums[:, _WIDTH:]
-    picture = np.divide(then[:, _SECONDS], then[:, _PERIODS], out=np.zeros(draws), where=then[:, _PERIODS] > 0) / 60
-    days = then[:, _SECONDS] / DAY_SECONDS
-    overload = then[:, _OVERLOADED] + np.maximum(tolerance * then[:, _OVERLOADED], picture * days)
-    held = (_mean(sums, _WIDTH) <= (1 + tolerance) * _mean(sums, 0) + DUST) & (now[:, _OVERLOADED] <= overload + DUST)
-    return float((held & (now[:, _MOVES] < then[:, _MOVES])).mean())
+def chance(before: ByBlock, after: ByBlock, blocks: Collection[int], tolerance: float, *, seed: int = 0) -> float:
+    """Return the share (0 to 1) of draws of blocks in which `after` moves less than `before` and is not worse."""
+
+    def confirmed(rows: Floats, axis: int = -1) -> Floats:
+        then, now = rows[:_WIDTH].sum(axis), rows[_WIDTH:].sum(axis)
+        return np.where(now[_MOVES] < then[_MOVES], 1.0 - np.any(worse(then, now, tolerance), axis=0), 0.0)
+
+    rows = np.vstack([_table(before, blocks), _table(after, blocks)])
+    return float(np.mean(_resample(rows, confirmed, seed).bootstrap_distribution))
 
 
-def bootstrap(rows: Floats, statistic: Statistic, *, seed: int = 0, draws: int = 1000, level: float = 0.95) -> Interval:
-    """A statistic of the sum of all rows (blocks), and its percentile interval over rows drawn with replacement.
+def worse(before: Floats, after: Floats, tolerance: float) -> tuple[Bools, Bools]:
+    """Return whether imbalance, and whether overload, is worse by more than `tolerance`, a share of the value before.
 
-    `statistic` gets sums, shape (n, columns), and gives n values. The same seed, the same interval.
+    Overload may also last longer by one period per day: a back-test cannot tell less from chance. `before`, `after`:
+    sums as of `sums_of`, or arrays of such sums.
     """
-    values = np.sort(statistic(_drawn(rows, seed, draws)))
-    tail = (1 - level) / 2
-    at = np.rint(np.array([tail, 1 - tail]) * (draws - 1)).astype(int)
-    value = float(statistic(rows.sum(axis=0, keepdims=True))[0])
-    return Interval(low=float(values[at[0]]), value=value, high=float(values[at[1]]))
+    imbalance, _, _, overload = _quotients(before)
+    imbalance_after, _, _, overload_after = _quotients(after)
+    period = _divide(before[_SECONDS], before[_PERIODS]) / 60
+    return (
+        imbalance_after > (1 + tolerance) * imbalance + DUST,
+        overload_after > overload + np.maximum(tolerance * overload, period) + DUST,
+    )
 
 
-def _drawn(rows: Floats, seed: int, draws: int, size: int = 0) -> Floats:
-    """Sums of so many rows (0: as many as there are), drawn with replacement; shape (draws, columns)."""
-    drawn = np.random.default_rng(seed).integers(0, len(rows), size=(draws, size or len(rows)))
-    found: Floats = rows[drawn].sum(axis=1)
-    return found
+def sums_of(measures: CandidateMeasures) -> Floats:
+    """Return the sums that `worse` compares."""
+    return np.array([getattr(measures, name) for name in _COLUMNS])
 
 
-def _table(results: ByBlock, blocks: Sequence[int]) -> Floats:
-    blank = CandidateMeasures()
-    return np.array([[getattr(results.get(block, blank), name) for name in _COLUMNS] for block in blocks])
+def _resample(rows: Floats, statistic: Callable[..., Floats], seed: int) -> Any:
+    """Return scipy's bootstrap of a statistic over the columns (blocks) of `rows`."""
+    if rows.shape[1] < 2:
+        # scipy needs two observations. Twice the same block has the same quotients.
+        rows = np.repeat(rows.sum(axis=1, keepdims=True), 2, axis=1)
+    return stats.bootstrap(
+        (rows,), statistic, axis=-1, n_resamples=DRAWS, confidence_level=LEVEL, method="percentile", rng=seed
+    )
 
 
-def _mean(sums: Floats, offset: int) -> Floats:
-    weighted, seconds = sums[:, offset + _WEIGHTED], sums[:, offset + _SECONDS]
-    found: Floats = np.divide(weighted, seconds, out=np.zeros_like(weighted), where=seconds > 0)
-    return found
+def _table(results: ByBlock, blocks: Collection[int]) -> Floats:
+    """Return the sums of each block, shape (columns, blocks)."""
+    return np.array([sums_of(results[block]) for block in sorted(blocks)]).reshape(-1, _WIDTH).T
+
+
+def _quotients(sums: Floats) -> Floats:
+    """Return the measures in the order of `HeldOutMeasures`."""
+    seconds, _, weighted, moves, thrash, overloaded = sums
+    days = seconds / DAY_SECONDS
+    return np.stack(
+        [_divide(weighted, seconds), _divide(moves, 24 * days), _divide(thrash, days), _divide(overloaded, days)]
+    )
+
+
+def _means(rows: Floats, axis: int = -1) -> Floats:
+    return _quotients(rows.sum(axis))
+
+
+def _differences(rows: Floats, axis: int = -1) -> Floats:
+    difference: Floats = _means(rows[_WIDTH:], axis) - _means(rows[:_WIDTH], axis)
+    return difference
+
+
+def _divide(above: Floats, below: Floats) -> Floats:
+    """Return the quotient; 0 where the divisor is 0."""
+    quotient: Floats = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+    return quotient

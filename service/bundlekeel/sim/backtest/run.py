@@ -31,7 +31,6 @@ from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measu
 from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, beginning, periods, traits
 from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
 from bundlekeel.sim.leader import SimulatedLeader
-from bundlekeel.sim.measures import AN_HOUR
 
 __all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
 
@@ -140,7 +139,7 @@ class _Day:
         takes = ~np.isnan(table)
         hours = np.array(self.hours, dtype=np.int64)
         found = measured(np.where(takes, table, 0.0), takes, np.array(self.seconds), hours)
-        return found + CandidateMeasures(**self.figures)  # type: ignore[arg-type]
+        return found + CandidateMeasures(**self.figures)
 
 
 class CandidateRun:
@@ -170,7 +169,6 @@ class CandidateRun:
             last_hour=start.guard.last_hour,
             split_failed=start.guard.split_failed,
         )
-        self._moved_at: dict[str, int] = {}
         self._planned_ms: int | None = None
         self._layout: tuple[tuple[int, int], OwnershipLayout] | None = None
         self._shape = 0
@@ -303,17 +301,8 @@ class CandidateRun:
             self._leader.land(move.bundle, move.target, now + LANDING_MS)
             row = pieces.place[move.bundle]
             pieces.move(row, self._row[move.target])
-            column, part = int(pieces.column[row]), float(pieces.share[row])
-            carried, counts = (period.rates[column] * part).tolist(), period.counts[column]
-            last = self._moved_at.get(move.bundle)
-            self._moved_at[move.bundle] = now
-            day.add(
-                moves=1,
-                moved_rate=carried[0] + carried[1],
-                moved_bytes=carried[2] + carried[3],
-                moved_sessions=float(counts[1] + counts[2]) * part,
-                moved_twice=float(last is not None and now - last < 1000 * AN_HOUR),
-            )
+            counts = period.counts[int(pieces.column[row])]
+            day.add(moves=1, moved_sessions=float(counts[1] + counts[2]) * float(pieces.share[row]))
         for split in result.plan.splits:
             self._divide(period, split, day)
 

@@ -18,13 +18,15 @@ from bundlekeel.core.calibration.thresholds import RANGES, searched, stepped, st
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.core.model.text_format import max_mean
-from bundlekeel.sim.backtest.intervals import DUST, chance
+from bundlekeel.sim.backtest import intervals
 from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 
 # How often a cycle runs, in seconds; a back-test sees no difference below its own period.
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
+# A proposal is used for weeks: this many times in a row other blocks must confirm it.
+TIMES: Final = 3
 # What each strategy is tried on together, value by value: what starts a move, and how soon.
 PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "avg": ("avg_low_threshold_percent", "move_price"),
@@ -209,18 +211,18 @@ def ranked(
 def saving(
     tried: TriedCandidates, key: str, *, blocks: Collection[int] | None, tolerance: float, seed: int = 0
 ) -> float:
-    """Which share of the present's moves a candidate saves, times the chance that other blocks confirm it; 0: none.
+    """Return the share of the present's moves that a candidate saves, times the chance that other blocks confirm it
+    `TIMES` times; 0: it saves none.
 
-    A run is chaotic: one move more or less, and all later ones are others. The mean alone flatters a lucky
-    candidate, and the more candidates, the luckier the first; a certainty asked of each would refuse them all. Counting
-    the chance in takes a sure small gain before a large one by luck.
+    A run is chaotic: one move more changes all later ones. So the mean flatters a lucky candidate, and the best of many
+    is the luckiest one. The chance puts a certain small gain before a large one that the held-out blocks would refuse.
     """
     before, after = tried.results[tried.present], tried.results[key]
     known = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
     then, now = total(before, known).moves, total(after, known).moves
     if now >= then:
         return 0.0
-    return (1 - now / then) * chance(before, after, known, tolerance, seed=seed)
+    return (1 - now / then) * intervals.chance(before, after, known, tolerance, seed=seed) ** TIMES
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
@@ -255,18 +257,12 @@ def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> li
 
 
 def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """In what it is worse than before by more than `tolerance`, a share of what it was; empty: in nothing. Minutes of
-    overload may also be more by one picture a day: less than that no back-test tells from chance."""
-    if after.imbalance > before.imbalance * (1 + tolerance) + DUST:
+    """Return in which measure `after` is worse (`intervals.worse`), with both values; empty if in none."""
+    imbalance, overload = intervals.worse(intervals.sums_of(before), intervals.sums_of(after), tolerance)
+    if imbalance:
         return max_mean(before.imbalance, after.imbalance)
-    return overloaded(before, after, tolerance)
-
-
-def overloaded(before: CandidateMeasures, after: CandidateMeasures, tolerance: float) -> str:
-    """Whether brokers were overloaded for longer, and by how much; empty: no. As `worse`."""
-    then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
-    picture = before.seconds / before.periods / 60 if before.periods else 0.0
-    if now > then + max(tolerance * then, picture) + DUST:
+    if overload:
+        then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
         return f"overloaded minutes a day {then:.4g} -> {now:.4g}"
     return ""
 
