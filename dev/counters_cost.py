@@ -32,7 +32,7 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
 from bundlekeel.ports import RawClusterView, TopicCounters
 from dev.cluster import ClusterSpec, open_cluster
 from dev.markdown import table
@@ -338,8 +338,8 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
 
     metadata = cast("Any", SimpleNamespace(boundaries=boundaries))
     options = CounterOptions()
-    live = LiveLoads(cast("TopicCounters", slow), metadata, clock, options, cpu_seconds=slow.cpu_seconds)
-    live.wanted = lambda: True
+    counters, demand = cast("TopicCounters", slow), CounterDemand(wanted=lambda: True)
+    live = LiveLoads(counters, metadata, clock, options, cpu_seconds=slow.cpu_seconds, demand=demand)
     endpoints = {
         f"b{n}:8080": BrokerEndpoint(broker_id=f"b{n}:8080", web_url=f"http://b{n}:8080") for n in range(brokers)
     }

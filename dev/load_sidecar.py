@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from bundlekeel.daemon.runtime import Background
 from bundlekeel.wiring.logs import configure_logging
 from tests.support.builders import broker, report
 from tests.support.memory_admin import BrokerModel
@@ -69,10 +68,8 @@ class LoadedSidecar(FakeSidecar):
     }
     silence, epochs = 0.0, frozenset[int]()
 
-    def _background(self) -> list[Background]:
-        return [*super()._background(), Background("ticks", self._tick)]
-
-    async def _tick(self) -> None:
+    async def tick(self) -> None:
+        """Measure the longest silence of the loop, until cancelled."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -82,8 +79,8 @@ class LoadedSidecar(FakeSidecar):
                 self.epochs |= {self.leadership.epoch}
 
     def ready(self, urls: list[str]) -> None:
-        """Tell where it listens, then what it measured for each line that comes."""
-        super().ready(urls)
+        """Print the port, then the measured values for each line of standard input."""
+        self.serving.ready(urls)
         _tell(port=urlsplit(urls[0]).port)
         threading.Thread(target=self._answer, daemon=True).start()
 
@@ -108,4 +105,7 @@ def serve(brokers: int, bundles: int) -> None:
     sidecar = LoadedSidecar(LargeCluster(brokers, bundles), mode="recommend")
     configure_logging(sidecar.loaded.settings, "error")
     with asyncio.Runner() as runner:
-        sys.exit(runner.run(sidecar.runtime.run([sidecar.server(runner.get_loop())], on_ready=sidecar.ready)))
+        service = sidecar.serving.off_loop(runner.get_loop())
+        tasks = {"published": service.run, "ticks": sidecar.tick}
+        run = sidecar.runtime.run([sidecar.serving.server(service)], tasks, on_ready=sidecar.ready)
+        sys.exit(runner.run(run))

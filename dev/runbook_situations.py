@@ -44,7 +44,7 @@ from bundlekeel.daemon.state.documents import request_record
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.wiring.commands import handback_preview, json_result
+from bundlekeel.wiring.takeover import handback_preview, json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates

@@ -18,7 +18,7 @@ from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
 from bundlekeel.ports import Metadata
 from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
 from bundlekeel.sim.bundles import TrafficModel, build
@@ -182,11 +182,14 @@ class Simulation:
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
         # Of the metadata it reads boundaries only.
-        live = LiveLoads(source, cast("Metadata", source), clock, CounterOptions(), cpu_seconds=source.cpu_seconds)
-        live.wanted = lambda: True
-        live.moving = lambda: bool(balancer.ledger.entries)
-        live.urgent = lambda: balancer.memory.urgent
-        live.in_flight = lambda: bool(balancer.ledger.under_way())
+        demand = CounterDemand(
+            wanted=lambda: True,
+            moving=lambda: bool(balancer.ledger.entries),
+            urgent=lambda: balancer.memory.urgent,
+            in_flight=lambda: bool(balancer.ledger.under_way()),
+        )
+        metadata, probe = cast("Metadata", source), source.cpu_seconds
+        live = LiveLoads(source, metadata, clock, CounterOptions(), cpu_seconds=probe, demand=demand)
         live.statistics_seconds = lambda _broker: self.scenario.settings.statistics_interval
         return live
 

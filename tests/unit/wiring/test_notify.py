@@ -29,7 +29,7 @@ from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.tls import ClientTls
 from bundlekeel.wiring.logs import secrets_of
-from bundlekeel.wiring.optional import notifications
+from bundlekeel.wiring.notifications import notifications
 from tests.support.http_inbox import Inbox, inbox
 from tests.support.memory_source import RealClock
 from tests.support.world import FakeCluster, FakeSidecar

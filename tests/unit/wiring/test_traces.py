@@ -24,7 +24,7 @@ from bundlekeel.daemon.records.notifications import ObservedJournal
 from bundlekeel.daemon.records.traces import Traces
 from bundlekeel.ports.traces import Span
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.wiring.optional import traces_of
+from bundlekeel.wiring.traces import traces_of
 from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 

@@ -23,8 +23,8 @@ from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.parameter_table import RELEASES
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, check_pair, choices, compat_defaults, from_pulsar
 from bundlekeel.core.model.policies import Policies
-from bundlekeel.settings.load import from_pydantic
 from bundlekeel.settings.model import CapacitySettings
+from bundlekeel.settings.problems import from_pydantic
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _TYPES_GIVEN = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")

@@ -76,16 +76,17 @@ class SharedState:
         leadership: Leadership,
         clock: Clock,
         *,
+        on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None,
         kept_moves: int = KEPT_MOVES,
         moves_per_chunk: int = MOVES_PER_CHUNK,
     ) -> None:
+        """`on_takeover`: called with each takeover or end of one that another process has stored."""
         self._coordination = coordination
         self._leadership = leadership
         self._clock = clock
         self.desired = Desired()
         self.takeover: TakeoverRecord | None = None
-        # Observes takeovers and their ends that others make while we run.
-        self.on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None
+        self._on_takeover = on_takeover
         self._takeover_seen = False
         self.failsafe_look_ms = 0
         self.frozen: frozenset[str] = frozenset()
@@ -157,7 +158,7 @@ class SharedState:
         news = self._takeover_seen and record is not None and record != self.takeover
         self.takeover, self._takeover_seen = record, True
         if news and record is not None:
-            self.on_takeover(record)
+            self._on_takeover(record)
 
     async def _read_leader_state(self) -> bool:
         """Whether what was read is no older than what we hold."""

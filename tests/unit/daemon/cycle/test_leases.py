@@ -129,6 +129,7 @@ class SlowTakeover(FakeSidecar):
     def __init__(self, *given: Any, **more: Any) -> None:
         self.won: list[int] = []
         super().__init__(*given, **more)
+        self.leadership.on_won = self._on_won
 
     def connect(self) -> MemoryCoordination:
         return MemoryCoordination(self.cluster.store, session_seconds=10.0)

@@ -117,7 +117,7 @@ async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     """Asked for the very moves that a cycle is making, it says that the inputs changed, and spoils no books."""
     leader = await FakeSidecar(FakeCluster()).lead()
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
-    leader.cycle.snapshot, leader.cycle.picture = await leader.observer.snapshot()
+    leader.cycle.status.snapshot, leader.cycle.status.picture = await leader.observer.snapshot()
     leader.admin.set_endpoints(leader.cycle.picture.endpoints)
     await leader.config.refresh(leader.cycle.picture.endpoints)
     await leader.policies.refresh(leader.cycle.snapshot)

@@ -257,9 +257,9 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     moves = [[move.bundle, move.source, move.target] for move in made.moves]
     body = {"hash": made.hash, "reason": "r", "by": "me", "moves": moves, "request": {}}
     await other.shared_state.leave_request(body)
-    leader.cycle.params = other.cycle.params
+    leader.cycle.status.params = other.cycle.params
     snapshot, picture = await leader.observer.snapshot()
-    leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
+    leader.cycle.status.snapshot, leader.cycle.status.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
     await leader.policies.refresh(snapshot)
@@ -275,7 +275,7 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
     leader = await FakeSidecar(cluster, mode="act").lead()
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     snapshot, picture = await leader.observer.snapshot()
-    leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
+    leader.cycle.status.snapshot, leader.cycle.status.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
     await leader.policies.refresh(snapshot)
