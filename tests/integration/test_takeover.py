@@ -6,7 +6,8 @@ import pytest
 
 from bundlekeel.core.model.errors import AdminRefused
 from bundlekeel.daemon.operations.takeover import SHEDDING, handback, read_record, takeover
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, left_to_us, name_set
+from bundlekeel.daemon.state.partial_takeover import left_to_us
+from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, name_set
 from bundlekeel.ports.commands import by_person
 from tests.integration.conftest import RealWorld
 from tests.support.shedding import sheds_itself

@@ -50,8 +50,8 @@ from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.daemon.state.partial_takeover import namespaces_of
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.daemon.state.takeover_record import namespaces_of
 from bundlekeel.ports import BrokerAdmin, Clock, Journal, Metadata, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)

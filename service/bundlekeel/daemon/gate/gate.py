@@ -25,7 +25,8 @@ from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.gate.in_force import ends_of, lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of, put_aside
+from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of, put_aside
+from bundlekeel.daemon.state.takeover_record import TakeoverRecord
 from bundlekeel.ports import Clock, Metadata, RawClusterView
 
 # Load managers that are acted on; the others (Simple, Noop) are observed.

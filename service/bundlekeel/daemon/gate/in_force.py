@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
@@ -11,18 +11,12 @@ from bundlekeel.core.guard.scope import (
     BUNDLE,
     KINDS,
     PAUSE_SCOPES,
-    check_pattern,
-    check_scope,
-    is_glob,
-    matching_bundles,
     pattern_for,
 )
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import clock_text, unknown_broker
+from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.daemon.answers.picture import Mode, PauseView
 from bundlekeel.daemon.state.documents import Desired, LastingRequest, Pause
 
@@ -122,34 +116,3 @@ class LeftAlone:
             return refusal
         code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)
         return refusal._replace(code=code, detail="; ".join(filter(None, (refusal.detail, text))))
-
-
-# Scopes of pauses and patterns of exclusions as people write them: checked, and how many known bundles they match.
-
-
-def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, str]:
-    """As `check_scope`; NotFound when it names a broker that is not registered."""
-    scope, pattern = check_scope(text)
-    kind, _, name = pattern.partition(":")
-    if kind == BROKER:
-        _known(name, registered)
-    return scope, pattern
-
-
-def pattern_of(text: str, registered: Callable[[], Sequence[str]]) -> str:
-    """The pattern of an exclusion without blanks around its parts. Raises as `scope_of`; a glob may match no broker."""
-    pattern = check_pattern(text)
-    kind, _, name = pattern.partition(":")
-    if kind == BROKER and not is_glob(name):
-        _known(name, registered)
-    return pattern
-
-
-def matched(pattern: str, snapshot: Snapshot | None) -> int | None:
-    """How many bundles that are known now it matches; None before the first picture."""
-    return None if snapshot is None else int(matching_bundles(snapshot, pattern).sum())
-
-
-def _known(broker: str, registered: Callable[[], Sequence[str]]) -> None:
-    if broker not in registered():
-        raise NotFound(unknown_broker(broker, registered()))

@@ -43,14 +43,8 @@ from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting
 from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.takeover_record import (
-    TAKEOVER,
-    TakeoverRecord,
-    decode_takeover,
-    left_to_us,
-    namespaces_of,
-    put_aside,
-)
+from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of, put_aside
+from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
 from bundlekeel.settings.parameters import STOCK
 

@@ -53,7 +53,8 @@ from bundlekeel.daemon.answers.service import Verb
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.gate.in_force import LeftAlone, lasts, matched, pattern_of, pause_view, scope_of
+from bundlekeel.daemon.gate.in_force import LeftAlone, lasts, pause_view
+from bundlekeel.daemon.gate.patterns import matched, pattern_of, scope_of
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves

@@ -8,7 +8,7 @@ from functools import partial
 from bundlekeel.core.calibration.adoption import Adopted, adopted_values, in_force
 from bundlekeel.core.calibration.thresholds import Number
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state.takeover_record import adopted, scoped
+from bundlekeel.daemon.state.partial_takeover import adopted, scoped
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
 from bundlekeel.codec.external_input import check_ranges, load
-from bundlekeel.core.guard.scope import matches
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.numbers import MAX_TIME_MS, integer
-from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.picture import EndedView, TakeoverView
 from bundlekeel.ports import Document
 
@@ -150,42 +146,3 @@ def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:
         wall_ms=integer(found["wall_ms"], field="ended.wall_ms", highest=MAX_TIME_MS),
         deadman=bool(found["deadman"]),
     )
-
-
-# A takeover of named namespaces only: what we plan, and which brokers' own shedding then is no obstacle.
-
-
-# Matches no namespace: they have exactly one slash.
-NOTHING = "-"
-
-
-def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
-    """The namespaces a takeover in force is limited to, () when it is not limited or there is none."""
-    return record.namespaces if record is not None and record.active else ()
-
-
-def put_aside(record: TakeoverRecord | None) -> TakeoverEnd | None:
-    """How the failsafe ended the last takeover; None when it did not."""
-    ended = record.ended if record is not None and not record.active else None
-    return ended if ended is not None and ended.deadman else None
-
-
-def left_to_us(values: Mapping[str, str] | None, namespaces: tuple[str, ...]) -> bool:
-    """Whether a broker that runs with these settings leaves all these namespaces alone (PIP-380)."""
-    return bool(namespaces) and values is not None and name_set(values.get(EXCLUDED, "")) >= set(namespaces)
-
-
-def adopted(values: Mapping[str, str], namespaces: tuple[str, ...]) -> Mapping[str, str]:
-    """Broker settings to adopt: what the brokers leave to us is no exclusion of ours."""
-    return {key: value for key, value in values.items() if key != EXCLUDED} if namespaces else values
-
-
-def scoped(params: Parameters, namespaces: tuple[str, ...]) -> Parameters:
-    """Only these namespaces, and of them only those that the settings include."""
-    if not namespaces:
-        return params
-    wanted = np.zeros(len(namespaces), dtype=bool)
-    for pattern in params.included_namespaces:
-        wanted |= matches(pattern, namespaces)
-    both = tuple(name for name, held in zip(namespaces, wanted.tolist(), strict=True) if held)
-    return replace(params, included_namespaces=(both or (NOTHING,)) if params.included_namespaces else namespaces)

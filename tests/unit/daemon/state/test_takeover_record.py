@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.operations.takeover import SHEDDING
-from bundlekeel.daemon.state import takeover_record as records
+from bundlekeel.daemon.state import partial_takeover
 from bundlekeel.daemon.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, decode_takeover
 
 NAMES = ("t/ns",)
@@ -19,14 +19,14 @@ NAMES = ("t/ns",)
 def test_scope_of_the_parameters() -> None:
     """What the settings include is narrowed, never widened; what the brokers leave to us is not adopted as excluded."""
     params = Parameters()
-    assert records.scoped(params, ()) is params
-    assert records.scoped(params, NAMES).included_namespaces == NAMES
+    assert partial_takeover.scoped(params, ()) is params
+    assert partial_takeover.scoped(params, NAMES).included_namespaces == NAMES
     some = replace(params, included_namespaces=("t/*", "u/x"))
-    assert records.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
-    assert records.scoped(some, ("v/w",)).included_namespaces == (records.NOTHING,)
+    assert partial_takeover.scoped(some, ("t/ns", "v/w")).included_namespaces == ("t/ns",)
+    assert partial_takeover.scoped(some, ("v/w",)).included_namespaces == (partial_takeover.NOTHING,)
     values = {EXCLUDED: "[t/ns]", "other": "1"}
-    assert records.adopted(values, NAMES) == {"other": "1"}
-    assert records.adopted(values, ()) == values
+    assert partial_takeover.adopted(values, NAMES) == {"other": "1"}
+    assert partial_takeover.adopted(values, ()) == values
 
 
 def test_a_record_is_read_back_as_it_was_written() -> None:
@@ -38,7 +38,7 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
         record, excluded_by_us=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
     )
     assert decode_takeover(ended.encode()) == ended
-    assert records.namespaces_of(replace(ended, namespaces=NAMES)) == ()
+    assert partial_takeover.namespaces_of(replace(ended, namespaces=NAMES)) == ()
     whole = json.loads(record.encode())
     for name in whole:
         with pytest.raises(CodecError, match=name):
