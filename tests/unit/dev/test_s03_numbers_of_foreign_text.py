@@ -61,7 +61,6 @@ ALLOWED: Final = {
     ("cli/offline/decide_lines.py", "float(value)"): _OPERATOR,
     ("cli/offline/history.py", "int(found[1])"): "at most 18 digits, matched before",
     ("cli/offline/history.py", "int(found[2])"): "at most 18 digits, matched before",
-    ("cli/offline/history.py", "int(version)"): "a key of our own answer",
     ("cli/offline/sim_files.py", "int(match[1])"): "at most five digits, matched before",
     ("cli/offline/sim_files.py", "int(match[2])"): "at most five digits, matched before",
     ("cli/quotas.py", "float(value)"): _OPERATOR,
@@ -120,7 +119,7 @@ ALLOWED: Final = {
     ("sim/backtest/search.py", "float(candidate.changes.get(name, getattr(space.base, name)))"): (
         "a parameter that `coerce` checked"
     ),
-    ("settings/load.py", "float(line)"): "a line number that we wrote",
+    ("settings/problems.py", "float(line)"): "a line number that we wrote",
 }
 
 
