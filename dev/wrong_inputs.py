@@ -26,7 +26,7 @@ from bundlekeel.api import ApiServer
 from bundlekeel.api.app import create_app
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.problems import EXAMPLE_ID
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 from dev import NOTE
 from dev.loop_thread import LoopThread
 from tests.support.security import Tokens, access_for

@@ -44,13 +44,13 @@ from bundlekeel.daemon.answers.plans import (
     LoadView,
     OutcomeView,
     PlanImbalance,
+    PlanRequest,
     PlanSummary,
     PlanView,
     SplitView,
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.cycle.report import CycleReport
 from bundlekeel.daemon.execution.intents import MoveOutcome
@@ -490,9 +490,6 @@ class FakeService(FakeChannel, FakeOverview):
         if "openmetrics" in accept:
             return b"# EOF\n", "application/openmetrics-text; version=1.0.0; charset=utf-8"
         return b"bundlekeel_leader 1.0\n", "text/plain; version=0.0.4; charset=utf-8"
-
-
-_: type[Service] = FakeService
 
 
 def _moved(bundle: str, source: str, destination: str) -> Json:

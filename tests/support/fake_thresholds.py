@@ -22,7 +22,6 @@ from bundlekeel.daemon.answers.operations import (
     ThresholdsView,
     TrialView,
 )
-from bundlekeel.daemon.answers.service import ThresholdsService
 from tests.support.threshold_cases import NOW_MS, as_bytes, document
 
 # Of the newest proposal, and of what is in force.
@@ -53,7 +52,7 @@ EMPTY = ThresholdsView(
 
 
 class FakeThresholds:
-    """Implements `ThresholdsService`. `empty`: nothing was ever proposed; `far`: what is proposed goes too far."""
+    """`empty`: nothing was ever proposed; `far`: what is proposed goes too far."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
@@ -118,6 +117,3 @@ class FakeThresholds:
 
 def _text(change: ChangeView) -> str:
     return f"{change.parameter} {change.current:g} -> {change.proposed:g}"
-
-
-_: type[ThresholdsService] = FakeThresholds

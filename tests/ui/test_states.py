@@ -13,9 +13,9 @@ from playwright.sync_api import expect
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView, VerdictView
-from bundlekeel.daemon.answers.plans import PlanView
-from bundlekeel.daemon.answers.service import PlanRequest, Service
+from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
+from bundlekeel.daemon.service import Service
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_thresholds import TRIAL
 from tests.support.page_world import Served

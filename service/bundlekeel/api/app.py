@@ -21,7 +21,7 @@ from bundlekeel.api.routes import events, operations, probes, quotas, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 
 UNITS = """\
 Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in

@@ -16,7 +16,7 @@ import msgspec
 from fastapi import Depends, Request, Response
 
 from bundlekeel.daemon.answers.doc import Answer
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 
 
 async def backend(request: Request) -> Service:

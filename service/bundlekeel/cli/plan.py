@@ -35,6 +35,7 @@ from bundlekeel.core.model.text_format import how_far, limits_text, numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import State
 from bundlekeel.daemon.answers.plans import (
+    MOST_SCALE,
     FinishView,
     LoadView,
     MoveView,
@@ -44,7 +45,6 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import MOST_SCALE
 from bundlekeel.settings.parameters import TOP_LEVEL
 
 # What is proposed waits for another person.

@@ -37,7 +37,7 @@ _LOCAL = tuple(kind for kind in RECORDS if kind != "move")
 
 
 class Readings:
-    """The reading half of `answers.service.Service`. `latest` returns what was published last."""
+    """The reading half of `service.Service`. `latest` returns the newest published values."""
 
     def __init__(
         self,

@@ -1,5 +1,10 @@
-"""The service of a running sidecar: `answers.service.Service` over its parts. Every replica answers; what stands on
-counters is older on followers."""
+"""Operations that the API and the CLI offer on a running sidecar, over its parts.
+
+Every replica responds. Values from counters are older on followers, because only the leader reads counters. Work for
+the leader is forwarded to it, or stored in the shared state until it takes it.
+
+Raises the errors of `core.model.errors`, and no others.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +33,7 @@ from bundlekeel.daemon.answers.picture import (
     State,
     StoreView,
 )
-from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest, PlanSummary, PlanView, Submitted, TaskView
 from bundlekeel.daemon.answers.summary import Period
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
@@ -89,8 +93,8 @@ class ServiceParts:
     outage: OutageWatch
 
 
-class BalancerService(Readings):
-    """Implements `answers.service.Service` on the main loop, where each read is of this very moment."""
+class Service(Readings):
+    """All operations of a sidecar, on the main loop: each read returns the present values."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts

@@ -16,7 +16,6 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.api.server import ApiServer
 from bundlekeel.core.planning.effects import EffectRules
-from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle, CycleListener
 from bundlekeel.daemon.cycle.effects import Effects
@@ -40,7 +39,7 @@ from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.records.notifications import DatedJournal, ObservedJournal
 from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts, begin_term
-from bundlekeel.daemon.service import BalancerService, ServiceParts
+from bundlekeel.daemon.service import Service, ServiceParts
 from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.sources.rate_signals import RateSignals
@@ -109,7 +108,7 @@ class Build:
         self.executions = self._executions()
         self.runtime = Runtime(self._runtime_parts())
         self.service_parts = self._service_parts()
-        self.service = BalancerService(self.service_parts)
+        self.service = Service(self.service_parts)
         out.telemetry.gauge("build_info", 1.0, version=__version__)
 
     def _planner(self) -> Planner:

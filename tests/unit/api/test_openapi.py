@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import json
 import re
 import shlex
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import pytest
 
 import bundlekeel.daemon
@@ -27,8 +25,8 @@ from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
 from dev.api_page import api_page, examples_page
-from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
+from tests.support.shop import Shop
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ def test_every_field_and_parameter_is_described(document: dict[str, Any]) -> Non
 
 def test_a_document_says_what_it_lacks_and_who_may_change(document: dict[str, Any]) -> None:
     """The one of an address without changes says where they are; no route that changes something is for everybody."""
-    reading = create_app(FakeService(), mutations=False).openapi()
+    reading = create_app(Shop().service, mutations=False).openapi()
     lacking = document["paths"].keys() - reading["paths"].keys()
     assert lacking and "no routes tagged `mutations`" in reading["info"]["description"]
     assert "no routes tagged" not in document["info"]["description"]
@@ -109,7 +107,7 @@ def test_an_operation_is_named_by_what_it_does(document: dict[str, Any]) -> None
 
 def test_every_answer_has_an_example(document: dict[str, Any]) -> None:
     """Those of the page, which the fakes of the tests gave; also where an address has no changes."""
-    for told in (document, create_app(FakeService(), mutations=False).openapi()):
+    for told in (document, create_app(Shop().service, mutations=False).openapi()):
         examples = {
             name: [content.get("example") for status, answer in operation["responses"].items() if status[0] == "2"
                    for content in answer["content"].values()]
@@ -260,8 +258,8 @@ def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any
 def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
     """With credentials configured they are needed; without, reads and dry runs need none; probes never."""
     open_app, guarded = (
-        create_app(FakeService(), mutations=True),
-        create_app(FakeService(), mutations=True, access=access_for(tokens)),
+        create_app(Shop().service, mutations=True),
+        create_app(Shop().service, mutations=True, access=access_for(tokens)),
     )
     for app, more in ((open_app, [{}]), (guarded, [])):
         document = app.openapi()
@@ -336,19 +334,6 @@ def test_the_page_shows_what_the_tcp_port_answers(answers: dict[str, str]) -> No
     assert (who["mutations"], who["you"], who["your_role"]) == (False, "", "viewer")
     assert json.loads(answers["GET /api/v1/state"])["leader"]["url"].endswith(f":{ApiSettings().port}")
     assert json.loads(answers["GET /api/v1/plans"])
-
-
-async def test_the_examples_work_and_leave_no_route_out(document: dict[str, Any]) -> None:
-    """Every httpx example of the page is run, but for the stream's; what the app answers is no complaint."""
-    page = await asyncio.to_thread(examples_page)
-    calls = re.findall(r"```python\n((?:tcp|unix|with tcp)\..*?)\n```", page, re.DOTALL)
-    assert len(calls) == len(operations(document))
-    service = FakeService()
-    for mutations, name in ((False, "tcp"), (True, "unix")):
-        transport = httpx.ASGITransport(app=create_app(service, mutations=mutations))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8090") as client:
-            for call in (call for call in calls if call.startswith(f"{name}.")):
-                assert (await eval(call, {name: client})).status_code in (200, 202), call
 
 
 def test_a_client_of_the_page_waits_for_the_answer() -> None:

@@ -21,8 +21,8 @@ from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.channel import FindingView
 from bundlekeel.daemon.answers.journal import RECORDS
-from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.service import Service
 from bundlekeel.daemon.sources.channel_watch import finding_record
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.settings.quotas import QuotaSettings

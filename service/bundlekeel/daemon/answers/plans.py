@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Final, Literal
 
 from bundlekeel.core.model.codes import OUTCOMES, Code
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
@@ -23,6 +24,10 @@ from bundlekeel.daemon.answers.doc import (
     Sentence,
 )
 from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
+
+# A plan may multiply today's traffic by this at most.
+MOST_SCALE: Final = 1000
+Verb = Literal["transfer", "unload", "split"]
 
 Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only while it would be the same")]
 TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
@@ -372,3 +377,35 @@ class ReviewView(Answer):
     decided_ms: Annotated[int, Doc("when; 0: not yet")]
     task: Annotated[str, Doc("its task; empty: none yet")]
     actions: Annotated[list[ReviewAction], Doc("what may be done with it now: approve, discard, stop")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A dry run: overrides on top of the running settings. `ignore_hit_counts`: None: in a what-if alone. `forwarded`
+    stops a second hand-over to a leader."""
+
+    strategy: str | None = None
+    placement: str | None = None
+    parameters: Json = field(default_factory=dict)
+    remove_brokers: tuple[str, ...] = ()
+    add_brokers: tuple[str, ...] = ()
+    traffic_scale: float = 1.0
+    ignore_hit_counts: bool | None = None
+    forwarded: bool = False
+
+    @property
+    def what_if(self) -> bool:
+        """Whether brokers or traffic in it are not as they are: such a plan is never carried out."""
+        return bool(self.remove_brokers or self.add_brokers) or self.traffic_scale != 1.0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> PlanRequest:
+        """Out of JSON: what `to_json` gave, or a body of the API. TypeError, ValueError for what is no such thing."""
+        brokers = {name: tuple(values.get(name, ())) for name in ("remove_brokers", "add_brokers")}
+        return cls(**{**values, **brokers})
+
+    def to_json(self) -> Json:
+        """As JSON, for another sidecar or the store. Added brokers only where there are some: a sidecar of the release
+        before refuses what it does not know."""
+        values = asdict(self)
+        return values if self.add_brokers else {key: item for key, item in values.items() if key != "add_brokers"}

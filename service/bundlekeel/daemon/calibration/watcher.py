@@ -1,8 +1,7 @@
-"""Watches what the nightly job proposes: validates it, shows it, lets it come into force, and takes it back when it
-does not do what was promised (core/calibration/thresholds.py, core/calibration/adoption.py). Implements
-`answers.service.ThresholdsService`.
+"""Reads the proposals of the nightly job: validates and shows them, adopts them, and reverts an adoption that performs
+worse than the proposal promised (core/calibration/thresholds.py, core/calibration/adoption.py).
 
-What is adopted is stored with operators' requests, so that every replica plans with it, and the next leader too.
+Adopted thresholds are stored with operators' requests: all replicas and the next leader plan with them.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ from bundlekeel.daemon.answers.plans import (
     MoveUsageView,
     MoveView,
     PlanImbalance,
+    PlanRequest,
     PlanSummary,
     PlanView,
     RefusalView,
     SplitView,
 )
-from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.settings.parameters import canonical, check_used

@@ -52,7 +52,7 @@ _VARIANT_REMEDY: Final = (
 
 @dataclass(kw_only=True, eq=False)
 class ChannelWatch:
-    """`run` is a root task of the sidecar; the answers are those of `answers.service.Service`.
+    """`run` is a root task of the sidecar.
 
     `record`: where the lines for the journal go. `active`: whether this sidecar follows the cluster (those on the bench
     do not).
