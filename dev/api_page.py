@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from textwrap import wrap
 from typing import Any, Final, cast
@@ -41,6 +42,7 @@ from dev import NOTE
 from dev.markdown import table
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, GROUP, Shop
 from tests.support.spied import Spied
+from tests.support.world import PATIENT
 
 _INTRO = f"""\
 All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
@@ -488,7 +490,8 @@ async def _answers(examples: list[_Example]) -> list[Any]:
     answers = []
     for example in examples:
         route = f"{example.method.upper()} {example.route}"
-        shop = await Shop(params=Parameters(), review=route in _REVIEWED).open()
+        params = PATIENT if route.endswith("/warm") else Parameters()
+        shop = await Shop(params=params, review=route in _REVIEWED).open()
         ids = await _prepare(shop, route)
         # A change, a heartbeat and the end, however slow the machine is.
         service.results["changes"] = _Ends(streams)
@@ -532,11 +535,20 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
     if "/thresholds" in route:
         document = (await service.thresholds.view()).document
         return {_PROPOSED: str(document["digest"])} if document is not None else {}
+    pin = partial(requests.pin, seconds=None, **_WHO)
     before: dict[str, Callable[[], Awaitable[Any]]] = {
         "POST /api/v1/brokers/{broker}/uncordon": lambda: requests.cordon(BROKERS[1], **_WHO),
-        "POST /api/v1/brokers/{broker}/drain": lambda: requests.pin(BUNDLES[2], seconds=None, **_WHO),
+        "GET /api/v1/state": lambda: _recommend(shop),
+        "GET /api/v1/plans/{hash}": lambda: pin(BUNDLES[6]),
+        "POST /api/v1/bundles/{bundle}/unload": lambda: requests.cordon(BROKERS[1], **_WHO),
+        "GET /api/v1/bundles": lambda: pin(BUNDLES[3]),
+        "GET /api/v1/bundles/{bundle}/why": lambda: pin(BUNDLE),
+        "POST /api/v1/plans": lambda: pin(BUNDLES[6]),
+        "POST /api/v1/brokers/{broker}/drain": lambda: pin(BUNDLES[2]),
+        "POST /api/v1/namespaces/{namespace}/unload": lambda: pin(BUNDLES[3]),
+        "POST /api/v1/bundles/{bundle}/transfer": lambda: requests.cordon(BROKERS[1], **_WHO),
         "POST /api/v1/brokers/{broker}/warm": lambda: _relieve(shop),
-        "DELETE /api/v1/pins/{bundle}": lambda: requests.pin(BUNDLE, seconds=None, **_WHO),
+        "DELETE /api/v1/pins/{bundle}": lambda: pin(BUNDLE),
         "DELETE /api/v1/exclusions/{pattern}": lambda: requests.exclude("n:shop/orders", seconds=None, **_WHO),
         "DELETE /api/v1/pauses/{scope}": lambda: requests.pause_scope("tenant:shop", seconds=None, **_WHO),
         "DELETE /api/v1/quotas/{name}/override": lambda: service.quotas.remove(GROUP, **_WHO),
@@ -556,10 +568,15 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
     return ids
 
 
-async def _relieve(shop: Shop) -> None:
-    """Let the second broker have little load."""
-    shop.page_cluster.shares[BUNDLES[2]] = 0.02
+async def _recommend(shop: Shop) -> None:
+    await shop.service.set_mode("recommend", **_WHO)
     await shop.turns()
+
+
+async def _relieve(shop: Shop) -> None:
+    """Let the second broker have little load, also by the averages of its reports."""
+    shop.page_cluster.shares |= dict.fromkeys(BUNDLES[2:4], 0.0)
+    await shop.turns(12)
 
 
 async def _ask_for_everything(shop: Shop) -> None:

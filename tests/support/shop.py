@@ -14,7 +14,6 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
 from bundlekeel.daemon.service import Service
-from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.ports import ChannelView
 from bundlekeel.settings.quotas import QuotaSettings
 from tests.support.builders import traffic
@@ -107,7 +106,7 @@ class Shop(PageSidecar):
         now, watch = CHANNEL.wall_ms, self.channel
         found = findings(CHANNEL.units, CHANNEL.seen_ms, (), BROKERS, Deadlines(), now)
         watch.view, watch.fault, watch._mode = CHANNEL, "", "extensible"
-        watch._note(list(map(finding_view, found)))
+        watch._note(found)
 
 
 def shop_service() -> Service:

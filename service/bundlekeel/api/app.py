@@ -166,7 +166,11 @@ class _App(FastAPI):
                 "TaskAddress": TASK_ADDRESS,
             }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
-            document = json.loads(json.dumps(document), object_hook=_of_64_bits)
+            document = json.loads(text := json.dumps(document), object_hook=_of_64_bits)
+            schemas = document["components"]["schemas"]
+            # pydantic also defines an enumeration that a field shows as a string.
+            for name in [name for name in schemas if f'/schemas/{name}"' not in text]:
+                del schemas[name]
             _with_request_ids(document)
             _with_examples(document)
             self.openapi_schema = document

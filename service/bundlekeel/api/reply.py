@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from fastapi import Depends, Request, Response
 
-from bundlekeel.daemon.answers.doc import Answer
+from bundlekeel.core.model.doc import Answer
 from bundlekeel.daemon.service import Service
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from bundlekeel import __version__
@@ -25,7 +25,6 @@ from bundlekeel.daemon.answers.picture import (
     Check,
     CycleView,
     LedgerView,
-    MemberView,
     ModeView,
     PauseView,
     Place,
@@ -57,7 +56,7 @@ from bundlekeel.daemon.state.documents import Desired, Pause, request_record
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Member, Metadata, Ownership, Peers, Telemetry
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.load import LoadedSettings
 
 # What a stored report of a cycle must have to be shown.
@@ -166,8 +165,8 @@ class Service(Readings):
             role=p.leadership.role,
             seat=member.seat if p.leadership.role != BENCH else None,
             epoch=epoch,
-            leader=_member(leader) if leader else None,
-            members=[_member(item) for item in p.leadership.members],
+            leader=leader,
+            members=list(p.leadership.members),
             cluster=p.loaded.settings.cluster,
             cluster_mode=p.cycle.picture.mode if p.cycle.picture else "unknown",
             mode=mode_in_force(p.loaded.settings.mode, desired),
@@ -380,10 +379,6 @@ class Service(Readings):
         """Prometheus exposition."""
         self._set_gauges()
         return self._p.telemetry.render(accept)
-
-
-def _member(member: Member) -> MemberView:
-    return MemberView(**asdict(member))
 
 
 def _with(desired: Desired, **changes: Any) -> Desired:

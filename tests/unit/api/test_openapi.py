@@ -217,7 +217,7 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
     assert words("ThresholdsView.mode") == set(get_args(CalibrationSettings.model_fields["mode"].annotation))
     assert words("QuotasView.enforcer") == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
     assert words("TaskView.state") and words("DrainView.state") and words("TaskView.kind")
-    assert words("VerdictView.code", "x-extensible-enum") == set(Code)
+    assert words("Verdict.code", "x-extensible-enum") == set(Code)
     (kind,) = [
         item["schema"]["anyOf"][0]["enum"]
         for item in document["paths"]["/api/v1/journal"]["get"]["parameters"]

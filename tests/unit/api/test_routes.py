@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminFault,
@@ -24,7 +25,7 @@ from bundlekeel.core.model.errors import (
     StoreError,
 )
 from bundlekeel.core.model.load import AdvertisedListener
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 from bundlekeel.daemon.answers.journal import JournalRecord
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
@@ -69,7 +70,7 @@ READS: dict[str, Any] = {
     "channel": ChannelSummary,
     "channel/bundles": list[UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[UnitView],
-    "channel/findings": list[FindingView],
+    "channel/findings": list[ChannelFinding],
 }
 
 

@@ -25,8 +25,9 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.core.planning.whatif import Finish
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.plans import FinishView, PlanView
+from bundlekeel.daemon.answers.plans import PlanView
 from bundlekeel.daemon.answers.summary import Period
 from tests.support.fake_wiring import CHECKS, FakeWiring
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, QUOTA_TOPIC, TOPIC, Shop
@@ -318,7 +319,7 @@ def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     assert "plan execute" not in text
     (request,) = (asked["request"] for asked in sidecar.service.asked("make_plan"))
     assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
-    finished = FinishView(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True)
+    finished = Finish(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True)
     sidecar.service.results["make_plan"] = lambda plan: replace(plan, finished=finished)
     text = sidecar.run("plan", "--scale", "2").stdout
     assert text.splitlines()[-1] == "when finished: max/mean of score 1.10, 23 moves, 6 cycles, about 4 min"

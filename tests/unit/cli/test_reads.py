@@ -16,7 +16,8 @@ from rich.text import Text
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import TableLayout, decoded, grid, table
 from bundlekeel.cli.quotas import groups
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, TakeoverView
+from bundlekeel.ports import Member
 from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -104,7 +105,7 @@ def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
 
 def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:
     """After an upgrade all are the same."""
-    members = [MemberView(id="keel-9", version="0.0.9")]
+    members = [Member(id="keel-9", version="0.0.9")]
     sidecar.service.results["state"] = lambda state: replace(state, members=members)
     assert "others keel-9 (0.0.9)" in " ".join(sidecar.run("status").stdout.split())
 

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, Protocol
@@ -317,7 +317,7 @@ def _shown(made: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
         "verdict": {
             "code": made.verdict.code,
             "sentence": made.verdict.sentence,
-            "brokers": [item._asdict() for item in made.brokers],
+            "brokers": [asdict(item) for item in made.brokers],
         },
         "refused": [item._asdict() for item in made.refusals],
         "plan_hash": made.hash,

@@ -7,7 +7,7 @@ overload is relieved until it is over. When many brokers change at once, the sna
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bundlekeel.core.guard.scope import closed_brokers
 from bundlekeel.core.guard.state import GuardState
@@ -150,7 +150,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
     if hold is None or not any(item.code is hold.code for item in refusals):
         return verdict
     if acts:
-        return verdict._replace(sentence=f"{verdict.sentence}; {hold.sentence}")
+        return replace(verdict, sentence=f"{verdict.sentence}; {hold.sentence}")
     return Verdict(code=hold.code, sentence=hold.sentence)
 
 
