@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from textwrap import wrap
 from typing import Any, Final, cast
@@ -535,7 +534,10 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
     if "/thresholds" in route:
         document = (await service.thresholds.view()).document
         return {_PROPOSED: str(document["digest"])} if document is not None else {}
-    pin = partial(requests.pin, seconds=None, **_WHO)
+
+    async def pin(bundle: str) -> None:
+        await requests.pin(bundle, seconds=None, **_WHO)
+
     before: dict[str, Callable[[], Awaitable[Any]]] = {
         "POST /api/v1/brokers/{broker}/uncordon": lambda: requests.cordon(BROKERS[1], **_WHO),
         "GET /api/v1/state": lambda: _recommend(shop),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import httpx
 import structlog
@@ -77,7 +77,7 @@ class _Served(LoopThread):
         self.server: ApiServer
 
     async def _listen(self) -> None:
-        self.server = ApiServer(self._service, "127.0.0.1", 0, Path(_SOCKET))
+        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET))
         await self.server.start()
 
     async def _close(self) -> None:

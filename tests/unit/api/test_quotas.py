@@ -12,7 +12,8 @@ import yaml
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.codes import Code, explain
+from bundlekeel.core.model.errors import SnapshotError
 from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
 from tests.support.api_routes import roles
@@ -114,6 +115,7 @@ def test_what_is_shown(sidecar: Sidecar) -> None:
     assert "the usage that brokers report to each other is not read: down (not allowed)" in text
 
 
+SIGNED = ["--reason", "r", "--by", "ann"]
 SET = ["set", "acme", "--member", "t:acme", "--member", "n:shop/o*"]
 
 
@@ -158,3 +160,29 @@ def test_a_kind_twice(sidecar: Sidecar) -> None:
     )
     assert result.exit_code == 2 and "publish_bytes is given twice" in result.stderr
     assert not sidecar.service.asked("quotas.put")
+
+
+@pytest.mark.parametrize("command", ["set acme --member t:acme --limit publish_bytes=10MB", "rm acme", "reset acme"])
+def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, command: str) -> None:
+    """Here by the mode. The answer itself is of the group as it was stored, so the warning is on stderr."""
+    sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=1MB", *SIGNED)
+    sidecar.run("mode", "recommend", *SIGNED)
+    sidecar.do(sidecar.shop.turns())
+    result = sidecar.run("quota", *command.split(), *SIGNED)
+    assert result.exit_code == 0 and "warning" not in result.stdout
+    told = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
+    assert result.stderr.startswith(told) and "docs/operations/quotas.md" in result.stderr
+
+
+def test_a_change_of_a_group_is_stored_though_the_groups_cannot_be_read(sidecar: Sidecar) -> None:
+    """The read only says whether rates change at the brokers."""
+    sidecar.service.fail["quotas.view"] = SnapshotError("no picture yet")
+    result = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *SIGNED)
+    assert result.exit_code == 0 and result.stdout != ""
+    assert result.stderr.startswith("warning: the change is stored; ") and "no picture yet" in result.stderr
+
+
+def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:
+    """With units; kinds without a limit are left out."""
+    said = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *SIGNED).stdout
+    assert said.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]

@@ -15,7 +15,7 @@ from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.codes import Code, explain, way_out
-from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.answers.operations import ExclusionView, OperationsView, PinView
 from bundlekeel.daemon.answers.picture import State, TakeoverView
@@ -553,32 +553,6 @@ async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
         "Pinned",
     ]
     assert "    b1 (until 9:01)" in [line.rstrip() for line in lines] and "    b3" in [line.rstrip() for line in lines]
-
-
-@pytest.mark.parametrize("command", ["set acme --member t:acme --limit publish_bytes=10MB", "rm acme", "reset acme"])
-def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, command: str) -> None:
-    """Here by the mode. The answer itself is of the group as it was stored, so the warning is on stderr."""
-    sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=1MB", *WHO)
-    sidecar.run("mode", "recommend", *WHO)
-    sidecar.do(sidecar.shop.turns())
-    result = sidecar.run("quota", *command.split(), *WHO)
-    assert result.exit_code == 0 and "warning" not in result.stdout
-    told = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
-    assert result.stderr.startswith(told) and "docs/operations/quotas.md" in result.stderr
-
-
-def test_a_change_of_a_group_is_stored_though_the_groups_cannot_be_read(sidecar: Sidecar) -> None:
-    """The read only says whether rates change at the brokers."""
-    sidecar.service.fail["quotas.view"] = SnapshotError("no picture yet")
-    result = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *WHO)
-    assert result.exit_code == 0 and result.stdout != ""
-    assert result.stderr.startswith("warning: the change is stored; ") and "no picture yet" in result.stderr
-
-
-def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:
-    """With units; kinds without a limit are left out."""
-    said = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *WHO).stdout
-    assert said.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]
 
 
 def test_a_refusal_says_each_reason_once(sidecar: Sidecar) -> None:
