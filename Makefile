@@ -8,11 +8,14 @@ MODE ?= modular
 VENV := .venv
 BIN := $(VENV)/bin
 LOCKED := --generate-hashes --universal --no-emit-index-url --no-annotate --no-header -q
-SOURCES := service/bundlekeel dev tests
+SOURCES := service/bundlekeel dev evidence tests
+SUITES := $(MAKE) --no-print-directory -f dev/suites.mk
+# Two suites at a time; then the table of all. The output of a suite that computes is shown when it has ended.
+IN_PARALLEL = mkdir -p .run; : > .run/suites; $(SUITES) -j2 -Otarget $(1) || code=$$?; cat .run/suites; exit $${code:-0}
 # With it every process of a test or of the demo compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup packages check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
+.PHONY: help setup packages quick check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -23,35 +26,38 @@ setup: packages ## Virtual environment with bundlekeel in .venv/bin, and the jar
 packages:
 	@$(PYTHON) -m dev.setup dev
 
+quick: packages ## Changed files alone: format, lint, types, nearest tests; at most a minute
+	@$(BIN)/python -m dev.quick
+
 check: packages ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
-	@$(BIN)/python -m dev.suites check
+	@$(call IN_PARALLEL,check)
 
 test: setup ## Everything that must pass, on real clusters; a suite that takes twice its budget fails
-	@$(BIN)/python -m dev.suites all
+	@$(call IN_PARALLEL,all)
 
 extensible: setup ## The extensible load manager on real clusters: topics, ownership channel, transfers
-	@$(BIN)/python -m dev.suites extensible
+	@$(SUITES) extensible
 
 chaos: setup ## Leaders killed and frozen, stores and brokers that fail, on a real cluster
-	@$(BIN)/python -m dev.suites chaos
+	@$(SUITES) chaos
 
 quotas: setup ## Quota groups on a real cluster: a tenant offered four times its limit, a transfer, a broker killed, a leader killed amid its writes
-	@$(BIN)/python -m dev.suites quotas
+	@$(SUITES) quotas
 
 quota-figures: setup ## The quota suite with its long forms and ResourceGroups beside it, and the engine at full size; renews docs/reference/quotas.md (half an hour)
-	@$(BIN)/python -m dev.quota_figures
+	@$(BIN)/python -m evidence.quota_figures
 
 spark: setup ## Recalibration on a Spark standalone cluster; a real cluster's history recorded, refused, adopted
-	@$(BIN)/python -m dev.suites spark
+	@$(SUITES) spark history
 
 chart: setup ## The Helm chart, image and compose file by real helm and kubeconform; the wheel as nobody on a read-only tree
-	@$(BIN)/python -m dev.suites chart
+	@$(SUITES) chart
 
 watch: setup ## Dashboards, alerts and runbooks by promtool and a real Prometheus
-	@$(BIN)/python -m dev.suites watch
+	@$(SUITES) watch
 
 ui: setup ## The web page in real Chromium, over fakes and over a real cluster (needs Node.js 20+ with npm)
-	@$(BIN)/python -m dev.suites ui
+	@$(SUITES) page-build page page-cluster
 
 demo: ## Balance a real three-broker cluster, the leader killed half-way (MODE=modular or extensible; CLUSTER=docker)
 	@$(PYTHON) -m dev.setup demo
@@ -66,30 +72,30 @@ site: packages ## The documentation as a site in .run/site; a broken link fails
 	@$(BIN)/mkdocs build --strict
 
 bench: setup ## Time planning and decoding beside Pulsar's own Java, and reading counters; renews two pages of docs/reference (25 minutes)
-	@$(BIN)/python -m dev.bench --write
-	@$(BIN)/python -m dev.counters_cost --write
+	@$(BIN)/python -m evidence.bench --write
+	@$(BIN)/python -m evidence.counters_cost --write
 
 load: packages ## 200 clients on the API of a sidecar over clusters in memory: the lease must hold (4 minutes)
-	@$(BIN)/python -m dev.load $(ARGS)
+	@$(BIN)/python -m evidence.load $(ARGS)
 
 fuzz: setup ## 100,000 examples of each kind of foreign input: one error type, no step above 50 ms (ARGS="--examples N KIND")
-	@$(BIN)/python -m dev.fuzz $(ARGS)
+	@$(BIN)/python -m evidence.fuzz $(ARGS)
 
 responses: setup ## The largest response of each route: memory and silence of the processes that request it
-	@$(BIN)/python -m dev.responses $(ARGS)
+	@$(BIN)/python -m evidence.responses $(ARGS)
 
 reaction: setup ## Bundlekeel beside the native shedders on one step; renews the pages with its figures (hours; ARGS=--resume)
-	@$(BIN)/python -m dev.reaction --write $(ARGS)
+	@$(BIN)/python -m evidence.reaction --write $(ARGS)
 	@$(BIN)/python -m dev.docs write
 
 decisions: packages ## The decision rule in simulated worlds, next to Pulsar's AvgShedder; renews docs/reference/decision-figures.md (hours; ARGS=--resume)
-	@$(BIN)/python -m dev.decision_figures --write $(ARGS)
+	@$(BIN)/python -m evidence.decision_figures --write $(ARGS)
 
-mutation: packages ## Small changes of guard, planning, strategies, gate, execution, lease and auth: do tests fail? Renews docs/reference/mutation.md (an hour)
-	@$(BIN)/python -m dev.mutation --write $(ARGS)
+mutation: packages ## Change guard, planning, strategies, gate, execution, lease and auth by mutmut: do tests fail? (an hour; ARGS="--only guard", --write renews its page)
+	@$(BIN)/python -m evidence.mutation $(ARGS)
 
 nightly: setup ## Long forms: stock statistics, many seeds (SHARD=1/4: the first of four parts; SEED=: as it was)
-	@$(BIN)/python -m dev.suites nightly
+	@$(SUITES) nightly-long nightly-laws
 
 format: packages ## Format the sources
 	@$(BIN)/ruff format $(SOURCES)
@@ -101,6 +107,7 @@ lock: packages ## Resolve the dependencies anew into requirements/*.lock (hashes
 	uv pip compile pyproject.toml --extra topics --extra history --extra otel -c requirements/runtime.lock -c requirements/dev.lock $(LOCKED) -o requirements/otel.lock
 	uv pip compile pyproject.toml --extra history --extra spark -c requirements/dev.lock $(LOCKED) -o requirements/spark.lock
 	uv pip compile pyproject.toml --extra topics --group demo -c requirements/dev.lock $(LOCKED) -o requirements/demo.lock
+	uv pip compile --group mutation -c requirements/dev.lock $(LOCKED) -o requirements/mutation.lock
 	for group in java go node audit; do uv pip compile --group $$group $(LOCKED) -o requirements/$$group.lock; done
 	printf 'hatchling==1.33.0\nsetuptools\nwheel\n' | uv pip compile - -c requirements/dev.lock $(LOCKED) -o requirements/build.lock
 

@@ -1,11 +1,9 @@
-"""docs/reference/api.md and api-examples.md, made from the OpenAPI document."""
+"""Generate docs/reference/api.md, and the examples in the OpenAPI document, from the routes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -45,8 +43,8 @@ from tests.support.world import PATIENT
 
 _INTRO = f"""\
 All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
-on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. Each route leads to its
-[example](api-examples.md) with curl and httpx.
+on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. The document contains an
+example request and response of each route.
 
 **What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers, optional fields to bodies, and words
 to every field of text that has no `enum`. Ignore those that you do not know. `x-extensible-enum` lists
@@ -130,9 +128,7 @@ route, with an example of each.
 A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
 and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
 the OpenAPI document first, and all faults of that are listed. What is refused where it is used (a parameter of a
-strategy, a member of a quota group) comes alone.
-
-Answers to such requests: [wrong inputs](wrong-inputs.md#http-api)."""
+strategy, a member of a quota group) comes alone."""
 
 _REQUESTS = """\
 A dry run says what would be done. Then the same is asked for with a `reason`, and the leader carries it out as a task.
@@ -212,7 +208,10 @@ that this sidecar made or was asked for: the leader has the most.
 not with 503. Ask first: `/readyz` answers 200, and `seat` of `GET /state` is not null.
 
 ```python
-# tcp: the client of the page of examples
+import httpx
+
+# Without `timeout` httpx gives up after 5 s, before the sidecar does: then the outcome of a change is unknown.
+tcp = httpx.Client(base_url="http://127.0.0.1:8090", timeout={REQUEST_SECONDS + 5:.0f})
 address = "/api/v1/bundles?limit=1000"
 while address:
     answer = tcp.get(address)
@@ -340,8 +339,7 @@ def _route(document: dict[str, Any], path: str, method: str, operation: dict[str
     if body is not None:
         given.append(f"body {_schema_name(body)}")
     said = " ".join([f"{operation['summary']}.", *operation.get("description", "").split()])
-    link = f"[{_heading(method, path)}](api-examples.md#{_anchor(method, path)})"
-    return link, _role(operation), where, ", ".join(given), said
+    return f"`{method.upper()} {path}`", _role(operation), where, ", ".join(given), said
 
 
 def _role(operation: dict[str, Any]) -> str:
@@ -370,43 +368,13 @@ def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
     return f"`{item['name']}` ({kind})"
 
 
-def _heading(method: str, path: str) -> str:
-    return f"`{method.upper()} {path}`"
-
-
-def _anchor(method: str, path: str) -> str:
-    """Of that heading, as Markdown makes it."""
-    return re.sub(r"[^\w-]", "", f"{method}-{path}")
-
-
 def _schema_name(schema: dict[str, Any]) -> str:
     options = [schema, *schema.get("anyOf", ())]
     return next((item["$ref"].rpartition("/")[2] for item in options if "$ref" in item), "")
 
 
-_EXAMPLES = f"""\
-One request a route, once with curl and once with [httpx](https://www.python-httpx.org/); where answers and fields are
-described: [HTTP API](api.md). Reads go to the TCP port (`api.port`), changes to the unix socket (`api.socket`), which
-needs no credentials. Where `api.auth` is configured both go to the TCP port with a token of the role that is named:
-`curl -H @FILE`, where FILE has the line `Authorization: Bearer TOKEN` (others can read command lines), and `headers`
-as below. What moves bundles is a dry run until `execute` is
-true. Each answer is made up, about what is asked, in the form of a sidecar's; its lists are cut after the first item,
-unless they are figures or names. A sidecar answers within {REQUEST_SECONDS:.0f} s, at the latest with 504; httpx alone
-gives up after 5 s, and then the outcome of a change is unknown: hence `timeout`.
-
-```python
-import httpx
-
-headers = {{}}  # {{"Authorization": f"Bearer {{token}}"}}
-tcp = httpx.Client(base_url="http://127.0.0.1:8090", headers=headers, timeout={REQUEST_SECONDS + 5:.0f})
-unix = httpx.Client(
-    transport=httpx.HTTPTransport(uds="bundlekeel.sock"), base_url="http://localhost", timeout={REQUEST_SECONDS + 5:.0f}
-)
-```"""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Example:
+class Example:
     """A request of one route, of the examples in the OpenAPI document."""
 
     operation: dict[str, Any]
@@ -421,27 +389,8 @@ class _Example:
         """Whether it changes something, which only the unix socket takes without credentials."""
         return "mutations" in self.operation["tags"]
 
-    @property
-    def stream(self) -> bool:
-        """Whether its answer does not end."""
-        return "text/event-stream" in self.operation["responses"].get("200", {}).get("content", {})
 
-
-def examples_page() -> str:
-    """docs/reference/api-examples.md: a request of each route, and the response of a sidecar in memory."""
-    lines = ["# HTTP API: examples", "", f"<!-- {NOTE} -->", "", _EXAMPLES, ""]
-    document = openapi_document()
-    examples = list(_examples(document))
-    order = [tag["name"] for tag in _tags(document)]
-    answered = zip(examples, asyncio.run(_answers(examples)), strict=True)
-    for example, answer in sorted(
-        answered, key=lambda pair: order.index(_group(pair[0].route, pair[0].method, pair[0].operation))
-    ):
-        lines += _section(example, answer)
-    return "\n".join(lines)
-
-
-def _examples(document: dict[str, Any]) -> Iterator[_Example]:
+def examples(document: dict[str, Any]) -> Iterator[Example]:
     """KeyError where the document has no example."""
     schemas = document["components"]["schemas"]
     for path, item in document["paths"].items():
@@ -459,15 +408,15 @@ def _examples(document: dict[str, Any]) -> Iterator[_Example]:
             elif "requestBody" in operation:
                 name = _schema_name(operation["requestBody"]["content"]["application/json"]["schema"])
                 body = schemas[name]["examples"][0]
-            yield _Example(operation=operation, method=method, route=path, path=filled, query=query, body=body)
+            yield Example(operation=operation, method=method, route=path, path=filled, query=query, body=body)
 
 
 def answers_text() -> str:
-    """service/bundlekeel/api/examples.json: the answer to each example, for the OpenAPI document."""
-    examples = list(_examples(openapi_document()))
-    answers = asyncio.run(_answers(examples))
-    told = {f"{item.method.upper()} {item.route}": answer for item, answer in zip(examples, answers, strict=True)}
-    return json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    """Return service/bundlekeel/api/examples.json: the answer to each example, for the OpenAPI document."""
+    requests = list(examples(openapi_document()))
+    answers = zip(requests, asyncio.run(_answers(requests)), strict=True)
+    by_route = {f"{request.method.upper()} {request.route}": answer for request, answer in answers}
+    return json.dumps(by_route, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 _WHO: Final = {"reason": "ticket 4711", "by": "ann"}
@@ -478,7 +427,7 @@ _REVIEWED: Final = frozenset(
 )
 
 
-async def _answers(examples: list[_Example]) -> list[Any]:
+async def _answers(requests: list[Example]) -> list[Any]:
     """Return the response to each example: a read is sent to the TCP port, a change to the unix socket.
 
     Each is sent to a new sidecar, which has a plan, a task, and what the example ends or decides.
@@ -487,7 +436,7 @@ async def _answers(examples: list[_Example]) -> list[Any]:
     streams = EventStreams(heartbeat=0.0)
     apps = [create_app(cast(Any, service), mutations=mutations, streams=streams) for mutations in (False, True)]
     answers = []
-    for example in examples:
+    for example in requests:
         route = f"{example.method.upper()} {example.route}"
         params = PATIENT if route.endswith("/warm") else Parameters()
         shop = await Shop(params=params, review=route in _REVIEWED).open()
@@ -516,7 +465,7 @@ class _Ends:
         return marks
 
 
-def _with_ids(example: _Example, ids: Mapping[str, str]) -> _Example:
+def _with_ids(example: Example, ids: Mapping[str, str]) -> Example:
     path, body = example.path, json.dumps(example.body)
     for shown, real in ids.items():
         path, body = path.replace(shown, real), body.replace(shown, real)
@@ -592,7 +541,7 @@ async def _ask_for_everything(shop: Shop) -> None:
     await requests.cordon(BROKERS[0], **_WHO)
 
 
-async def _answer(client: httpx.AsyncClient, example: _Example) -> Any:
+async def _answer(client: httpx.AsyncClient, example: Example) -> Any:
     """JSON, or a text. HTTPStatusError when the request is refused."""
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
@@ -608,49 +557,3 @@ def _cut(value: Any) -> Any:
     if not isinstance(value, list) or all(isinstance(item, int | float | str) for item in value):
         return value
     return [_cut(item) for item in value[:1]]
-
-
-def _section(example: _Example, answer: Any) -> list[str]:
-    """What the route does, who may, the two requests and the answer."""
-    operation = example.operation
-    return [
-        f"## {_heading(example.method, example.route)}",
-        "",
-        f"{operation['summary']} (role {_role(operation)}).",
-        "",
-        "```sh",
-        _curl(example),
-        "```",
-        "",
-        "```python",
-        _httpx(example, client="unix" if example.socket else "tcp"),
-        "```",
-        "",
-        "```text" if isinstance(answer, str) else "```json",
-        answer if isinstance(answer, str) else json.dumps(answer, indent=1, ensure_ascii=False),
-        "```",
-        "",
-    ]
-
-
-def _curl(example: _Example) -> str:
-    method, query, body = example.method, example.query, example.body
-    words = ["curl", "-sSN" if example.stream else "-sS"]
-    words += ["--unix-socket", "bundlekeel.sock"] if example.socket else []
-    words += [] if method == ("get" if body is None else "post") else ["-X", method.upper()]
-    words += ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body is not None else []
-    given = [word for item in query.items() for word in ("--data-urlencode", "=".join(item))]
-    words += ["--get", *given] if given else []
-    words.append(("http://localhost" if example.socket else "http://127.0.0.1:8090") + example.path)
-    return shlex.join(words)
-
-
-def _httpx(example: _Example, *, client: str) -> str:
-    path, method, query, body = example.path, example.method, example.query, example.body
-    if example.stream:
-        return (
-            f'with {client}.stream("GET", "{path}", timeout=30) as answer:\n'
-            "    for line in answer.iter_lines():\n        print(line)"
-        )
-    more = (f", params={query!r}" if query else "") + (f", json={body!r}" if body is not None else "")
-    return f'{client}.{method}("{path}"{more})'

@@ -57,7 +57,7 @@ a claim ([the journal as evidence](../../../docs/operations/security.md#the-jour
 ## Uninstalling the chart
 
 With `sidecar.enabled`, also before you set it to `false`: take the values and the patch out of Pulsar's release first
-([step 4](../../../docs/operations/upgrade.md#4-stop-every-sidecar-and-the-failsafe)). A broker pod that mounts the
+([step 4](../../../docs/operations/uninstall.md#4-stop-every-sidecar-and-the-failsafe)). A broker pod that mounts the
 ConfigMaps `bundlekeel` and `bundlekeel-sidecar` does not start without them, so these two stay: delete them when no
 broker pod mounts them.
 
@@ -65,8 +65,8 @@ broker pod mounts them.
 helm uninstall bundlekeel --namespace pulsar
 ```
 
-A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/upgrade.md#what-stays)). When it
-fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
+A Job returns the shedding to the brokers first ([what stays](../../../docs/operations/uninstall.md#what-stays)). When
+it fails or takes longer than `handback.timeoutSeconds`, Helm says so and removes nothing:
 `kubectl -n pulsar logs job/bundlekeel-uninstall` has the reason. It fails without a takeover too, where a broker does
 not shed by itself, and where no pod can start or reach the metadata store. `handback.onUninstall=false`, or `helm
 uninstall --no-hooks`, skips the Job. While nothing was taken over and no quota group set rates there is nothing to

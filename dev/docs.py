@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,24 +30,22 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.settings.schema import SettingRow, children, plain, row_of, rows
 from dev import NOTE
-from dev.api_page import answers_text, api_page, examples_page
+from dev.api_page import answers_text, api_page
 from dev.cli_page import cli_page
 from dev.decision_picture import picture
-from dev.fidelity_items import TEXTS, VERDICTS, Item, items
 from dev.markdown import table
-from dev.reaction.page import page as reaction_page
-from dev.reaction.page import with_medians
 from dev.runbook_samples import with_samples
 from dev.scenario_page import format_page, scenarios_page
 from dev.strategy_pages import pages as strategy_pages
-from dev.wrong_inputs import wrong_inputs_page
+from evidence.reaction.page import page as reaction_page
+from evidence.reaction.page import with_medians
 
 ROOT = Path(__file__).resolve().parent.parent
 
 Page = tuple[str, Callable[[], str]]
 
 # Pages with samples of output, runbooks most of all, and with files of the sources.
-SAMPLED = ("docs/operations/**/*.md", "docs/concepts/simulator.md")
+SAMPLED = ("docs/operations/**/*.md",)
 
 # The first code of each group, in the order of the enum.
 _GROUPS = {
@@ -324,45 +321,6 @@ def metrics_page() -> str:
     return "\n".join(["# Metrics", "", f"<!-- {NOTE} -->", "", text, "", process, "", *listed, ""])
 
 
-def fidelity_page() -> str:
-    """docs/reference/fidelity-to-pulsar.md: what the texts say that Bundlekeel began with, and where it is."""
-    counts = Counter(row.verdict for rows_of_text in items().values() for row in rows_of_text)
-    lines = [
-        "# Fidelity to Pulsar",
-        "",
-        f"<!-- {NOTE} -->",
-        "",
-        "Bundlekeel began with five texts about load balancing in Apache Pulsar: three proposals and two articles.",
-        "This page lists what they say: each mechanism, formula, default and state in a row. A row names where it is",
-        "in the code (below `service/bundlekeel`), a test that shows it (below `tests`), and the reason where it is",
-        "not as the text says. The rows are in `dev/fidelity_items.yaml`; a test fails when what a row names is gone.",
-        "",
-        "Where a text and Pulsar itself differ, Pulsar counts: `tests/parity` runs the classes of 4.0 and 4.2 beside",
-        "ours. What the corrected strategies do in another way is in [strategies](strategies.md).",
-        "",
-        *table(
-            ["verdict", "items", "meaning"],
-            [[verdict, str(counts[verdict]), meaning] for verdict, meaning in VERDICTS.items()]
-            + [["all", str(counts.total()), ""]],
-        ),
-    ]
-    for text, title in TEXTS.items():
-        head = ["no.", "what the text says", "here", "where", "test"]
-        lines += ["", f"## {title}", "", *table(head, [_fidelity_cells(row) for row in items()[text]])]
-    return "\n".join([*lines, ""])
-
-
-def _fidelity_cells(row: Item) -> list[str]:
-    here = {
-        "same": "same",
-        "corrected": f"corrected: {row.because}",
-        "different": f"different by design, because {row.because}",
-        "missing": f"missing; needed: {row.because}",
-    }[row.verdict]
-    places, tests = ("<br>".join(map(_code, names)) for names in (row.where, row.tests))
-    return [str(row.number), row.what, here, places, tests]
-
-
 def example_settings() -> str:
     """config/bundlekeel.example.yaml: every key at its default, with what is allowed and why."""
     lines = [
@@ -394,19 +352,16 @@ PAGES: list[Page] = [
     ("docs/reference/codes.md", codes_page),
     ("docs/reference/gate.md", gate_page),
     ("docs/reference/metrics.md", metrics_page),
-    ("docs/reference/fidelity-to-pulsar.md", fidelity_page),
     ("docs/reference/cli.md", cli_page),
     # Before the document, which has them.
     ("service/bundlekeel/api/examples.json", answers_text),
     ("docs/reference/api.md", api_page),
-    ("docs/reference/api-examples.md", examples_page),
-    ("docs/reference/wrong-inputs.md", wrong_inputs_page),
     ("config/openapi.json", openapi_text),
     ("config/bundlekeel.example.yaml", example_settings),
     ("docs/reference/scenarios.md", scenarios_page),
     ("docs/reference/scenario-format.md", format_page),
     ("docs/reference/reaction.md", reaction_page),
-    *((path, partial(with_medians, ROOT / path)) for path in ("README.md", "docs/concepts/comparison.md")),
+    ("README.md", partial(with_medians, ROOT / "README.md")),
     *((str(page.relative_to(ROOT)), partial(with_samples, page)) for one in SAMPLED for page in sorted(ROOT.glob(one))),
     *strategy_pages(),
     ("docs/concepts/decision-rule.svg", picture),

@@ -39,7 +39,7 @@ def faults(tag: str, root: Path = ROOT) -> list[str]:
     if not re.search(
         r"(?m)^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (root / "Dockerfile").read_text(encoding="utf-8")
     ):
-        found.append("PYTHON_IMAGE in Dockerfile has no digest: pin it (CONTRIBUTING.md, Releases)")
+        found.append("PYTHON_IMAGE in Dockerfile has no digest: pin it (docs/releasing.md)")
     addresses = [("home", chart["home"]), *(("sources", url) for url in chart["sources"])]
     found += [f"{key} in Chart.yaml is a placeholder ({url})" for key, url in addresses if ".example/" in url]
     if notes(tag, root) and not re.search(

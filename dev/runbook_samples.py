@@ -10,10 +10,16 @@ for those that are left out. Without it all are shown. Files of the sources are 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
+from unittest import mock
 
 import httpx
 import structlog
@@ -23,7 +29,6 @@ from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
 from dev.loop_thread import LoopThread
 from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring
-from dev.wrong_inputs import apart
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"
@@ -35,7 +40,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def with_samples(page: Path) -> str:
-    """A page with its samples and files renewed. KeyError for a situation that there is not."""
+    """Return a page with its samples and files renewed. Raises KeyError if a situation does not exist."""
     return _FILE.sub(_shown, _MARK.sub(_renewed, page.read_text(encoding="utf-8")))
 
 
@@ -85,19 +90,30 @@ class _Served(LoopThread):
 
 
 def sample(command: str, situation: str) -> list[str]:
-    """What the command prints, line by line; the exit code last, when it is not 0."""
+    """Return the lines that the command prints; the exit code last, when it is not 0."""
     service = SampleService(at := SITUATIONS[situation])
     wiring = SampleWiring(at, service)
-    with apart(), structlog.testing.capture_logs(), _Served(service) as served:
+    with _isolated(), structlog.testing.capture_logs(), _Served(service) as served:
         words = shlex.split(command)
         if words[0] == "get":
             return httpx.get(f"{served.server.url}{words[1]}").text.strip().splitlines()
         app = make_app(lambda: wiring)
-        environment = {"BUNDLEKEEL_SOCKET": _SOCKET, "COLUMNS": _COLUMNS}
-        result = CliRunner().invoke(app, words, env=environment)
+        result = CliRunner().invoke(app, words, env={"BUNDLEKEEL_SOCKET": _SOCKET})
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     code = [f"(exit code {result.exit_code})"] if result.exit_code else []
     # On a slow machine standard error has lines with the progress.
     text = result.output if code else result.stdout
     return [*(line.rstrip() for line in text.strip().splitlines()), *code]
+
+
+@contextlib.contextmanager
+def _isolated() -> Iterator[None]:
+    """Change to an empty directory, in UTC, without the environment variables that Bundlekeel reads."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BUNDLEKEEL")}
+    terminal = {"COLUMNS": _COLUMNS, "NO_COLOR": "1", "TERM": "dumb", "TZ": "UTC"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mock.patch.dict(os.environ, clear=True):
+        os.environ.update(environment | terminal)
+        time.tzset()
+        yield
+    time.tzset()

@@ -34,7 +34,8 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
+from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, migration_check
+from bundlekeel.daemon.operations.go_live import live_loads_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.state.documents import request_record
@@ -42,7 +43,7 @@ from bundlekeel.ports import Member
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.wiring.commands import handback_preview, json_result
+from bundlekeel.wiring.takeover import handback_preview, json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
 from tests.support.fake_quotas import FakeQuotas, rates

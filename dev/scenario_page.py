@@ -17,7 +17,7 @@ from dev.markdown import table
 
 _INTRO = """\
 `bundlekeel simulate NAME` runs one of them, `bundlekeel simulate --suite` all of them; what the simulator models and
-how to write a scenario: [simulator](../concepts/simulator.md). `pip364-` scenarios are those of the table of five
+how to write a scenario: [simulate](../operations/simulate.md). `pip364-` scenarios are those of the table of five
 properties (`bundlekeel simulate --pair all`). `bundlekeel simulate --list` has them with their sizes, `bundlekeel
 simulate --show NAME` prints the file, to begin one of your own with; [its format](scenario-format.md). Numbers without
 a scenario stand for situations that this virtual cluster does not model, such as an unload that hangs, a leader that
@@ -26,7 +26,7 @@ dies or a store that does not answer: the [fault tests](failure-tests.md) have t
 _FORMAT = """\
 A scenario is a YAML file. Times are minutes unless the field says otherwise, loads are shares of a broker of capacity
 1, and lists of brokers know ranges (`[0-3, 7]`). A field that is not known, a wrong kind and a value out of range are
-refused with their place. How to begin: [simulator](../concepts/simulator.md#writing-a-scenario)."""
+refused with their place. How to begin: [write a scenario](../operations/simulate.md#write-a-scenario)."""
 
 _EXAMPLE = "15-human-unloads"
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}

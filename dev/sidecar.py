@@ -74,7 +74,6 @@ class Sidecar:
 
     def __init__(self, name: str, settings: Mapping[str, Any], directory: Path) -> None:
         self.name = name
-        self.sources: Path | None = None  # of another version, which then runs instead of the installed one
         self.environment: dict[str, str] = {}  # over ours; its PYTHONPATH goes before ours
         self.config = directory / f"{name}.yaml"
         self.log = directory / f"{name}.log"
@@ -102,8 +101,6 @@ class Sidecar:
     def start(self, *, wait: bool = True) -> Sidecar:
         """Start the process; with `wait`, until its API answers."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")}
-        if self.sources is not None:
-            environment["PYTHONPATH"] = str(self.sources)
         paths = [made["PYTHONPATH"] for made in (self.environment, environment) if made.get("PYTHONPATH")]
         environment |= self.environment | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
         with self.log.open("ab") as log:

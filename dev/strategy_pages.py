@@ -1,7 +1,7 @@
-"""What the pages of docs/strategies do not say by hand: one example, planned and drawn, and the table of parameters.
+"""Generate the example, its picture and the table of parameters on the pages of docs/strategies.
 
 Every page shows the same six brokers, so that the strategies can be compared. The plan is the daemon's own `plan()`,
-asked again with fresh reports until the strategy acts. `python -m dev.docs write` puts both between the page's marks.
+called again with fresh reports until the strategy acts. `python -m dev.docs write` puts both between the page's marks.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bundlekeel.core.model.snapshot import build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.settings.describe import parameter_rows
+from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "docs/strategies"
@@ -46,7 +47,7 @@ class Acted:
 
 @cache
 def example(strategy: str) -> Acted:
-    """What the strategy does with the six brokers, at its defaults. RuntimeError when it never acts."""
+    """Return the strategy's first plan that moves a bundle, at its defaults. Raises RuntimeError if there is none."""
     memory = StrategyMemory()
     for cycle in range(1, MOST_CYCLES + 1):
         now = START_MS + cycle * INTERVAL_MS
@@ -66,15 +67,13 @@ def example(strategy: str) -> Acted:
 
 
 def pages() -> list[tuple[str, Callable[[], str]]]:
-    """For dev/docs.py: each page and its picture."""
-    found: list[tuple[str, Callable[[], str]]] = []
-    for name in STRATEGIES:
-        found += [(f"{FOLDER}/{name}.md", partial(_page, name)), (f"{FOLDER}/{name}.svg", partial(_picture, name))]
-    return found
+    """Return each page and its picture, with the function that renders it, for dev/docs.py."""
+    writers = (("md", _page), ("svg", _picture))
+    return [(f"{FOLDER}/{name}.{end}", partial(write, name)) for name in STRATEGIES for end, write in writers]
 
 
 def parameters_of(strategy: str) -> list[str]:
-    """The parameters that this strategy reads, in the order of the table."""
+    """Return the parameters that this strategy reads, in the order of the table."""
     return [spec.name for spec in PARAMETERS if _reads(strategy, spec.name, spec.used_by)]
 
 
@@ -86,12 +85,12 @@ def _reads(strategy: str, name: str, used_by: str) -> bool:
 
 def _page(name: str) -> str:
     text = (ROOT / FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    for mark, made in (("example", _example_lines(name)), ("parameters", _parameter_lines(name))):
-        found = re.findall(rf"<!-- {mark}\b.*?<!-- end -->", text, flags=re.DOTALL)
-        if len(found) != 1:
-            raise ValueError(f"{FOLDER}/{name}.md has {len(found)} places for its {mark}, not one")
-        block = [f"<!-- {mark}: made by `python -m dev.docs write` -->", "", *made, "", "<!-- end -->"]
-        text = text.replace(found[0], "\n".join(block))
+    for mark, lines in (("example", _example_lines(name)), ("parameters", _parameter_lines(name))):
+        places = re.findall(rf"<!-- {mark}\b.*?<!-- end -->", text, flags=re.DOTALL)
+        if len(places) != 1:
+            raise ValueError(f"{FOLDER}/{name}.md has {len(places)} places for its {mark}; expected one")
+        block = [f"<!-- {mark}: made by `python -m dev.docs write` -->", "", *lines, "", "<!-- end -->"]
+        text = text.replace(places[0], "\n".join(block))
     return text
 
 
@@ -113,17 +112,19 @@ def _example_lines(name: str) -> list[str]:
 
 def _parameter_lines(name: str) -> list[str]:
     rows = {row["name"]: row for row in parameter_rows()}
-    lines = ["| parameter | default | unit | Pulsar's key | meaning |", "| --- | --- | --- | --- | --- |"]
-    for parameter in parameters_of(name):
-        row = rows[parameter]
-        keys = "<br>".join(f"`{key}`" for key in row["pulsar_keys"])
-        default = json.dumps(row["default"]).strip('"')
-        lines.append(f"| `{parameter}` | `{default}` | {row['unit']} | {keys} | {row['why']} |")
-    return lines
+    cells = [
+        [f"`{item}`", "`{}`".format(json.dumps(rows[item]["default"]).strip('"')), rows[item]["unit"]]
+        for item in parameters_of(name)
+    ]
+    return [
+        "The meaning of each, and Pulsar's key: [parameters](../reference/parameters.md).",
+        "",
+        *table(["parameter", "default", "unit"], cells),
+    ]
 
 
 def _picture(name: str) -> str:
-    """Two bars a broker, before and after, with the line above which none takes a bundle."""
+    """Render two bars per broker, before and after, with the line above which no broker takes a bundle."""
     loads = sorted(example(name).plan.loads, key=lambda load: load.broker)
     wide, height = _WIDTH - _LEFT - _RIGHT, len(loads) * (2 * _BAR + _GAP) + 44
     parts = [
@@ -162,7 +163,7 @@ def _after(loads: tuple[BrokerLoad, ...]) -> list[float]:
 
 
 def _report(row: int, shares: tuple[int, ...], now: int) -> bytes:
-    """A broker's report: CPU is the sum of its bundles' shares, traffic is in proportion."""
+    """Return a broker's report: CPU is the sum of its bundles' shares, traffic is in proportion."""
     names = (f"public/default/0x{row:02x}{number:06x}_0x{row:02x}{number + 1:06x}" for number in range(len(shares)))
     bundles = dict(zip(names, shares, strict=True))
     stats = {

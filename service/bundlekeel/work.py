@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Generic, TypeVar
-
-import structlog
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -80,49 +77,3 @@ async def _first_done(pending: set[asyncio.Task[T]], until: float | None) -> set
     for task in done:
         task.result()
     return rest
-
-
-# Calls to brokers that a cycle of quotas waits for only so long.
-# A broker may take a minute and a half to answer about a topic's policy. What has not begun when the time is over
-# comes in the next cycle; what has goes on beside the cycles, since it would be unknown what became of a call that is
-# cut off.
-
-
-Name = TypeVar("Name", bound=object)
-_log = structlog.get_logger(__name__)
-
-# Calls at a time.
-PARALLEL: Final = 16
-# So many at a time in any case, whatever still hangs: brokers that answer are not to wait for those that do not.
-LEAST: Final = 2
-
-
-class BoundedCalls(Generic[Name]):
-    """Calls of one kind, each by a name. `under_way`: those that their cycle did not wait for."""
-
-    def __init__(self) -> None:
-        self.under_way: dict[Name, asyncio.Task[None]] = {}
-
-    async def run(self, jobs: Mapping[Name, Callable[[], Coroutine[Any, Any, None]]], seconds: float | None) -> int:
-        """Run jobs in their order, no longer than so many seconds (None: all of them to their end); how many of them
-        were begun. None may be under way."""
-        free = max(LEAST, PARALLEL - len(self.under_way))
-        tasks = await within(list(jobs.values()), limit=free, seconds=seconds)
-        for name, task in zip(jobs, tasks, strict=False):
-            if not task.done():
-                self.under_way[name] = task
-                task.add_done_callback(partial(self._ended, name))
-        return len(tasks)
-
-    def _ended(self, name: Name, task: asyncio.Task[None]) -> None:
-        self.under_way.pop(name, None)
-        # A term that is over, say: a caller that needs the answer asks again, and gets it then.
-        if not task.cancelled() and task.exception() is not None:
-            _log.info("a call failed after its cycle had stopped waiting", error=str(task.exception()))
-
-    async def stop(self) -> None:
-        """End what is under way."""
-        tasks = list(self.under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

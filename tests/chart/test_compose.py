@@ -71,7 +71,7 @@ def test_what_is_built_here_is_not_pulled() -> None:
 def test_the_docs_say_what_the_file_has() -> None:
     """Ports and cluster name of docs/operations/docker.md are those of the files."""
     text = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"(?m)^\| `([a-z0-9-]+)` \| .*?`127\.0\.0\.1:(\d+)` \|", text))
+    rows = dict(re.findall(r"(?m)^ *\| `([a-z0-9-]+)` \| .*?`127\.0\.0\.1:(\d+)` \|", text))
     published = {name: service["ports"][0]["published"] for name, service in _services().items() if "ports" in service}
     assert rows == published
     settings = yaml.safe_load((FOLDER / "sidecar" / "settings.yaml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""The side-by-side comparison measures a real run from outside: `dev.reaction`."""
+"""The side-by-side comparison measures a real run from outside: `evidence.reaction`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dev.reaction.contenders import CONTENDERS
-from dev.reaction.figures import EVEN_RATIO, UNEVEN_RATIO
-from dev.reaction.page import load, save
-from dev.reaction.run import Options, run
+from evidence.reaction.contenders import CONTENDERS
+from evidence.reaction.figures import EVEN_RATIO, UNEVEN_RATIO
+from evidence.reaction.page import load, save
+from evidence.reaction.run import Options, run
 
 
 @pytest.mark.cluster

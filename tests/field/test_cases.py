@@ -30,7 +30,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.planning.engine import PlanInput, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.sim.run import Contender, Run, Source, simulate
-from tests.support.builders import EAGER, snapshot
+from tests.support.builders import eager, snapshot
 from tests.support.deciding import ask
 
 INPUTS = Path(__file__).parent / "inputs"
@@ -221,10 +221,8 @@ def test_10_the_maximum_counts_all_bundles_of_a_namespace(active: int) -> None:
 def test_11_an_empty_cordoned_broker(loads: tuple[int, float, int, float], count: int) -> None:
     """It takes nothing, and the mean does not count it."""
     seen = [broker(B1, bundles(0, loads[0]), loads[1]), broker(B2, bundles(8, loads[2]), loads[3]), broker(B3, {}, 2)]
-    plan_input = PlanInput(
-        snapshot=snapshot(seen), params=Parameters(**EAGER), guard=GuardState(cordoned=frozenset({B3}))
-    )
-    assert [(move.source, move.target) for move in plan(plan_input).plan.moves] == [(B1, B2)] * count
+    moves = eager(seen, guard=GuardState(cordoned=frozenset({B3}))).plan.moves
+    assert [(move.source, move.target) for move in moves] == [(B1, B2)] * count
 
 
 def page(topics: dict[str, float], seconds: float, more: str = "") -> bytes:

@@ -10,7 +10,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.metadata import NEW_PER_CALL, WatchedNodes, ZkMetadata
+from bundlekeel.adapters.zookeeper.metadata import ZkMetadata
+from bundlekeel.adapters.zookeeper.policies import NEW_PER_CALL, WatchedNodes
 from bundlekeel.ports import Metadata, PolicyRecords
 from dev.cluster import Cluster
 from tests.support.contracts.policies import CHECKS, CLUSTER, SPACES, PolicyWorld, check_changes_are_seen, settle

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.cli.offline.decide_compat import TransferTurn
+from bundlekeel.cli.offline.decide_extensible import TransferTurn
 from bundlekeel.cli.offline.decide_lines import parse_line
 from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
 from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.compat import decode_load, decode_top
+from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
 from bundlekeel.core.model.extensible import extensible_snapshot

@@ -12,7 +12,7 @@ import zlib
 import pytest
 
 from bundlekeel.codec.external_input import GROWTH_BYTES
-from dev.fuzz import EXAMPLES, STEP_SECONDS, measure
+from evidence.fuzz import EXAMPLES, STEP_SECONDS, measure
 from tests.support.foreign_input import HOSTILE, example, read_one
 from tests.support.foreign_kinds import KINDS
 

@@ -13,8 +13,8 @@ import pulsar
 import pytest
 
 from bundlekeel.adapters.topics.child import TOPICS
-from bundlekeel.adapters.topics.feed import TopicUsageFeed
-from bundlekeel.core.quotas.native import UsageMessage
+from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
+from bundlekeel.core.quotas.published_usage import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar

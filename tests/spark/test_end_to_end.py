@@ -28,11 +28,11 @@ from bundlekeel.core.history.replay import rebuilt
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.records.history_reading import HistoryReading
 from dev.cluster import ClusterSpec, open_cluster
-from dev.fidelity import features
 from dev.history_model import World
 from dev.history_worlds import write
 from dev.sidecar import Sidecar, bundlekeel
 from dev.spark_cluster import BRIEF
+from evidence.fidelity import features
 from tests.chaos.stage import EAGER, Scene, change_hands, person, traffic_for, until
 from tests.spark.conftest import hashes
 

@@ -24,7 +24,7 @@ SAID = {
     "nan": "values are no numbers",
     "negative": "values are below zero",
     "duplicates": "cycles are there twice",
-    "future_schema": "a newer release recorded it",
+    "future_schema": "another release recorded it",
     "zero_day": "no traffic at all in 100% of the cycles",
     "lying_broker": "broker-0003:8080 contradicts itself",
     "torn": "torn or no Parquet file",

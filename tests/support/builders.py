@@ -14,7 +14,8 @@ import numpy as np
 
 from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride, ExcludedBroker, Floats
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
 from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan

@@ -288,22 +288,18 @@ class _Run:
         dice, now = self._world.random, self._world.clock.wall_ms()
         bundle, broker = dice.choice(sorted(self._world.first)), dice.choice(BROKERS)
         asked = documents.OperatorRequest(by="people", reason="chaos", since_ms=now)
+        lasting = documents.LastingRequest(by="people", reason="chaos", since_ms=now, until_ms=now + _LONG_MS)
         if what is What.CORDON:
             return OperatorRequest(kind="cordon", since=0.0, broker=broker), "cordons", broker, asked
         if what is What.DRAIN:
             return OperatorRequest(kind="drain", since=0.0, broker=broker), "drains", broker, asked
         if what is What.EXCLUDE:
-            return (
-                OperatorRequest(kind="exclusion", since=0.0, bundle=bundle),
-                "excluded",
-                f"b:{bundle}",
-                now + _LONG_MS,
-            )
+            return OperatorRequest(kind="exclusion", since=0.0, bundle=bundle), "excluded", f"b:{bundle}", lasting
         if what is What.PAUSE_SCOPE:
             namespace = bundle.rpartition("/")[0]
             pause = Pause(reason="chaos", by="people", since_ms=now)
             return OperatorRequest(kind="pause", since=0.0, bundle=namespace), "pauses", f"namespace:{namespace}", pause
-        return OperatorRequest(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, now + _LONG_MS
+        return OperatorRequest(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, lasting
 
     async def _request(self, request: OperatorRequest, asked: Change, over: Change | None, seconds: float) -> None:
         """Ask any sidecar that hears, and take it back after a while."""

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
-from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import INTENTS
 from bundlekeel.daemon.state.documents import Desired, decode, encode
 from bundlekeel.daemon.state.leadership import Leadership
@@ -40,8 +39,9 @@ class FarAway(ChaosSidecar):
 class WithoutPermit(FarAway):
     """Nobody asks whether it still leads."""
 
-    def _executor(self) -> Executor:
-        return Executor(self._ports(), _Always(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.executor._leadership = _Always(self.leadership)  # type: ignore[assignment]
 
 
 class _EndsItself(_Always):
@@ -58,8 +58,9 @@ class _EndsItself(_Always):
 class GivesUpEarly(FarAway):
     """As before a suspension was distinguished from the end of a term: the executor stays idle, its intent open."""
 
-    def _executor(self) -> Executor:
-        return Executor(self._ports(), _EndsItself(self.leadership), self.shared_state, self.limits, self.gate)  # type: ignore[arg-type]
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.executor._leadership = _EndsItself(self.leadership)  # type: ignore[assignment]
 
 
 class _NoIntents(FarStore):

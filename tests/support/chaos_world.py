@@ -280,6 +280,7 @@ class ChaosSidecar(FakeSidecar):
         self.world, self.name, self.life = world, name, Life()
         self.life.running.set()
         super().__init__(world, name, params=EAGER)
+        self._begin_term, self.leadership.on_won = self.leadership.on_won, self._on_won
         self.tasks: list[asyncio.Task[None]] = []
 
     def connect(self) -> FarStore:
@@ -296,9 +297,10 @@ class ChaosSidecar(FakeSidecar):
         return MachineClock.drawn(random.Random(f"{self.world.seed} {self.world.started}"))
 
     async def _on_won(self, epoch: int) -> None:
-        """Now and then it takes long to take over what earlier leaders left."""
+        """Occasionally it takes long to take over what earlier leaders left."""
         self.world.clock_of[epoch] = self.clock
-        await super()._on_won(epoch)
+        assert self._begin_term is not None
+        await self._begin_term(epoch)
         await asyncio.sleep(self.world.takeover_seconds)
 
     async def begin(self) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
@@ -35,7 +34,7 @@ class Sidecar:
     def run(self, *arguments: str, to: str = "socket", **more: Any) -> Result:
         """One command; `to` says how the sidecar is named."""
         where = {"socket": ["--socket", str(self.socket)], "url": ["--url", self.url], "none": []}[to]
-        return CliRunner().invoke(make_app(lambda: self.wiring), [*arguments, *where], **more)
+        return CliRunner().invoke(make_app(lambda: cast(Any, self.wiring)), [*arguments, *where], **more)
 
     def plan(self) -> PlanView:
         """Make a plan that moves three bundles."""

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
-from bundlekeel.core.model.load import BrokerReport, CapacityOverride, ExcludedBroker
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies

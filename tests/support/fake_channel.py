@@ -7,7 +7,7 @@ from typing import Any
 from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, FindingCode
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
-from bundlekeel.daemon.listings import unit_rows
+from bundlekeel.daemon.channel_rows import unit_rows
 from bundlekeel.daemon.sources.channel_watch import state_counts
 from bundlekeel.ports import ChannelView
 from tests.support.fake_places import BROKERS

@@ -83,7 +83,7 @@ async def _read_all(sidecar: FakeSidecar) -> None:
 
 
 async def _settle(sidecar: FakeSidecar) -> None:
-    ports, epoch = sidecar._ports(), sidecar.shared_state.current_epoch()
+    ports, epoch = sidecar.executor._ports, sidecar.shared_state.current_epoch()
     await settle_splits(ports, epoch=epoch, seen={})
     await settle_intents(ports.coordination, ports.ownership, epoch=epoch, clock=ports.clock, seen={})
 
@@ -107,7 +107,7 @@ async def _use_state(sidecar: FakeSidecar) -> None:
     epoch = state.current_epoch()
     await state.begin_term(epoch)
     sidecar.cycle.adopt(state.taken_over(), epoch)
-    sidecar.outage.remember(state.shared.brokers, state.shared.wall_ms)
+    sidecar.outage.remember(state.shared.cycle_state.brokers, state.shared.wall_ms)
     report = await sidecar.cycle.turn()
     assert report.code is not Code.INTERNAL_ERROR, "the cycle failed; its log contains the traceback"
     sidecar.service.capture()
@@ -197,39 +197,47 @@ _PAIR: Final = {"source": BROKERS[0], "target": BROKERS[1]}
 _COST: Final = {"reported": 1, "steady": [1.5, 1.5], "since": 0, "idle": 1.5, "near": [1.5] * 3, "far": [1.5] * 3}
 _STATE: Final = {
     "epoch": 1,
-    "cycle": 2,
     "wall_ms": 1,
-    "completed_ms": 1,
     "awaited_ms": 1,
-    "brokers": list(BROKERS),
-    "memory": {
-        "courses": dict.fromkeys(BROKERS, _COURSE_FULL),
-        "split_hits": {OTHER: {"side": "hot", "low": 1, "reported": 1, "at_ms": 1}},
-        "turn": 1,
-        "costs": {"brokers": dict.fromkeys(BROKERS, _COST), "prior": [1.5, 1.5], "compared": 1},
-        "compat": {"usage": {BROKERS[0]: 1.5}, "low": {BROKERS[0]: 1}, "condition_hits": 1, "turn": 1},
+    "cycle_state": {
+        "cycle": 2,
+        "completed_ms": 1,
+        "brokers": list(BROKERS),
+        "memory": {
+            "courses": dict.fromkeys(BROKERS, _COURSE_FULL),
+            "split_hits": {OTHER: {"side": "hot", "low": 1, "reported": 1, "at_ms": 1}},
+            "turn": 1,
+            "costs": {"brokers": dict.fromkeys(BROKERS, _COST), "prior": [1.5, 1.5], "compared": 1},
+            "compat": {"usage": {BROKERS[0]: 1.5}, "low": {BROKERS[0]: 1}, "condition_hits": 1, "turn": 1},
+        },
+        "ledger": {
+            "entries": [_ENTRY, _ENTRY | {"bundle": bundle_name(1), "landed_ms": 0}],
+            "baselines": [{"broker": BROKERS[0], "usage": [1.5, 1.5, 1.5, 1.5], "since_ms": 1}],
+        },
+        "recent": {OTHER: {"at_ms": 1, "source": BROKERS[0]}},
+        "split_failed": {OTHER: {"at_ms": 1, "code": "SingleTopic"}},
+        "recent_splits": {
+            OTHER: {
+                "split": {
+                    "parent": OTHER,
+                    "children": [bundle_name(1)],
+                    "shares": [[0.5, 0.5, 0.5, 0.5]],
+                    "topics": [0.5],
+                },
+                "at_ms": 1,
+            }
+        },
+        "effects": {
+            "open": [_EFFECT | {"source_after": 0.5, "target_after": 0.3}],
+            "judged": [
+                _PAIR
+                | {"bundles": [OTHER], "at_ms": 1, "begun_ms": 1, "predicted": 1.5, "realised": 1.5, "word": "good"}
+            ],
+            "pairs": [_PAIR | {"useless": 1, "at_ms": 1, "until_ms": 1}],
+            "reverted": [[OTHER, 1]],
+        },
+        "external_moves": {"undone": [[OTHER, 1]], "rest_until_ms": 1},
     },
-    "ledger": {
-        "entries": [_ENTRY, _ENTRY | {"bundle": bundle_name(1), "landed_ms": 0}],
-        "baselines": [{"broker": BROKERS[0], "usage": [1.5, 1.5, 1.5, 1.5], "since_ms": 1}],
-    },
-    "recent": {OTHER: {"at_ms": 1, "source": BROKERS[0]}},
-    "split_failed": {OTHER: {"at_ms": 1, "code": "SingleTopic"}},
-    "recent_splits": {
-        OTHER: {
-            "split": {"parent": OTHER, "children": [bundle_name(1)], "shares": [[0.5, 0.5, 0.5, 0.5]], "topics": [0.5]},
-            "at_ms": 1,
-        }
-    },
-    "effects": {
-        "open": [_EFFECT | {"source_after": 0.5, "target_after": 0.3}],
-        "judged": [
-            _PAIR | {"bundles": [OTHER], "at_ms": 1, "begun_ms": 1, "predicted": 1.5, "realised": 1.5, "word": "good"}
-        ],
-        "pairs": [_PAIR | {"useless": 1, "at_ms": 1, "until_ms": 1}],
-        "reverted": [[OTHER, 1]],
-    },
-    "external_moves": {"undone": [[OTHER, 1]], "rest_until_ms": 1},
     "report": {"cycle": 1, "wall_ms": 1, "sentence": "s", "code": "c", "planned": 1, "seconds": {"total": 1.5}},
     "tasks": [{"task": "r1", "state": "running", "left_ms": 1}],
     "realised": {"buckets": [{"at_ms": 1, "seconds": 1.5, "weighted": 1.5, "moves": 1}], "last_ms": 1},
@@ -265,9 +273,9 @@ _DESIRED: Final = {
     "pause": _REQUEST | {"until_ms": 1},
     "person_reverted_ms": 1,
     "pauses": {"tenant:t": _REQUEST | {"until_ms": 1}},
-    "pinned": {OTHER: 1},
-    "excluded": {"t/ns": 1},
-    **{name: {BROKERS[0]: _REQUEST} for name in ("pinned_by", "excluded_by", "cordons", "drains", "warms", "stops")},
+    "pinned": {OTHER: _REQUEST | {"until_ms": 1}},
+    "excluded": {"t/ns": _REQUEST | {"until_ms": 1}},
+    **{name: {BROKERS[0]: _REQUEST} for name in ("cordons", "drains", "warms", "stops")},
     "adopted": _ADOPTED,
     "reverted": {"d": {"values": {"move_price": 1.5}, "by": "a", "reason": "r", "since_ms": 1}},
     "quotas": {"g": _REQUEST | {"members": ["t/ns"], "publish_messages": 1.5, "dispatch_bytes": 1.5}},
@@ -310,6 +318,8 @@ DOCUMENTS: Final[dict[str, Kind]] = {
                 "wall_ms": 1,
                 "overrides": {"k": None},
                 "runtime": {"b": {"k": "v"}},
+                "namespaces": ["t/ns"],
+                "excluded_by_us": ["t/ns"],
                 "active": True,
                 "ended": {"by": "a", "reason": "r", "wall_ms": 1, "deadman": False},
             }

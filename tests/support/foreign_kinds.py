@@ -8,19 +8,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from bundlekeel.adapters.admin.failures import RawAnswer, error_of
 from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.admin.transport import RawAnswer, error_of
 from bundlekeel.adapters.history.rows import records_of
 from bundlekeel.adapters.history.wal import whole_payloads
 from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
 from bundlekeel.api.audit import _object as decode_body
-from bundlekeel.codec import records, report
+from bundlekeel.codec import policies, records, report
 from bundlekeel.codec.broker_metrics import decode_counters, decode_lookup_failures, decode_scrapes, decode_signs
 from bundlekeel.codec.channel import decode_service_unit
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
-from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group, decode_usage
+from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group
 from bundlekeel.codec.records import decode_settings
+from bundlekeel.codec.resource_usage import decode_usage
 from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.errors import AdminApiError
@@ -107,7 +108,7 @@ KINDS: Final[dict[str, Kind]] = {
     "boundaries": Kind(records.decode_boundaries, _json(bundles={"boundaries": ["0x00000000", "0xffffffff"]})),
     "leader": Kind(records.decode_leader_broker, _json(brokerId="b:8080", serviceUrl="http://b:8080")),
     "isolation": Kind(
-        records.decode_isolation_policies,
+        policies.decode_isolation_policies,
         _json(
             p={
                 "namespaces": ["t/.*"],
@@ -116,8 +117,8 @@ KINDS: Final[dict[str, Kind]] = {
             }
         ),
     ),
-    "domain": Kind(records.decode_failure_domain, _json(brokers=["b:8080"])),
-    "group": Kind(records.decode_anti_affinity_group, _json(namespaceAntiAffinityGroup="g")),
+    "domain": Kind(policies.decode_failure_domain, _json(brokers=["b:8080"])),
+    "group": Kind(policies.decode_anti_affinity_group, _json(namespaceAntiAffinityGroup="g")),
     "channel": Kind(decode_service_unit, _json(state="Owned", dstBroker="b:8080", versionId=3, timestamp=1)),
     "broker load": Kind(lambda data: decode_broker_load("b", data), _json(**_STATS, weightedMaxEMA=0.5, updatedAt=1)),
     "top bundles": Kind(decode_top_bundles, _json(topBundlesLoadData=[{"bundleName": BUNDLE, "stats": _STATS}])),
@@ -165,9 +166,7 @@ KINDS: Final[dict[str, Kind]] = {
     "settings": Kind(decode_settings, _json(a="1", b=2)),
     "refusal": Kind(_refusal, b'{"reason":"\\n --- An error ---\\n\\nMessage: no"}'),
     "redirect": Kind(_hop, b"http://b:1/admin"),
-    "requests": Kind(
-        lambda data: decode(data, Desired, exact=True), _json(mode="act", pinned={BUNDLE: 1}), packed=True
-    ),
+    "requests": Kind(lambda data: decode(data, Desired, exact=True), _json(mode="act", mode_ms=1), packed=True),
     "desired written anew": Kind(lambda data: rewritten(data, Desired(mode="observe")), _json(a=[1]), packed=True),
     "state": Kind(
         lambda data: encode(decode_state([Document(path="0000", data=b"\0\0\0\1" + data, version=0)], what="state")),
@@ -189,7 +188,17 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "takeover": Kind(
         lambda data: decode_takeover(data).encode(),
-        _json(by="a", reason="b", wall_ms=1, overrides={"k": None}, runtime={"b": {"k": "v"}}, active=True),
+        _json(
+            by="a",
+            reason="b",
+            wall_ms=1,
+            overrides={"k": None},
+            runtime={"b": {"k": "v"}},
+            namespaces=["t/ns"],
+            excluded_by_us=["t/ns"],
+            active=True,
+            ended=None,
+        ),
     ),
     "outage": Kind(decode_notice, _json(by="m", why="w", since_ms=1, back_ms=2, expected=["b"])),
     "member": Kind(decode_member, _json(id="m", url="http://m", seat=1, epoch=2)),

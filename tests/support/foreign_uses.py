@@ -15,10 +15,10 @@ from typing import Any, Final, cast
 
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.prometheus import _matching
+from bundlekeel.adapters.zookeeper.broker_records import make_picture, read_record
 from bundlekeel.adapters.zookeeper.client import MAX_REQUEST_BYTES, Stat, ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import MANAGED_LEDGERS, POLICIES, ZkMetadata
-from bundlekeel.adapters.zookeeper.source import make_picture, read_record
 from bundlekeel.codec.broker_metrics import NAMES, PROCESS_CPU, decode_counters, decode_lookup_failures, decode_scrapes
 from bundlekeel.codec.external_input import text_of
 from bundlekeel.codec.records import decode_settings
@@ -27,7 +27,7 @@ from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
 from bundlekeel.core.model.errors import BundlekeelError, SnapshotError, WrongCluster
 from bundlekeel.core.model.names import namespace_of, parse_bundle
-from bundlekeel.daemon.quotas import usage
+from bundlekeel.daemon.quotas import usage_listener
 from bundlekeel.daemon.sources.broker_settings import KEPT_SECONDS, BrokerConfig
 from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers
 from bundlekeel.daemon.state.effective_parameters import merging
@@ -53,7 +53,7 @@ SETTINGS: Final = {
     **dict.fromkeys(
         ("loadBalancerMaxNumberOfBundlesInBundleLoadReport", "loadBalancerBrokerOverloadedThreshold"), "10"
     ),
-    **dict.fromkeys(("loadBalancerServiceUnitStateMonitorIntervalInSeconds", usage._PERIOD_KEY), "60"),
+    **dict.fromkeys(("loadBalancerServiceUnitStateMonitorIntervalInSeconds", usage_listener._PERIOD_KEY), "60"),
     **dict.fromkeys(("loadBalancerInFlightServiceUnitStateWaitingTimeInMillis", "maxUnloadPercentage"), "0.2"),
     **dict.fromkeys(("loadBalancerEnabled", "loadBalancerSheddingEnabled"), "true"),
     "clusterName": "local",
@@ -88,7 +88,7 @@ def _use_settings(data: bytes) -> None:
     brokers = ExtensibleBrokers(bundles="all", stats_interval=KEPT_SECONDS)
     brokers.settings_of = config.values
     brokers.stats_seconds(BROKERS[0])
-    listener = usage.UsageListener(feed=cast("Any", None), config=config, clock=cluster.clock)
+    listener = usage_listener.UsageListener(feed=cast("Any", None), config=config, clock=cluster.clock)
     listener._period(BROKERS[0])
     config.unusable(BROKERS[0])
 

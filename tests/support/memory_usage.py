@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.quotas.native import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.core.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
 from bundlekeel.ports import Clock, FeedState
 from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,7 +28,9 @@ from bundlekeel.daemon.service import Service
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.wiring.outside import Outside
 from dev.loop_thread import LoopThread
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
@@ -190,8 +192,9 @@ class PageSidecar(FakeSidecar):
         admin.seconds = self.pace
         return admin
 
-    def _proposals(self) -> Callable[[], MemoryCalibration]:
-        return lambda: self.proposed
+    def reached(self, loaded: LoadedSettings) -> Outside:
+        """With its own store of proposals."""
+        return replace(super().reached(loaded), proposals=lambda: lambda: self.proposed)
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.load import BrokerReport, CapacityOverride, ExcludedBroker
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.planning.engine import PlanInput, plan

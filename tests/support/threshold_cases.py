@@ -59,6 +59,7 @@ def document(now_ms: int = NOW_MS, parameters: Mapping[str, Any] | None = None, 
             "bad_days": {"2026-09-15": "hours 3 to 9 are missing"},
         },
         "advice": ["cycle.interval 30s"],
+        "cluster": "",
     }
     return made | changes
 

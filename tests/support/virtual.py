@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.model.load import CapacityOverride, Floats
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.sim.balancers import CYCLE, Bundlekeel, direct_moves

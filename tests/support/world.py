@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,19 +14,46 @@ import numpy as np
 
 from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.api.server import ApiServer
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import TopicLoad
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.daemon.calibration.shadow import ShadowStrategies
+from bundlekeel.daemon.calibration.watcher import Calibration
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.move import ExecutorLimits
+from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.daemon.operations.doctor import DoctorContext
+from bundlekeel.daemon.operations.drain_tracker import DrainTracker
+from bundlekeel.daemon.operations.executions import Executions
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
+from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.daemon.quotas.service import QuotaService
+from bundlekeel.daemon.records.recorder import Recorder
+from bundlekeel.daemon.records.traces import Traces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
-from bundlekeel.ports import ChannelVariant
+from bundlekeel.daemon.sources.policies import PolicyCache
+from bundlekeel.daemon.state.documents import LastingRequest
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
+from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.ports import ChannelVariant, Journal, Peers
+from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.parameters import TOP_LEVEL
-from bundlekeel.wiring.build import Build
+from bundlekeel.wiring.leading import leading
 from bundlekeel.wiring.outside import Outside
+from bundlekeel.wiring.reading import reading
+from bundlekeel.wiring.requests import requests
+from bundlekeel.wiring.serving import serving
 from tests.support.builders import MESSAGES_PER_SHARE, bundle_name, report, traffic
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_channel import MemoryChannel
@@ -36,6 +64,7 @@ from tests.support.memory_usage import MemoryUsageFeed
 
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 EAGER = Parameters(move_price=0)
+PIN = LastingRequest(by="ann", reason="r", since_ms=1)
 # By itself it never sees a difference often enough: what moves, a person asked for.
 PATIENT = Parameters(move_price=1e9)
 # Fakes answer at once, and their topics count nothing.
@@ -196,12 +225,40 @@ def fake_outside(
         config=config,
         usage_feed=MemoryUsageFeed(clock),
         peers=NoPeers,
+        proposals=lambda: no_proposals,
         **fakes,
     )
 
 
-class FakeSidecar(Build):
-    """A sidecar as it is wired, over a `FakeCluster`. What it reaches the outside with may be made otherwise."""
+class FakeSidecar:
+    """A sidecar as it is wired, over a `FakeCluster`. A subclass may reach the cluster in another way.
+
+    The parts of all stages of `bundlekeel.wiring` are attributes.
+    """
+
+    outside: Outside
+    peers: Peers
+    leadership: Leadership
+    traces: Traces | None
+    journal: Journal
+    shared_state: SharedState
+    channel: ChannelWatch
+    outage: OutageWatch
+    observer: Observer
+    policies: PolicyCache
+    effective_parameters: EffectiveParameters
+    gate: Gate
+    executor: Executor
+    operations: DrainTracker
+    quotas: QuotaService
+    recorder: Recorder | None
+    shadow_strategies: ShadowStrategies | None
+    calibration: Calibration
+    cycle: Cycle
+    planner: Planner
+    manual_moves: ManualMoves
+    reviews: Reviews
+    executions: Executions
 
     # Of its own, as on the command line.
     settings: ClassVar[Mapping[str, Any]] = {}
@@ -222,8 +279,16 @@ class FakeSidecar(Build):
         self.coordination, self.admin = self.connect(), self.reach()
         given = {"member_id": name, "mode": mode, "parameters": changes_of(params), "journal.path": journal}
         environ = {} if journal else {"BUNDLEKEEL__JOURNAL__PATH": "null"}
-        loaded = load_settings(None, {**SETTINGS, **given, **self.settings, **(settings or {})}, environ=environ)
-        super().__init__(loaded, self.reached(loaded))
+        self.loaded = load_settings(None, {**SETTINGS, **given, **self.settings, **(settings or {})}, environ=environ)
+        read = reading(self.loaded, self.reached(self.loaded))
+        lead = leading(read, self.limits)
+        requested = requests(lead)
+        for stage in (read, lead, lead.features, requested):
+            for field in fields(stage):
+                setattr(self, field.name, getattr(stage, field.name))
+        self.serving = serving(requested)
+        self.runtime, self.service = self.serving.runtime, self.serving.service
+        self.config, self.guard_memory = self.outside.config, self.cycle.guard_memory
         self.telemetry = self.outside.telemetry
 
     def reached(self, loaded: LoadedSettings) -> Outside:
@@ -242,8 +307,15 @@ class FakeSidecar(Build):
         """How it reaches the brokers."""
         return MemoryAdmin(self.cluster.model)
 
-    def _limits(self) -> ExecutorLimits:
-        return self.limits
+    def doctor_context(self) -> DoctorContext:
+        """Return what `doctor` examines of this sidecar."""
+        return self.serving.service_parts.context()
+
+    def server(self, loop: asyncio.AbstractEventLoop) -> ApiServer:
+        """Return the API of this sidecar, whose values are published on `loop`."""
+        service = self.serving.off_loop(loop)
+        self.publishing = loop.create_task(self.runtime.root("published", service.run))
+        return self.serving.server(service)
 
     async def lead(self) -> FakeSidecar:
         """Connect and take one leadership turn."""
@@ -260,6 +332,11 @@ class FakeSidecar(Build):
         """The exposition lines of a metric."""
         text = self.telemetry.render("text/plain")[0].decode()
         return "\n".join(line for line in text.splitlines() if line.startswith(f"bundlekeel_{name}"))
+
+
+def no_proposals() -> CalibrationStore:
+    """Raise StoreError: there is no store of proposals."""
+    raise StoreError("calibration is off")
 
 
 class NoPeers:

@@ -558,13 +558,13 @@ export interface Evidence {
   difference: HeldOutMeasures;
   /** days that the search did not see; all of this was measured on them */
   held_out: (string)[];
-  /** time between two plans of the back-test; 0: an older job did not say */
+  /** time between two plans of the back-test, seconds */
   period_seconds: number;
   /** with the values that were in force */
   previous: HeldOutMeasures;
   /** other strategies on the same days, by name, to compare */
   strategies: Record<string, HeldOutMeasures>;
-  /** without breaks; null: nothing would change, or an older job made it */
+  /** without breaks; null: nothing would change */
   unbroken: Unbroken | null;
 }
 
@@ -572,13 +572,13 @@ export interface Evidence {
 export interface ExcludedView {
   /** how many known bundles it matches now; none yet may be meant so */
   bundles: number | null;
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -586,13 +586,13 @@ export interface ExcludedView {
 
 /** What is left alone. */
 export interface ExclusionView {
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -976,8 +976,8 @@ export interface MoveView {
   bundle: string;
   /** six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
-  /** `traffic` by name; null: of a sidecar of an older release */
-  rates: TrafficView | null;
+  /** `traffic` by name */
+  rates: TrafficView;
   /** the rule that chose it */
   rule: string;
   /** the next best target; empty: none */
@@ -1000,8 +1000,8 @@ export interface MoveView {
   threshold: number;
   /** four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order */
   traffic: (number)[];
-  /** `pressure` by name; null: of a sidecar of an older release */
-  usage: MoveUsageView | null;
+  /** `pressure` by name */
+  usage: MoveUsageView;
 }
 
 /** The unload of a namespace. */
@@ -1182,11 +1182,11 @@ export interface PersonView {
 export interface PinView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -1198,11 +1198,11 @@ export interface PinnedView {
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -1912,7 +1912,7 @@ export interface TakeoverView {
   wall_ms: number;
 }
 
-/** Something that was asked for and how far it is. Stored so, too: a leader of another release may store less. */
+/** A request and its progress. Tasks are stored in this form, too. */
 export interface TaskView {
   /** who asked */
   by: string;

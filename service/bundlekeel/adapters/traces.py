@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from bundlekeel.ports import Telemetry
-from bundlekeel.ports.records import Span
+from bundlekeel.ports.traces import Span
 
 _NANOSECONDS = 1_000_000
 

@@ -17,7 +17,7 @@ from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.reply import NEXT_PAGE, TASK_ADDRESS
-from bundlekeel.api.routes import events, operations, probes, quotas, reads
+from bundlekeel.api.routes import channel, events, operations, probes, quotas, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
@@ -124,7 +124,7 @@ def create_app(
     app.include_router(reads.router, prefix="/api/v1")
     app.include_router(reads.dry_runs, prefix="/api/v1")
     app.include_router(events.router, prefix="/api/v1")
-    app.include_router(reads.channels, prefix="/api/v1")
+    app.include_router(channel.router, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")
     app.include_router(quotas.reads, prefix="/api/v1")
     if mutations:

@@ -70,14 +70,11 @@ def verify(
     part: Annotated[
         bool, typer.Option("--part", help="Older files are missing on purpose: accept a chain without its beginning.")
     ] = False,
-    old_lines: Annotated[
-        bool, typer.Option("--old-lines", help="Accept lines without a hash before the first line that has one.")
-    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Check the journal's hash chain. Exit code 1: it names the first line that was changed, added or removed, or says
-    that nothing is recorded, or that no line has a hash.
+    that nothing is recorded.
 
     Without files: those of the settings. If all rotated files that are kept are there, the oldest line need not be the
     beginning of the chain.
@@ -85,7 +82,7 @@ def verify(
     if head and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise CliError(f"--head {head!r}: expected 64 hexadecimal digits", USAGE)
     paths, full = (rotated(files), False) if files else _of_settings(config)
-    answer = follow_chain(paths, head.lower(), part=part or full, old_lines=old_lines)
+    answer = follow_chain(paths, head.lower(), part=part or full)
     tell(answer, _verdict, output)
     if answer["why"]:
         raise typer.Exit(BAD_NEWS)
@@ -96,10 +93,10 @@ def rotated(files: Sequence[Path]) -> list[Path]:
     return sorted(files, key=lambda path: -int(path.suffix[1:]) if path.suffix[1:].isdecimal() else 0)
 
 
-def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_lines: bool = False) -> Json:
-    """{files, lines, unsealed, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; no `why`: unbroken.
+def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Json:
+    """{files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; no `why`: unbroken.
 
-    `part`: the beginning of the chain may be missing; `old_lines`: lines without a hash may come first.
+    `part`: the beginning of the chain may be missing.
     """
     verifier = ChainVerifier(head)
     for path in files:
@@ -110,7 +107,7 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
         except OSError as error:
             raise CliError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     found = verifier.result()
-    empty = not (found.broken or found.lines or found.unsealed or found.unfinished)
+    empty = not (found.broken or found.lines or found.unfinished)
     answer = asdict(found) | {"files": [str(path) for path in files], "whole": found.whole, "why": "", "where": ""}
     answer["empty"] = empty
     del answer["broken"]
@@ -118,16 +115,8 @@ def follow_chain(files: Sequence[Path], head: str, *, part: bool = False, old_li
         return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
     if empty:
         return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
-    lines = numbered(found.unsealed, "line")
     if not found.lines:
-        why = "no line has a hash: this is not a journal, or one of a release before hashes (then --old-lines)"
-        if old_lines or not found.unsealed:
-            only = f"{lines}, none has a hash" if found.unsealed else "the only line is incomplete"
-            why = f"{only}: nothing could be verified"
-        return answer | {"why": why}
-    if found.unsealed and not old_lines:
-        why = f"{lines} at the beginning without a hash: added later, or of a release before hashes (then --old-lines)"
-        return answer | {"why": why}
+        return answer | {"why": "the only line is incomplete: nothing could be verified"}
     if not found.whole and not part:
         why = "the beginning of the chain is missing: its file was removed, or was not named (if on purpose: --part)"
         return answer | {"why": why}
@@ -162,15 +151,12 @@ def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
 def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     if answer["why"]:
         where = f"{answer['where']}: " if answer["where"] else ""
-        # Of lines without a hash nothing is known: they may be as they were written.
         broken = answer["where"] or answer["lines"]
         return Text(f"{'broken: ' if broken else ''}{where}{answer['why']}", style="red")
     files = numbered(len(answer["files"]), "file")
     lines = [f"ok: {numbered(answer['lines'], 'line')} in {files}, the hash chain is unbroken"]
     if answer["head"]:
         lines.append(f"newest hash {answer['head']} (note it elsewhere; --head then finds lines removed at the end)")
-    if answer["unsealed"]:
-        lines.append(f"{numbered(answer['unsealed'], 'line')} at the beginning of a release before hashes")
     if answer["begins_at"] not in ("", GENESIS):
         lines.append("older lines were deleted with rotated files")
     if answer["torn"]:

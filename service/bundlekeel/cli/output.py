@@ -31,6 +31,8 @@ from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
 # Into a pipe or file nothing is wrapped or cut off.
 PIPE_WIDTH = 400
 
+T = TypeVar("T")
+
 
 class Output(StrEnum):
     """`wide` is a table with every column."""
@@ -74,7 +76,6 @@ class TableLayout:
 
 
 Render = Callable[[Any, TableLayout], RenderableType]
-T = TypeVar("T")
 
 
 def typed(kind: type[T], render: Callable[[T, TableLayout], RenderableType]) -> Render:

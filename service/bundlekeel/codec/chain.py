@@ -8,8 +8,7 @@ A line is one JSON object. Its last two members are `prev` and `hash`:
 `hash` is the SHA-256 of the line's bytes without `,"hash":"..."`: the bytes themselves, not what a JSON reader makes of
 them. `prev` is the `hash` of the line before, also across files and restarts; the first line of all has 64 zeros. Two
 members may precede: `torn` (so many bytes of an unfinished line were set aside before this one) and `lost` (so many
-records before this one could not be written). Lines of releases before the chain have neither member and are accepted
-only at the beginning.
+records before this one could not be written).
 
 What the chain cannot show is that lines at the very end were cut off: compare the newest hash with one kept elsewhere.
 """
@@ -75,7 +74,6 @@ class ChainVerification:
     and the sidecar sets it aside when it starts."""
 
     lines: int
-    unsealed: int
     torn: int
     lost: int
     begins_at: str
@@ -95,7 +93,7 @@ class ChainVerifier:
 
     def __init__(self, expected: str = "") -> None:
         self._expected = expected
-        self._counts = {"lines": 0, "unsealed": 0, "torn": 0, "lost": 0}
+        self._counts = {"lines": 0, "torn": 0, "lost": 0}
         self._begins_at = self._head = ""
         self._has_expected = self._unfinished = False
         self._broken: ChainBreak | None = None
@@ -127,17 +125,12 @@ class ChainVerifier:
     def _take(self, line: bytes) -> str:
         seal = seal_of(line)
         if seal is None:
-            if self._head:
-                return "it has no hash, though lines before it have one"
-            self._counts["unsealed"] += 1
-            return ""
+            return "it has no hash"
         if not is_intact(line):
             return "its hash is not that of its content: it was changed"
         prev, digest = seal
         if self._head and prev != self._head:
             return "it does not follow the line before: lines were removed, added or reordered"
-        if not self._head and self._counts["unsealed"] and prev != GENESIS:
-            return "it follows a line with a hash, and the line before it has none"
         try:
             marks = msgspec.json.decode(line, type=_Marks)
         except msgspec.DecodeError:

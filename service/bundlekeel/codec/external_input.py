@@ -55,7 +55,7 @@ LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
 GROWTH_BYTES: Final = 64 * 1024 * 1024
 
 # Fields with times in ms whose names do not end with `_ms`, also as the values of a mapping.
-_TIMES: Final = frozenset({"reported", "compared", "pinned", "excluded", "undone", "reverted"})
+_TIMES: Final = frozenset({"reported", "compared", "undone", "reverted"})
 # Documents hold squares of rates.
 _MAX_SQUARE: Final = MAX_NUMBER**2
 # Real records nest 12 deep at most; Python's own recursion ends near 1,000.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from bundlekeel.codec.external_input import clean, read
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.codec.external_input import read
 from bundlekeel.core.quotas.enforce import PUBLISH, Rate
-from bundlekeel.core.quotas.native import PassedUsage, ResourceGroup, ResourceGroupUsage, UsageMessage
+from bundlekeel.core.quotas.native import ResourceGroup
 
 
 class _Publish(msgspec.Struct):
@@ -104,126 +101,3 @@ def encode_resource_group(group: ResourceGroup) -> bytes:
         "dispatchRateInBytes": group.dispatch_bytes,
     }
     return json.dumps(body).encode()
-
-
-# `ResourceUsageInfo` of Pulsar 4.2: what brokers tell each other of ResourceGroups, as protobuf.
-# The wire format is read here, in a few lines. The `protobuf` package comes with the optional traces only; with it
-# every installation would need generated code and a runtime of the same age, for a message of seven fields.
-# A field of another number is passed over, as protobuf does: later releases add some.
-
-
-# Some 5,000 ResourceGroups of one broker.
-MAX_USAGE_BYTES: Final = 256 * 1024
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
-_VARINT_BYTES: Final = 10
-_NUMBERS: Final = 2**29
-# Brokers count in a Java long; above it they would mean something negative.
-_MOST: Final = 2**63 - 1
-
-_INFO: Final = {1: "broker", 2: "usageMap"}
-_USAGE: Final = {1: "owner", 2: "publish", 3: "dispatch"}
-_NETWORK: Final = {1: "bytesPerPeriod", 2: "messagesPerPeriod"}
-_Fields = Iterator[tuple[str, int | memoryview]]
-
-
-def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessage:
-    """Decode one message. CodecError names the field that cannot be read or is missing; of a field that comes twice
-    the last one counts."""
-    if len(data) > max_bytes:
-        raise CodecError(f"the message has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
-    broker, groups = "", list[ResourceGroupUsage]()
-    for name, value in _fields(memoryview(data), _INFO, ""):
-        if name == "broker":
-            broker = _text(value, name)
-        else:
-            groups.append(_told(_nested(value, name), f"{name}[{len(groups)}]."))
-    if not broker:
-        raise _wrong("broker", "is missing")
-    return UsageMessage(broker=broker, groups=tuple(groups))
-
-
-def _told(data: memoryview, where: str) -> ResourceGroupUsage:
-    owner, sides = "", dict[str, PassedUsage]()
-    for name, value in _fields(data, _USAGE, where):
-        if name == "owner":
-            owner = _text(value, where + name)
-        else:
-            sides[name] = _passed(_nested(value, where + name), f"{where}{name}.")
-    if not owner:
-        raise _wrong(f"{where}owner", "is missing")
-    return ResourceGroupUsage(group=owner, publish=sides.get("publish"), dispatch=sides.get("dispatch"))
-
-
-def _passed(data: memoryview, where: str) -> PassedUsage:
-    found: dict[str, int] = {}
-    for name, value in _fields(data, _NETWORK, where):
-        if not isinstance(value, int) or value > _MOST:
-            raise _wrong(where + name, "is no count")
-        found[name] = value
-    for name in _NETWORK.values():
-        if name not in found:
-            raise _wrong(where + name, "is missing")
-    return PassedUsage(messages=found["messagesPerPeriod"], size=found["bytesPerPeriod"])
-
-
-# --- the wire format -------------------------------------------------------------------------------------
-
-
-def _fields(data: memoryview, names: Mapping[int, str], where: str) -> _Fields:
-    """The fields that have a name, in their order; `where`: what to put before it in an error."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at, f"{where}field")
-        number, kind = key >> 3, key & 7
-        name = names.get(number, "")
-        shown = where + (name or f"field {number}")
-        value: int | memoryview
-        if not 0 < number < _NUMBERS:
-            raise _wrong(shown, "has no number")
-        if kind == _VARINT:
-            value, at = _varint(data, at, shown)
-        else:
-            size = None if name else _FIXED_SIZE.get(kind)
-            if kind == _BYTES:
-                size, at = _varint(data, at, shown)
-            if size is None:
-                raise _wrong(shown, f"is of wire type {kind}")
-            if size > len(data) - at:
-                raise _wrong(shown, "is cut off")
-            value, at = data[at : at + size], at + size
-        if name:
-            yield name, value
-
-
-def _varint(data: memoryview, at: int, where: str) -> tuple[int, int]:
-    """A number, seven bits a byte, the lowest first; and where the next thing begins."""
-    found = 0
-    for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
-        found |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            if found >= 2**64:
-                break
-            return found, at + index + 1
-    raise _wrong(where, "is too large a number" if len(data) - at >= _VARINT_BYTES else "is cut off")
-
-
-def _text(value: int | memoryview, where: str) -> str:
-    try:
-        text = bytes(_nested(value, where)).decode()
-    except UnicodeDecodeError:
-        raise _wrong(where, "is not a text") from None
-    if clean(text) != text:
-        raise _wrong(where, "holds a control character")
-    return text
-
-
-def _nested(value: int | memoryview, where: str) -> memoryview:
-    if isinstance(value, int):
-        raise _wrong(where, "is a number")
-    return value
-
-
-def _wrong(field: str, what: str) -> CodecError:
-    return CodecError(f"{field} {what}", code=Code.WRONG_TYPE, field=field)

@@ -20,7 +20,6 @@ from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, Bundl
 from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
 from bundlekeel.core.model.numbers import integer
-from bundlekeel.core.model.policies import IsolationPolicy
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
 
@@ -84,7 +83,7 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
         long_samples=long.integer("numSamples"),
         topics=fields.integer("topics"),
     )
-    _refuse(faults)
+    refuse_faults(faults)
     return averages
 
 
@@ -94,7 +93,7 @@ def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAvera
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
     rates = _rates(fields, _QUOTA_RATES)
-    _refuse(faults)
+    refuse_faults(faults)
     return BundleAverages(
         bundle=bundle, short=rates, long=rates, short_samples=_SHORT_SAMPLES, long_samples=_LONG_SAMPLES
     )
@@ -109,7 +108,7 @@ def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
         raise CodecError("the record names no broker", code=Code.WRONG_TYPE, field="httpUrl")
     disabled = fields.flag("disabled", default=False)
     service_url = fields.text("nativeUrl") or fields.text("nativeUrlTls")
-    _refuse(faults)
+    refuse_faults(faults)
     return Owner(
         broker_id=broker_id, disabled=disabled, web_url=web_url, service_url=service_url, listeners=_listeners(fields)
     )
@@ -119,7 +118,7 @@ def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
     """Boundaries in `LocalPolicies` or `Policies`. CodecError when they do not cover the whole range."""
     fields, faults = _open(data)
     texts = fields.child("bundles").items("boundaries")
-    _refuse(faults)
+    refuse_faults(faults)
     boundaries = [integer(text, field="bundles.boundaries", highest=FULL_UPPER, base=16) for text in texts]
     ascending = all(low < high for low, high in itertools.pairwise(boundaries))
     if len(boundaries) < 2 or boundaries[0] != FULL_LOWER or boundaries[-1] != FULL_UPPER or not ascending:
@@ -188,67 +187,16 @@ def _rates(fields: Fields, names: tuple[str, str, str, str]) -> _Rates:
     return rate_in, rate_out, throughput_in, throughput_out
 
 
-def _refuse(faults: Faults) -> None:
+def refuse_faults(faults: Faults) -> None:
     """Raise the first fault: these records are used whole or not at all."""
     for code, field in faults.as_tuple():
         raise CodecError(f"{field} is unusable ({code})", code=code, field=field)
 
 
-# Records about where bundles may live: isolation policies, failure domains, anti-affinity groups.
-# Used whole or not at all: half a policy would let bundles go where they must not.
-
-
-def decode_isolation_policies(data: bytes) -> tuple[IsolationPolicy, ...]:
-    """`/admin/clusters/{cluster}/namespaceIsolationPolicies`: policies in the order of the text. CodecError."""
-    faults = Faults()
-    fields = Fields(load_object(data, exact=True), faults)
-    found = tuple(_policy(name, fields.child(name), faults) for name in fields.names())
-    _refuse(faults)
-    return found
-
-
-def _policy(name: str, fields: Fields, faults: Faults) -> IsolationPolicy:
-    failover = fields.child("auto_failover_policy")
-    if failover.text("policy_type") != "min_available":
-        faults.add(Code.WRONG_TYPE, f"{name}.auto_failover_policy.policy_type")
-    return IsolationPolicy(
-        name=name,
-        namespaces=_texts(fields, "namespaces", f"{name}.namespaces", faults),
-        primary=_texts(fields, "primary", f"{name}.primary", faults),
-        secondary=_texts(fields, "secondary", f"{name}.secondary", faults),
-        # A map of texts in Pulsar, so the number is spelled out.
-        min_limit=failover.child("parameters").integer("min_limit", required=True),
-    )
-
-
-def decode_failure_domain(data: bytes) -> tuple[str, ...]:
-    """`/admin/clusters/{cluster}/failureDomain/{domain}`: its broker ids. CodecError."""
-    faults = Faults()
-    brokers = _texts(Fields(load_object(data, exact=True), faults), "brokers", "brokers", faults)
-    _refuse(faults)
-    return brokers
-
-
-def decode_anti_affinity_group(data: bytes) -> str:
-    """`/admin/local-policies/{tenant}/{namespace}`: the group, "" when the namespace has none. CodecError."""
-    faults = Faults()
-    group = Fields(load_object(data, exact=True), faults).text("namespaceAntiAffinityGroup")
-    _refuse(faults)
-    return group
-
-
-def _texts(fields: Fields, name: str, path: str, faults: Faults) -> tuple[str, ...]:
-    """An array of texts; absent is empty, because brokers omit what is null."""
-    items = fields.items(name)
-    if not all(isinstance(item, str) for item in items):
-        faults.add(Code.WRONG_TYPE, path)
-    return tuple(str(item) for item in items)
-
-
 def decode_settings(data: bytes) -> dict[str, str]:
     """Return settings of a broker by name. Values that are not texts are returned as JSON.
 
-    Raises CodecError if `data` is not a JSON object, or has more than 2,000 settings: all brokers' settings are held.
+    Raises CodecError if `data` is not a JSON object, or has more than 2,000 settings: all settings are in memory.
     """
     body = load_object(data, what="the list of settings")
     if len(body) > _MOST_SETTINGS:

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.names import is_namespace, namespace_of
+from bundlekeel.core.model.names import is_namespace
 from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.costs import BrokerCosts, broker_costs
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import preallocated
-from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.picture import (
     BrokerView,
     BundleView,
     ComingView,
     CpuCostsView,
-    CycleView,
     ImbalanceView,
-    Marks,
-    OverviewBroker,
-    OverviewBundle,
-    OverviewNamespace,
-    OverviewView,
     ResourceView,
     TotalsView,
 )
@@ -41,10 +31,6 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import traffic_view
 from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.daemon.published import ClusterState
-from bundlekeel.daemon.sources.ownership import serving
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import ChannelView
 
 # Bundles of one overview.
 MOST_DRAWN: Final = 25_000
@@ -253,115 +239,3 @@ def _bundle(snapshot: Snapshot, draft: Draft, row: int, code: Code | None, **goi
         code=code.value if code else None,
         **going,
     )
-
-
-# The cluster as it is drawn: each broker's largest bundles and what the rest adds up to; and what changed since.
-
-
-def overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
-    """Return the cluster as it is drawn, with at most `MOST_DRAWN` bundles however large it is."""
-    if snapshot is None:
-        return OverviewView(wall_ms=None, namespaces=[], brokers=[])
-    table = snapshot.bundles
-    size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
-    by_namespace = np.bincount(table.namespace, weights=size, minlength=len(table.namespaces))
-    order = np.argsort(-by_namespace, kind="stable")
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    rows = []
-    largest = min(largest, max(1, MOST_DRAWN // max(1, len(snapshot.brokers))))
-    for number, broker in enumerate(snapshot.brokers.ids):
-        first = int(table.starts[number])
-        mine = size[table.rows_of(number)]
-        chosen = np.argsort(-mine, kind="stable")[:largest]
-        rows.append(
-            OverviewBroker(
-                broker=broker,
-                bundles=[
-                    OverviewBundle(
-                        bundle=table.names[first + row],
-                        namespace=int(place[table.namespace[first + row]]),
-                        throughput=float(mine[row]),
-                    )
-                    for row in chosen.tolist()
-                ],
-                other_bundles=len(mine) - len(chosen),
-                other_throughput=max(0.0, float(mine.sum() - mine[chosen].sum())),
-            )
-        )
-    names = [
-        OverviewNamespace(namespace=table.namespaces[row], throughput=float(by_namespace[row]))
-        for row in order.tolist()
-    ]
-    return OverviewView(wall_ms=snapshot.wall_ms, namespaces=names, brokers=rows)
-
-
-def changes(
-    cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: CycleView | None
-) -> Marks:
-    """Marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
-    leader = leadership.leader
-    return Marks(
-        picture=cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,
-        cycle=str(last.id) if last else "",
-        leader=f"{leader.id} {leader.epoch}" if leader else "",
-        store=connected,
-        moves=shared_state.moves[-1]["wall_ms"] if shared_state.moves else 0,
-        tasks=_mark(shared_state.tasks),
-        requests=_mark(shared_state.desired),
-    )
-
-
-def _mark(value: Any) -> str:
-    return f"{zlib.crc32(msgspec.json.encode(value, enc_hook=repr)):08x}"
-
-
-# The ownership channel: one row a bundle, filtered and paged.
-
-
-def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
-    """One entry."""
-    owner = serving(unit)
-    return UnitView(
-        bundle=bundle,
-        state=unit.state,
-        owner=owner.broker_id if owner is not None and owner.broker_id else None,
-        destination=unit.destination,
-        source=unit.source,
-        children=dict(unit.children),
-        force=unit.force,
-        version=unit.version,
-        since_ms=unit.timestamp_ms or seen_ms,
-        age_seconds=max(0.0, (now_ms - seen_ms) / 1000),
-    )
-
-
-def row_of(view: ChannelView, bundle: str, now_ms: int) -> UnitView | None:
-    """The row of one bundle; None when the channel has no entry of it (state Init)."""
-    unit = view.units.get(bundle)
-    if unit is None:
-        return None
-    return unit_row(bundle, unit, seen_ms=view.seen_ms.get(bundle, now_ms), now_ms=now_ms)
-
-
-def unit_rows(
-    view: ChannelView,
-    now_ms: int,
-    *,
-    state: UnitState | None = None,
-    broker: str | None = None,
-    namespace: str | None = None,
-    after: str = "",
-    limit: int = 1000,
-) -> list[UnitView]:
-    """Rows by bundle name; `broker`: destination or source. The next page begins `after` the last bundle of this."""
-    chosen = sorted(
-        bundle
-        for bundle, unit in view.units.items()
-        if bundle > after
-        and state in (None, unit.state)
-        and (broker is None or broker in (unit.destination, unit.source))
-        and (namespace is None or namespace_of(bundle) == namespace)
-    )
-    rows = (row_of(view, bundle, now_ms) for bundle in chosen[:limit])
-    return [row for row in rows if row is not None]

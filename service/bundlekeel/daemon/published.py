@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -113,20 +114,22 @@ class Published:
 def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | None = None) -> ClusterState:
     """Return the state of the cluster for reads: `before` while nothing of it has changed. Call it on the main loop."""
     snapshot, shared = cycle.snapshot, cycle.shared_state
-    of_cycle = (snapshot, cycle.picture, cycle.report, cycle.params, cycle.cycle_state, cycle.policies.current)
-    sources = (*of_cycle, cycle.no_picture, shared.desired, shared.frozen, shared.takeover)
+    values: dict[str, Any] = {
+        "snapshot": snapshot,
+        "picture": cycle.picture,
+        "report": cycle.report,
+        "params": cycle.params,
+        "cycle_state": cycle.cycle_state,
+        "desired": shared.desired,
+        "no_picture": cycle.no_picture,
+    }
+    sources = (*values.values(), cycle.policies.current, shared.frozen, shared.takeover)
     if before is not None and all(old is new for old, new in zip(before.sources, sources, strict=True)):
         return before
     brokers = snapshot.brokers.ids if snapshot is not None else ()
     return ClusterState(
-        snapshot=snapshot,
-        picture=cycle.picture,
-        report=cycle.report,
-        params=cycle.params,
-        cycle_state=cycle.cycle_state,
-        desired=shared.desired,
+        **values,
         plan_input=cycle.plan_input(snapshot) if snapshot is not None else None,
-        no_picture=cycle.no_picture,
         sheds={broker: config.sheds(broker) for broker in brokers},
         splits={broker: config.splits(broker) for broker in brokers},
         sources=sources,

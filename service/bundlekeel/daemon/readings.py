@@ -10,7 +10,7 @@ from operator import itemgetter
 from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.model.plan import Verdict
-from bundlekeel.daemon import listings, why
+from bundlekeel.daemon import channel_rows, listings, why
 from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.journal import RECORDS
@@ -27,6 +27,7 @@ from bundlekeel.daemon.answers.picture import (
 )
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.cycle.effects import joined
+from bundlekeel.daemon.overview import draw_overview
 from bundlekeel.daemon.published import Published
 from bundlekeel.daemon.summary import summary
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
@@ -79,7 +80,7 @@ class Readings:
         cluster = self._latest().cluster
         overview = cluster.overviews.get(largest)
         if overview is None:
-            overview = listings.overview(cluster.snapshot, largest)
+            overview = draw_overview(cluster.snapshot, largest)
             cluster.overviews.clear()
             cluster.overviews[largest] = overview
         return overview
@@ -102,7 +103,7 @@ class Readings:
         answer = await why.why(name, given)
         if not latest.channel.followed or answer.bundle is None:
             return answer
-        entry = listings.row_of(latest.channel.current(), answer.bundle, self._clock.wall_ms())
+        entry = channel_rows.row_of(latest.channel.current(), answer.bundle, self._clock.wall_ms())
         return replace(answer, channel=entry, findings=latest.channel.findings_of(answer.bundle))
 
     async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
@@ -171,7 +172,9 @@ class Readings:
     ) -> list[UnitView]:
         """Entries of the ownership channel."""
         view, now = self._latest().channel.current(), self._clock.wall_ms()
-        return listings.unit_rows(view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+        return channel_rows.unit_rows(
+            view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit
+        )
 
     def channel_findings(self) -> list[ChannelFinding]:
         """What is wrong in the ownership channel."""

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
 from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.gate.outage import OutageWatch
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import Executions
 from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.sources.observer import Observer
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Journal, LoadSource, Peers, Telemetry
+from bundlekeel.ports import Coordination, LoadSource
 
 _log = structlog.get_logger(__name__)
 
@@ -62,26 +59,18 @@ class Background:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeParts:
-    """Everything the runtime starts and stops. `closers`: what else is closed at the end."""
+    """All parts that the runtime starts and stops. `closers`: close other parts at the end, by the name of the part."""
 
-    clock: Clock
     coordination: Coordination
     source: LoadSource
-    admin: BrokerAdmin
-    journal: Journal
-    telemetry: Telemetry
-    peers: Peers
     leadership: Leadership
-    shared_state: SharedState
-    observer: Observer
-    executor: Executor
     cycle: Cycle
     executions: Executions
     operations: DrainTracker
     reload: Reload
     interval_seconds: float
     background: Sequence[Background] = ()
-    closers: Sequence[Callable[[], Awaitable[None]]] = ()
+    closers: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
 
 class Runtime:
@@ -96,12 +85,19 @@ class Runtime:
         self._observing = False
         self._failed = False
         self._wrong: WrongCluster | None = None
-        self.last_turn_boot = self._turn_began = parts.clock.boot()
+        self.last_turn_boot = self._turn_began = parts.cycle.clock.boot()
 
-    async def run(self, servers: Sequence[Server] = (), *, on_ready: Callable[[list[str]], None] | None = None) -> int:
-        """Run until SIGTERM, SIGINT or `request_stop`; the exit code. A second signal ends the process at once.
+    async def run(
+        self,
+        servers: Sequence[Server] = (),
+        more: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+        *,
+        on_ready: Callable[[list[str]], None] | None = None,
+    ) -> int:
+        """Run until SIGTERM, SIGINT or `request_stop`; return the exit code. A second signal ends the process
+        immediately. `more`: further tasks by name.
 
-        WrongCluster, after a stop like any other, as soon as brokers show that `cluster` is not their name, or
+        Raises WrongCluster, after a normal stop, if brokers report that `cluster` is not their name or
         `configuration_store` not their store.
         """
         self._own_signals()
@@ -115,6 +111,7 @@ class Runtime:
             **self.bodies(),
             "settings": parts.reload.run,
             **{item.name: item.run for item in parts.background},
+            **(more or {}),
         }
         tasks = [asyncio.create_task(self.root(name, body)) for name, body in bodies.items()]
         await self._stop.wait()
@@ -128,7 +125,7 @@ class Runtime:
         self._stop.set()
 
     def hurry(self) -> None:
-        """The next cycle shall run now."""
+        """Run the next cycle now."""
         self._hurry.set()
 
     # --- tasks ---
@@ -145,7 +142,7 @@ class Runtime:
 
     async def root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
         """A root task: restarted a second after an unexpected error, which is logged and counted, from 0 on."""
-        self._parts.telemetry.count("unexpected_errors_total", 0.0, where=name)
+        self._parts.cycle.telemetry.count("unexpected_errors_total", 0.0, where=name)
         while not self._stop.is_set():
             try:
                 await body()
@@ -156,7 +153,7 @@ class Runtime:
                 _log.warning("task interrupted", task=name, error=str(error))
             except Exception:  # noqa: BLE001 - top of a root task
                 _log.exception("task failed", task=name)
-                self._parts.telemetry.count("unexpected_errors_total", where=name)
+                self._parts.cycle.telemetry.count("unexpected_errors_total", where=name)
             await self._pause(1.0)
 
     async def _observe(self) -> None:
@@ -167,25 +164,25 @@ class Runtime:
                 return
         if not self._observing:
             # Before the first report: what brokers stored (the top ten each) would else count as known already.
-            await self._parts.observer.restore(self._parts.shared_state.read_averages())
+            await self._parts.cycle.observer.restore(self._parts.cycle.shared_state.read_averages())
             self._observing = True
             await self._parts.source.start()
-        await self._parts.observer.follow()
+        await self._parts.cycle.observer.follow()
 
     async def _cycles(self) -> None:
         """One cycle after the other, on whichever sidecar has a seat and sees the cluster."""
         parts = self._parts
         while not self._stop.is_set():
-            self._turn_began = parts.clock.boot()
+            self._turn_began = parts.cycle.clock.boot()
             # What is reported during the turn is for the next one.
-            parts.observer.fresh.clear()
+            parts.cycle.observer.fresh.clear()
             if self._observing and parts.leadership.role != BENCH:
                 try:
-                    await parts.shared_state.refresh()
+                    await parts.cycle.shared_state.refresh()
                 except StoreError as error:
                     _log.info("shared state could not be read", error=str(error))
                 await parts.cycle.turn()
-            self.last_turn_boot = parts.clock.boot()
+            self.last_turn_boot = parts.cycle.clock.boot()
             await self._until_next()
 
     async def _until_next(self) -> None:
@@ -194,11 +191,11 @@ class Runtime:
         The first picture and a term just won do not wait for that long, and a plan that the budgets of a cycle cut off
         goes on as soon as the next cycle may run: a fifth of the interval after the last one began.
         """
-        fresh, interval = self._parts.observer.fresh, self._parts.interval_seconds
+        fresh, interval = self._parts.cycle.observer.fresh, self._parts.interval_seconds
         first, shortest = self._parts.cycle.picture is None, interval / 5
         if not first:
             try:
-                async with asyncio.timeout(max(0.0, self._turn_began + shortest - self._parts.clock.boot())):
+                async with asyncio.timeout(max(0.0, self._turn_began + shortest - self._parts.cycle.clock.boot())):
                     await self._first_of(self._hurry, self._stop)
             except TimeoutError:
                 pass
@@ -221,12 +218,12 @@ class Runtime:
 
     async def _housekeeping(self) -> None:
         """Once a second: desired state, intents of earlier terms, checkpoint of the averages, loop lag."""
-        clock = self._parts.clock
+        clock = self._parts.cycle.clock
         while not self._stop.is_set():
             before = clock.boot()
             await self._pause(_HOUSEKEEPING_SECONDS)
             lag = max(0.0, clock.boot() - before - _HOUSEKEEPING_SECONDS)
-            self._parts.telemetry.gauge("event_loop_lag_seconds", lag)
+            self._parts.cycle.telemetry.gauge("event_loop_lag_seconds", lag)
             self._warn_about_store()
             if not self._parts.coordination.connected:
                 continue
@@ -237,7 +234,7 @@ class Runtime:
 
     def _warn_about_store(self) -> None:
         """Log once a minute that the metadata store does not answer, and once that it does again."""
-        now = self._parts.clock.boot()
+        now = self._parts.cycle.clock.boot()
         if self._parts.coordination.connected:
             if self._store_warned_at is not None:
                 _log.info("the metadata store answers")
@@ -263,37 +260,37 @@ class Runtime:
             if not parts.leadership.leading:
                 continue
             if await parts.operations.look(parts.cycle.cycle_state.ledger.under_way()):
-                parts.observer.fresh.set()
+                parts.cycle.observer.fresh.set()
 
     async def _keep_term(self) -> None:
-        parts = self._parts
-        await parts.shared_state.refresh()
-        if not parts.leadership.leading:
+        cycle, now = self._parts.cycle, self._parts.cycle.clock.boot
+        await cycle.shared_state.refresh()
+        if not self._parts.leadership.leading:
             return
-        await parts.executor.flush()
-        if parts.shared_state.frozen or not parts.cycle.leads or parts.clock.boot() >= self._intents_at:
-            self._intents_at = parts.clock.boot() + INTENTS_SECONDS
-            settlement = await parts.executor.settle()
+        await cycle.executor.flush()
+        if cycle.shared_state.frozen or not cycle.leads or now() >= self._intents_at:
+            self._intents_at = now() + INTENTS_SECONDS
+            settlement = await cycle.executor.settle()
             for outcome in settlement.settled:
-                parts.cycle.book(outcome)
+                cycle.book(outcome)
             await self._look_for_arrivals()
-        for split in parts.executor.settled_splits():
-            parts.cycle.book_split(split)
-        if parts.clock.boot() >= self._checkpoint_at:
-            self._checkpoint_at = parts.clock.boot() + CHECKPOINT_SECONDS
-            if len(parts.observer.averages):
-                await parts.shared_state.save_averages(parts.observer.averages)
+        for split in cycle.executor.settled_splits():
+            cycle.book_split(split)
+        if now() >= self._checkpoint_at:
+            self._checkpoint_at = now() + CHECKPOINT_SECONDS
+            if len(cycle.observer.averages):
+                await cycle.shared_state.save_averages(cycle.observer.averages)
 
     async def _look_for_arrivals(self) -> None:
         """Open moves of earlier leaders stay frozen, but the load of those that have arrived is known."""
-        parts = self._parts
-        if parts.cycle.leads and not parts.cycle.busy.locked():
+        cycle = self._parts.cycle
+        if cycle.leads and not cycle.busy.locked():
             open_moves = [
                 entry
-                for entry in parts.cycle.cycle_state.ledger.entries
-                if entry.bundle in parts.shared_state.frozen and not entry.landed_ms
+                for entry in cycle.cycle_state.ledger.entries
+                if entry.bundle in cycle.shared_state.frozen and not entry.landed_ms
             ]
-            parts.cycle.arrived(await parts.executor.arrived(open_moves))
+            cycle.arrived(await cycle.executor.arrived(open_moves))
 
     # --- stopping ---
 
@@ -334,15 +331,13 @@ class Runtime:
             began + STOP_SECONDS,
             **{item.name: item.close() for item in parts.background if item.close is not None},
             source=parts.source.close(),
-            admin=parts.admin.close(),
-            peers=parts.peers.close(),
             coordination=parts.coordination.close(),
-            **{f"closer {number}": close() for number, close in enumerate(parts.closers)},
+            **{name: close() for name, close in parts.closers.items()},
         )
-        parts.journal.close()
+        parts.cycle.journal.close()
 
     async def _stop_moves(self) -> None:
-        left = await self._parts.executor.stop(_MOVES_SECONDS)
+        left = await self._parts.cycle.executor.stop(_MOVES_SECONDS)
         if left:
             _log.warning("moves left to the next leader", bundles=list(left))
 
@@ -363,18 +358,13 @@ class Runtime:
                 _log.error("a step of the shutdown failed", step=names[task], exc_info=error)
 
 
-async def begin_term(
-    epoch: int,
-    executor: Executor,
-    shared_state: SharedState,
-    outage: OutageWatch,
-    observer: Observer,
-    cycle: Cycle,
-) -> None:
-    """The first fenced write of a term, then what the last leader left: cycle state, averages, open intents."""
+async def begin_term(epoch: int, cycle: Cycle, outage: OutageWatch) -> None:
+    """Write the first fenced document of a term, then restore what the last leader left: cycle state, averages and open
+    intents."""
+    executor, shared_state = cycle.executor, cycle.shared_state
     executor.begin(epoch)
     await shared_state.begin_term(epoch)
-    outage.remember(shared_state.shared.brokers, shared_state.shared.wall_ms)
-    await observer.restore(shared_state.read_averages())
+    outage.remember(shared_state.shared.cycle_state.brokers, shared_state.shared.wall_ms)
+    await cycle.observer.restore(shared_state.read_averages())
     for outcome in (await executor.settle()).settled:
         cycle.book(outcome)

@@ -18,7 +18,7 @@ from bundlekeel import __version__
 from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.errors import Forbidden, NotFound
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon import listings
+from bundlekeel.daemon import channel_rows, listings, overview
 from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
@@ -40,11 +40,12 @@ from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Gate
 from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.daemon.gate.outage import OutageWatch
+from bundlekeel.daemon.operations.assignments import assignments
 from bundlekeel.daemon.operations.doctor import DoctorContext, examine
-from bundlekeel.daemon.operations.doctor_checks import DAY_MS, go_live
+from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.operations.plans import Plans
-from bundlekeel.daemon.operations.where import assignments, where
+from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.published import Published, capture_cluster
 from bundlekeel.daemon.quotas.service import QuotaService
 from bundlekeel.daemon.readings import Readings
@@ -140,7 +141,7 @@ class Service(Readings):
         return Published(
             cluster=capture_cluster(p.cycle, p.config, before.cluster if before is not None else None),
             state=state,
-            marks=listings.changes(
+            marks=overview.changes(
                 p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=state.cycle
             ),
             ready=self._ready(),
@@ -299,7 +300,7 @@ class Service(Readings):
 
     def _entry(self, bundle: str) -> UnitView | None:
         watch = self._p.channel
-        return listings.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
+        return channel_rows.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
         """Where these would be placed if no broker owned them; assigns nothing."""

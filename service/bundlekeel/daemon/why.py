@@ -18,7 +18,7 @@ from bundlekeel.core.operations.relocation import RULES
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
-from bundlekeel.daemon.gate.in_force import LeftAlone, asked_end, lasts, pause_text
+from bundlekeel.daemon.gate.in_force import LeftAlone, asked_end, ends_of, lasts, pause_text
 from bundlekeel.daemon.operations.where import boundaries_of, bundle_named, exists, topic_named
 from bundlekeel.daemon.published import ClusterState
 from bundlekeel.daemon.state.documents import Desired
@@ -265,7 +265,7 @@ def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | Non
     plan = given.cluster.report.plan if given.cluster.report else None
     found = given.cluster.obstacles
     # A pin is told before what ends by itself.
-    pinned = lasts(given.cluster.desired.pinned.get(bundle, -1), given.now_ms)
+    pinned = lasts(ends_of(given.cluster.desired.pinned).get(bundle, -1), given.now_ms)
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
     if move is not None and row not in found.codes:
         change = "nothing to do" + (f": the runner-up is {move.runner_up}" if move.runner_up else "")
@@ -312,7 +312,7 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
     plan_input, desired = given.cluster.plan_input, given.cluster.desired
     assert plan_input is not None
     if code is Code.PINNED:
-        return asked_end(desired.pinned.get(bundle, 0), desired.pinned_by.get(bundle))
+        return asked_end(desired.pinned[bundle]) if bundle in desired.pinned else "until the next cycle"
     if code in (Code.EXCLUDED, Code.PAUSED):
         return given.left_alone.why(bundle, broker)[1]
     if code is Code.QUARANTINED:

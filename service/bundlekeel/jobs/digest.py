@@ -24,7 +24,7 @@ from bundlekeel.core.model.load import (
 )
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.pressure import score_of, weights_of
+from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
 from bundlekeel.jobs.periods import HistoryPeriod, UnreadableFile, read
 from bundlekeel.ports.history import HistoryStore

@@ -39,7 +39,7 @@ class HistoryPeriod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableFile:
-    """A file that is torn, empty, no file of ours, or of a newer schema; it stays where it is."""
+    """A file that is torn, empty, no file of ours, or of another schema; it stays where it is."""
 
     path: str
     why: str

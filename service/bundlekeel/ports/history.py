@@ -18,6 +18,9 @@ from bundlekeel.core.model.numbers import MAX_TIME_MS, number
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+# Larger files are neither read as segments nor merged, because a file is in memory while its rows are copied. A minute
+# of 1,000 brokers with 100 bundles each has 8 MB.
+MOST_FILE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -60,8 +63,8 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySpan:
-    """What a file says of itself without being read: cycles and wall time it covers, its schema and rows, and the
-    cluster (`cluster` of the settings; empty: recorded before files said so)."""
+    """Contents of a file's footer: cycles and wall time of the file, its schema and rows, and `cluster` of the
+    settings."""
 
     schema: int
     first_cycle: int
@@ -70,7 +73,7 @@ class HistorySpan:
     last_ms: int
     cycles: int
     rows: int
-    cluster: str = ""
+    cluster: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -116,8 +119,8 @@ def records_in_force(store: HistoryStore, file: HistoryFile, instead: set[Histor
 
 
 def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, list[HistoryFile]]:
-    """By name of the cluster, in order, the files of it; those that name none, or cannot be read, are left out.
-    StoreError: the store does not answer."""
+    """By name of the cluster, in order, the files of it; those that cannot be read are left out. StoreError: the
+    store does not answer."""
 
     def named(file: HistoryFile) -> str:
         try:

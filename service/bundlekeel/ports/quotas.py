@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bundlekeel.core.quotas.enforce import Rate
-from bundlekeel.core.quotas.native import PassedUsage, ResourceGroup
+from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.core.quotas.published_usage import PassedUsage
 from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.ports.extensible import FeedState
 

@@ -36,29 +36,3 @@ class Notifier(Protocol):
 
     async def close(self) -> None:
         """Close pooled connections."""
-
-
-# Traces: finished pieces of work as a tree of spans, and who takes them.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """One piece of work that is over. `start_ms`: wall milliseconds; `seconds`: how long it took; `error`: what went
-    wrong, "" for nothing; `children` lie within it."""
-
-    name: str
-    start_ms: float
-    seconds: float
-    attributes: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    error: str = ""
-    children: tuple[Span, ...] = ()
-
-
-class SpanSink(Protocol):
-    """Takes trees of spans and sends them on by itself."""
-
-    def add(self, root: Span) -> None:
-        """Take one tree. Returns at once, never raises; what cannot be sent is counted and lost."""
-
-    def close(self) -> None:
-        """Send what is left, within a few seconds; blocks meanwhile."""

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bundlekeel.core.guard.scope import is_glob
-from bundlekeel.core.model.load import match_capacity
+from bundlekeel.core.model.capacity import match_capacity
 from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS, defaults
 from bundlekeel.core.model.text_format import format_duration
 from bundlekeel.core.model.uris import LOOPBACK, folder_named
-from bundlekeel.settings.load import LoadedSettings, spelled
+from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES, Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
+from bundlekeel.settings.problems import spelled
 from bundlekeel.settings.schema import by_key, parameter_allowed, plain, pulsar_keys, rows
 
 Json = dict[str, Any]

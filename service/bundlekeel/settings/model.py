@@ -1,22 +1,21 @@
 """The settings of a sidecar as one frozen tree. Each field says what it is and why; docs/reference is made of it.
 
-Durations are written `10s`, `500ms`, `1m` or as seconds, and are seconds here. Files, environment and command line
-are read and merged by `settings.load`, so that each value's origin is known; nothing is read by this module.
-(pydantic-settings, which reads such sources, cannot tell afterwards where a value came from, and ignores misspelt
-variables.)
+Durations are written `10s`, `500ms`, `1m` or as seconds, and are seconds here. `settings.load` reads the sources.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bundlekeel.core.calibration.thresholds import AdoptionRules
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import check_pair, compat_defaults
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
 from bundlekeel.settings.quotas import QuotaSettings
@@ -197,7 +196,7 @@ class CapacitySettings(Section):
         return self
 
     def override(self, pattern: str) -> CapacityOverride:
-        """The same as a value of `core`."""
+        """Return these limits as a value of `core`."""
         ignored = tuple(name for name in ("cpu", "bandwidth", "direct_memory") if getattr(self, name))
         return CapacityOverride(
             pattern=pattern,
@@ -320,8 +319,12 @@ class LoggingSettings(Section):
         return value.lower() if isinstance(value, str) else value
 
 
-class Settings(Section):
+class Settings(BaseSettings):
     """All settings of a sidecar."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, validate_default=False, case_sensitive=True
+    )
 
     cluster: Annotated[str, AllowedWords("letters, digits, - _ .")] = Field(
         default="standalone",
@@ -404,6 +407,24 @@ class Settings(Section):
     quotas: QuotaSettings = QuotaSettings()
     logging: LoggingSettings = LoggingSettings()
 
+    @classmethod
+    def from_sources(cls, sources: Sequence[PydanticBaseSettingsSource]) -> Settings:
+        """Merge sources, of which the last one wins, and validate. Raises ValidationError."""
+        # Only the plugin for mypy knows the arguments of BaseSettings.
+        return cls(_build_sources=(tuple(reversed(sources)), {}))  # type: ignore[call-arg]
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return only the arguments: `Settings(...)` reads no file and no variable, `from_sources` its sources."""
+        return (init_settings,)
+
     @model_validator(mode="before")
     @classmethod
     def _parameters_by_our_names(cls, values: Any) -> Any:
@@ -476,12 +497,12 @@ class Settings(Section):
 
     @property
     def reviewed(self) -> bool:
-        """Whether a second person has to approve what somebody asks for."""
+        """Whether a second operator has to approve a request."""
         return self.review == "required"
 
     @property
     def adoption_rules(self) -> AdoptionRules:
-        """When a proposal of the nightly job may come into force."""
+        """The conditions for adopting a proposal of the nightly job."""
         return AdoptionRules(
             max_steps=self.calibration.max_steps,
             max_age_seconds=self.calibration.max_age,
@@ -493,7 +514,7 @@ class Settings(Section):
 
     @property
     def store_url(self) -> str:
-        """`metadata_store`. ConfigError when it is not set: there is no default that could be meant."""
+        """The address `metadata_store`. Raises ConfigError if it is not set: no default can be right."""
         if self.metadata_store is None:
             files = "settings file: -c FILE, or BUNDLEKEEL_CONFIG"
             allowed = f"the brokers' metadataStoreUrl, such as zk:zk-1:2181/pulsar; {files}"
@@ -502,15 +523,15 @@ class Settings(Section):
 
     @property
     def stores(self) -> tuple[str, str | None]:
-        """`metadata_store` and `configuration_store` as they are written. ConfigError without the first."""
+        """The addresses `metadata_store` and `configuration_store`. Raises ConfigError if the first is not set."""
         return self.store_url, self.configuration_store
 
     @property
     def root_path(self) -> str:
-        """Where shared state lives in the metadata store."""
+        """The path of the shared state in the metadata store."""
         return self.store.root or f"/bundlekeel/{self.cluster}"
 
     @property
     def capacity_overrides(self) -> tuple[CapacityOverride, ...]:
-        """The `capacity` section as values of `core`, in the order written."""
+        """The `capacity` section as values of `core`, in the order of the file."""
         return tuple(item.override(pattern) for pattern, item in self.capacity.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from bundlekeel.settings.types import InvalidSetting, Section, together
 
@@ -100,10 +100,8 @@ class StoreSecuritySettings(Section):
         return value
 
     @model_validator(mode="after")
-    def _complete(self, info: ValidationInfo) -> StoreSecuritySettings:
-        elsewhere = info.context is not None and info.context["elsewhere"]
-        if self.sasl_password is not None or not elsewhere:
-            together(self, "sasl_username", "sasl_password")
+    def _complete(self) -> StoreSecuritySettings:
+        together(self, "sasl_username", "sasl_password")
         together(self, "tls_cert_file", "tls_key_file")
         for name in ("tls_trust_certs_file", "tls_cert_file"):
             if getattr(self, name) is not None and not self.tls:

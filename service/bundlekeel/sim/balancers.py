@@ -9,90 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
-from bundlekeel.core.guard.state import GuardState, SplitFailed
-from bundlekeel.core.guard.state import RecentMove as GuardMoved
+from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import (
-    BrokerEndpoint,
-    BrokerReport,
-    BundleAverages,
-    CapacityOverride,
-    ExcludedBroker,
-    TopicLoad,
-    dated,
-)
+from bundlekeel.core.model.load import BrokerEndpoint, ExcludedBroker, dated
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Plan, Split
+from bundlekeel.core.model.plan import Move, Plan
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.splitting.children import SplitChildren, inherited, split_children, with_children
-from bundlekeel.core.splitting.positions import Cut, split_bundle
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.ports import RawClusterView
-from bundlekeel.sim.bundles import VirtualBundles
 from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.sim.leader import SimulatedLeader
 from bundlekeel.sim.reports import broker_id
-
-# Carrying out splits on a virtual cluster: where to cut, and what is known of the children until they are reported.
-
-
-@dataclass(slots=True)
-class SimulatedSplitter:
-    """Executes planned splits.
-
-    `splits`: parents that a broker's report may still name. `failed`: what came to nothing.
-    """
-
-    splits: dict[str, SplitChildren] = field(default_factory=dict)
-    failed: dict[str, SplitFailed] = field(default_factory=dict)
-
-    def carry_out(self, cluster: VirtualCluster, split: Split, averages: Averages) -> None:
-        """Divide a bundle where its topics' loads are halved; its children inherit its averages in that proportion."""
-        bundles = cluster.bundles
-        row = bundles.index[split.bundle]
-        topics = bundles.topic_rows(row)
-        hashes = bundles.topic_hash[topics].tolist()
-        loads = cluster.topic_loads()[topics]
-        cut = split_bundle(hashes, loads.tolist(), int(bundles.lower[row]), int(bundles.upper[row]))
-        if not isinstance(cut, Cut) or bundles.owner[row] < 0:
-            code = Code.UNOWNED if isinstance(cut, Cut) else cut.code
-            self.failed[split.bundle] = SplitFailed(at_ms=cluster.wall_ms, code=code.value)
-            return
-        made = split_children(split.bundle, cut.positions, _topic_loads(bundles, row, hashes, loads.tolist()))
-        short, long, samples = averages.columns(averages.rows([split.bundle]))
-        parent = BundleAverages(
-            bundle=split.bundle,
-            short=_four(short[0].tolist()),
-            long=_four(long[0].tolist()),
-            short_samples=int(samples[0, 0]),
-            long_samples=int(samples[0, 1]),
-            topics=len(topics),
-        )
-        cluster.split(split.bundle, cut.positions, by="bundlekeel")
-        averages.seed(inherited(parent, made))
-        self.splits[split.bundle] = made
-
-    def updated(self, report: BrokerReport) -> BrokerReport:
-        """A report as it reads with the children in their parents' places."""
-        return with_children(report, self.splits) if self.splits else report
-
-
-def _topic_loads(bundles: VirtualBundles, row: int, hashes: list[int], loads: list[float]) -> list[TopicLoad]:
-    unit = bundles.unit[row].tolist()
-    return [
-        TopicLoad(topic=str(place), hash=at, traffic=_four([load * value for value in unit]))
-        for place, (at, load) in enumerate(zip(hashes, loads, strict=True))
-    ]
-
-
-def _four(values: list[float]) -> tuple[float, float, float, float]:
-    a, b, c, d = values
-    return a, b, c, d
-
+from bundlekeel.sim.splitter import SimulatedSplitter
 
 # `cycle.interval`.
 CYCLE = 10.0
@@ -151,14 +83,13 @@ class RunBooks:
 
 
 @dataclass(kw_only=True)
-class Bundlekeel:
-    """Runs cycles with the same books as the daemon, and the one `plan()`.
+class Bundlekeel(SimulatedLeader):
+    """Runs cycles on a virtual cluster.
 
     `live`: the daemon's reader of counters; None: loads come from reports. With counters a cycle starts as in the
     daemon: as soon as there are new loads, at most five times in an interval.
     """
 
-    params: Parameters
     capacity: tuple[CapacityOverride, ...] = ()
     policies: Policies = field(default_factory=Policies)
     pinned: Mapping[str, int] = field(default_factory=dict)
@@ -168,9 +99,6 @@ class Bundlekeel:
     shed_themselves: bool = False
     live: LiveLoads | None = None
     averages: Averages = field(default_factory=Averages)
-    memory: StrategyMemory = field(default_factory=StrategyMemory)
-    ledger: Ledger = field(default_factory=Ledger)
-    recent: dict[str, GuardMoved] = field(default_factory=dict)
     books: RunBooks = field(default_factory=RunBooks)
     splitter: SimulatedSplitter = field(default_factory=SimulatedSplitter)
     # The brokers as their nodes show them, and with the loads that plans are made from.
@@ -183,7 +111,7 @@ class Bundlekeel:
     def turn(self, cluster: VirtualCluster, arrived: list[tuple[str, str]]) -> None:
         """Add what landed to the ledger and new loads to the averages, and run a cycle when one is due."""
         for bundle, where in arrived:
-            self.ledger = landed(self.ledger, bundle, where, cluster.wall_ms)
+            self.land(bundle, where, cluster.wall_ms)
         before, self._view = self._view, self._read(cluster)
         known = (
             set(map(id, before.reports)) if before else set()
@@ -214,24 +142,17 @@ class Bundlekeel:
             self.books.cycles += 1
             self.books.verdicts[Code.BROKERS_SHED_THEMSELVES.value] += 1
             return
-        now, seen = cluster.wall_ms, self._snapshot(cluster)
-        guard = GuardState(recent=self.recent, pinned=self.pinned, split_failed=self.splitter.failed)
-        result = self.books.plan(
-            PlanInput(
-                snapshot=seen,
-                params=self.params,
-                memory=self.memory,
-                ledger=self.ledger,
-                guard=guard,
-                policies=self.policies,
-                brokers_split=self.brokers_split,
-                seed=self.seed,
-            )
+        given = PlanInput(
+            snapshot=self._snapshot(cluster),
+            params=self.params,
+            guard=GuardState(pinned=self.pinned),
+            policies=self.policies,
+            brokers_split=self.brokers_split,
+            seed=self.seed,
         )
+        _, result = self.decide(given, self.books.plan)
         moves = result.plan.moves
-        self.memory, self.ledger = result.memory, open_entries(result.ledger, moves, seen, now)
         for move in moves:
-            self.recent[move.bundle] = GuardMoved(at_ms=now, source=move.source)
             cluster.move(move.bundle, cluster_index(move.target), by="balancer")
         self.books.add(cluster.now, result.plan)
         codes = {refusal.code for refusal in result.plan.refusals}
@@ -239,17 +160,8 @@ class Bundlekeel:
         self._hurry = self.live is not None and bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)
         if self.splits:
             for split in result.plan.splits:
-                self.splitter.carry_out(cluster, split, self.averages)
-                if split.bundle in self.splitter.splits:
-                    self.ledger = parted(self.ledger, split.bundle)
+                self.end_split(split.bundle, self.splitter.split(cluster, split, self.averages))
             self._seen = None if result.plan.splits else self._seen
-        self._forget(now)
-
-    def _forget(self, now: int) -> None:
-        """Moves older than any cool-down say nothing any more."""
-        if len(self.recent) > 64:
-            until = now - int(1000 * max(self.params.cool_down_seconds, self.params.no_return_seconds))
-            self.recent = {name: moved for name, moved in self.recent.items() if moved.at_ms > until}
 
     def _snapshot(self, cluster: VirtualCluster) -> Snapshot:
         """Return the snapshot of this cycle: the one before with a new time if no load has changed."""

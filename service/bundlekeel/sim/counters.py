@@ -19,7 +19,7 @@ from bundlekeel.sim.cluster import VirtualCluster
 # A real broker needs this long for its page (docs/reference/counters-cost.md).
 READ_SECONDS: Final = 0.07
 READ_SECONDS_PER_TOPIC: Final = 0.0003
-# A real broker with 0.3 cores needs this long for a probe (`dev.counters_cost --signals`).
+# A real broker with 0.3 cores needs this long for a probe (`evidence.counters_cost --signals`).
 PROBE_SECONDS: Final = 0.09
 
 

@@ -14,18 +14,21 @@ from typing import Literal, cast
 
 import numpy as np
 
-from bundlekeel.core.model.load import CapacityOverride, Floats
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
 from bundlekeel.ports import Metadata
 from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
 from bundlekeel.sim.bundles import TrafficModel, build
 from bundlekeel.sim.check import check
 from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
 from bundlekeel.sim.counters import ClusterCounters
-from bundlekeel.sim.measures import Curves, ExpectationResult, RunMeasures, judge, measure
-from bundlekeel.sim.native import BrokerSplits, Native, NativeTransfer
+from bundlekeel.sim.expectations import ExpectationResult, judge
+from bundlekeel.sim.measures import Curves, RunMeasures, measure
+from bundlekeel.sim.native import BrokerSplits, Native
+from bundlekeel.sim.native_transfer import NativeTransfer
 from bundlekeel.sim.reports import START_MS, broker_id
 from bundlekeel.sim.scenario import Event, Lookup, Scenario
 from bundlekeel.sim.virtual_time import VirtualClock, run_virtually
@@ -179,11 +182,14 @@ class Simulation:
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
         # Of the metadata it reads boundaries only.
-        live = LiveLoads(source, cast("Metadata", source), clock, CounterOptions(), cpu_seconds=source.cpu_seconds)
-        live.wanted = lambda: True
-        live.moving = lambda: bool(balancer.ledger.entries)
-        live.urgent = lambda: balancer.memory.urgent
-        live.in_flight = lambda: bool(balancer.ledger.under_way())
+        demand = CounterDemand(
+            wanted=lambda: True,
+            moving=lambda: bool(balancer.ledger.entries),
+            urgent=lambda: balancer.memory.urgent,
+            in_flight=lambda: bool(balancer.ledger.under_way()),
+        )
+        metadata, probe = cast("Metadata", source), source.cpu_seconds
+        live = LiveLoads(source, metadata, clock, CounterOptions(), cpu_seconds=probe, demand=demand)
         live.statistics_seconds = lambda _broker: self.scenario.settings.statistics_interval
         return live
 

@@ -20,11 +20,11 @@ from bundlekeel.wiring.compaction import tidied
 
 
 def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
-    """What records, or None when the settings name no store. ConfigError when pyarrow is missing."""
-    given = loaded.settings.history
-    if given.uri is None:
+    """Return the recorder, None if the settings name no store. Raises ConfigError if pyarrow is missing."""
+    section = loaded.settings.history
+    if section.uri is None:
         return None
-    adapter, place, wal = _adapter(), _place(loaded, given.uri), loaded.located(given.wal)
+    adapter, place, wal = _adapter(), _place(loaded, section.uri), loaded.located(section.wal)
 
     def places() -> Places:
         return adapter.FileWal(wal), adapter.ParquetStore(place, loaded.settings.cluster)
@@ -37,14 +37,14 @@ def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: 
         telemetry,
         clock,
         leads=leads,
-        keep_days=given.keep_days,
-        wal_max_bytes=given.wal_max_bytes,
+        keep_days=section.keep_days,
+        wal_max_bytes=section.wal_max_bytes,
         tidy=tidy,
     )
 
 
 def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
-    """The store at this URI or folder; None: that of the settings."""
+    """Return the store at this URI or folder. None: that of the settings."""
     if uri is not None:
         # `file:/x` would be a folder here, and every answer about an empty store.
         try:

@@ -16,8 +16,9 @@ from bundlekeel.adapters.clock import SystemClock
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
 from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed, TopicUsageFeed
+from bundlekeel.adapters.topics.feed import TopicLoadFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
 from bundlekeel.adapters.zookeeper import (
     ZkChannel,
     ZkClient,
@@ -27,7 +28,8 @@ from bundlekeel.adapters.zookeeper import (
     ZkOwnership,
 )
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.uris import LOOPBACK, parse_store_url
+from bundlekeel.core.model.store_urls import parse_store_url
+from bundlekeel.core.model.uris import LOOPBACK
 from bundlekeel.daemon.operations.doctor import DoctorContext, away
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -35,11 +37,13 @@ from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.ports import BrokerEndpoint, Metadata, Peers
+from bundlekeel.ports.history import CalibrationStore
 from bundlekeel.ports.quotas import UsageFeed
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.tls import ClientTls
+from bundlekeel.wiring.proposals import proposals
 from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store_identity, token_of
 
 
@@ -61,10 +65,12 @@ class Outside:
     usage_feed: UsageFeed
     peers: Callable[[], Peers]
     """For sidecars alone: it opens files of the API, which commands need not have."""
+    proposals: Callable[[], Callable[[], CalibrationStore]]
+    """For sidecars alone: it may need pyarrow."""
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
-    """Make the adapters; nothing is connected yet. ConfigError."""
+    """Create the adapters, not connected yet. Raises ConfigError if a setting or file cannot be used."""
     loaded.demand_store()
     settings, clock, telemetry = loaded.settings, SystemClock(), PrometheusTelemetry()
     store = _client(loaded, settings.store_url, "metadata_store")
@@ -102,6 +108,7 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         config=config,
         usage_feed=TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=clock), clock=clock),
         peers=partial(peers_of, loaded),
+        proposals=partial(proposals, loaded),
     )
 
 
@@ -114,7 +121,7 @@ def _source(
     telemetry: PrometheusTelemetry,
     live: LiveLoads | None,
 ) -> ClusterSource:
-    given = settings.extensible
+    section = settings.extensible
     return ClusterSource(
         registry=ZkLoadSource(
             store,
@@ -127,9 +134,9 @@ def _source(
         clock=clock,
         telemetry=telemetry,
         options=ExtensibleOptions(
-            bundles=given.bundles,
-            stats_interval=given.stats_interval,
-            service_urls=(given.service_url,) if given.service_url else (),
+            bundles=section.bundles,
+            stats_interval=section.stats_interval,
+            service_urls=(section.service_url,) if section.service_url else (),
             prefer_tls=settings.admin.encrypted_first,
             batch_window=settings.store.batch_window,
             force_mixed=settings.force_mixed,
@@ -140,7 +147,7 @@ def _source(
 
 def topics_options(loaded: LoadedSettings) -> TopicsOptions:
     """The brokers are the same ones, so their admin API's token and trust hold here too."""
-    given, admin = loaded.settings.extensible, loaded.settings.admin
+    section, admin = loaded.settings.extensible, loaded.settings.admin
     return TopicsOptions(
         token=admin.token.get_secret_value() if admin.token else "",
         token_file=loaded.located(admin.token_file),
@@ -148,7 +155,7 @@ def topics_options(loaded: LoadedSettings) -> TopicsOptions:
         cert=loaded.located(admin.tls_cert_file),
         key=loaded.located(admin.tls_key_file),
         verify=admin.tls_verify,
-        stuck_after=given.stuck_after,
+        stuck_after=section.stuck_after,
         max_bytes=loaded.settings.store.max_report_bytes,
     )
 
@@ -168,31 +175,31 @@ def _client(loaded: LoadedSettings, address: str, field: str) -> ZkClient:
 async def _follow(loaded: LoadedSettings, metadata: ZkMetadata, clock: SystemClock, address: str) -> None:
     client = _client(loaded, address, "configuration_store")
     metadata.follow(client)
-    # What asks for policies next should find them; what is restored meanwhile must not wait for long.
+    # The next reader of policies needs the connection, but a handback in progress must not wait for long.
     deadline = clock.boot() + loaded.settings.store.call_timeout
     while not client.connected and clock.boot() < deadline:
         await clock.sleep(0.05)
 
 
 def _admin(loaded: LoadedSettings, telemetry: PrometheusTelemetry, clock: SystemClock) -> HttpBrokerAdmin:
-    settings, given = loaded.settings, loaded.settings.admin
+    settings, section = loaded.settings, loaded.settings.admin
     return HttpBrokerAdmin(
         telemetry=telemetry,
         clock=clock,
-        token=token_of(loaded, given),
+        token=token_of(loaded, section),
         tls=broker_tls(loaded),
         options=AdminOptions(
-            connect_timeout=given.connect_timeout,
-            read_timeout=given.read_timeout,
-            max_redirects=given.max_redirects,
-            use_tls=given.prefer_tls,
+            connect_timeout=section.connect_timeout,
+            read_timeout=section.read_timeout,
+            max_redirects=section.max_redirects,
+            use_tls=section.prefer_tls,
             user_agent=f"bundlekeel/{__version__} ({quote(settings.member_id or socket.gethostname(), safe='')})",
         ),
     )
 
 
 def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Callable[[], bool]) -> ChannelWatch:
-    """The ownership channel's watch over these adapters."""
+    """Return the watch over the ownership channel."""
     return ChannelWatch(
         channel=out.channel,
         source=out.source,
@@ -206,7 +213,7 @@ def watch(out: Outside, record: Callable[[Mapping[str, Any]], None], active: Cal
 
 
 def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorContext:
-    """What `doctor` examines."""
+    """Return the parts that `doctor` checks."""
     return DoctorContext(
         coordination=out.coordination,
         source=out.source,
@@ -247,7 +254,8 @@ async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
 
 
 async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -> Mapping[str, BrokerEndpoint]:
-    """The registered brokers, waiting a moment for the first picture. StoreError saying what was not reached."""
+    """Return the registered brokers, as soon as all are read. Raises StoreError if that takes longer than `within`
+    seconds."""
     await until_connected(settings, out, within)
     await out.source.start()
     picture, deadline = None, out.clock.boot() + within
@@ -290,8 +298,8 @@ async def settled(out: Outside, within: float = 10.0) -> None:
 async def until_connected(
     settings: Settings, out: Outside, within: float = 10.0, *, configuration: bool = False
 ) -> None:
-    """Wait for the metadata store; with `configuration` for that store too: that it is away must not keep the brokers
-    from being given back. StoreError with what is in the way."""
+    """Wait for the metadata store; with `configuration` for the configuration store, too. A handback needs only the
+    first. Raises StoreError with the cause after `within` seconds."""
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
@@ -303,29 +311,31 @@ async def until_connected(
 def live_loads(
     loaded: LoadedSettings, admin: HttpBrokerAdmin, metadata: Metadata, clock: SystemClock
 ) -> LiveLoads | None:
-    """None where reports alone are gone by. ConfigError."""
-    given = loaded.settings.counters
-    if given.source == "off":
+    """Return the reader of counters, None if the settings use reports only."""
+    section = loaded.settings.counters
+    if section.source == "off":
         return None
-    options = CounterOptions(interval=given.interval, quick_interval=given.quick_interval, max_topics=given.max_topics)
-    if given.source == "brokers":
+    options = CounterOptions(
+        interval=section.interval, quick_interval=section.quick_interval, max_topics=section.max_topics
+    )
+    if section.source == "brokers":
         return LiveLoads(admin, metadata, clock, options, cpu_seconds=admin.cpu_seconds)
     prometheus = _prometheus(loaded, clock)
     return LiveLoads(prometheus, metadata, clock, options, prometheus.close)
 
 
 def _prometheus(loaded: LoadedSettings, clock: SystemClock) -> PrometheusCounters:
-    given = loaded.settings.prometheus
+    section = loaded.settings.prometheus
     return PrometheusCounters(
         PrometheusOptions(
-            url=given.url or "",
+            url=section.url or "",
             cluster=loaded.settings.cluster,
-            labels=given.labels,
-            broker_label=given.broker_label,
-            window=given.window,
-            timeout=given.timeout,
+            labels=section.labels,
+            broker_label=section.broker_label,
+            window=section.window,
+            timeout=section.timeout,
         ),
         clock,
-        tls=ClientTls(trust_certs=loaded.located(given.tls_trust_certs_file), verify=given.tls_verify),
-        token=token_of(loaded, given),
+        tls=ClientTls(trust_certs=loaded.located(section.tls_trust_certs_file), verify=section.tls_verify),
+        token=token_of(loaded, section),
     )

@@ -25,106 +25,107 @@ from bundlekeel.token_source import TokenSource
 
 
 def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> AccessRules | None:
-    """How callers of the TCP port are known; None when no authentication is configured. ConfigError."""
-    given = loaded.settings.api.auth
-    if not given.on:
+    """Return the authentication of the TCP port, None without one. Raises ConfigError if a file cannot be used."""
+    section = loaded.settings.api.auth
+    if not section.on:
         return None
-    tokens_file, key_file = loaded.located(given.tokens_file), loaded.located(given.jwt_key_file)
+    tokens_file, key_file = loaded.located(section.tokens_file), loaded.located(section.jwt_key_file)
     keys = None
     if key_file is not None:
         # Cryptography is 9 MB that only these sidecars need.
         from bundlekeel.settings.jwt_keys import JwtKeys  # noqa: PLC0415
 
-        issuer, audience = given.jwt_issuer or "", given.jwt_audience or ""
-        keys = JwtKeys(key_file, issuer=issuer, audience=audience, role_claim=given.jwt_role_claim)
+        issuer, audience = section.jwt_issuer or "", section.jwt_audience or ""
+        keys = JwtKeys(key_file, issuer=issuer, audience=audience, role_claim=section.jwt_role_claim)
     return AccessRules(
         credentials=Credentials(TokensFile(tokens_file) if tokens_file is not None else None, keys),
         telemetry=telemetry,
         boot=clock.boot,
-        anonymous_reads=given.anonymous_reads,
-        failures_per_minute=given.failures_per_minute,
+        anonymous_reads=section.anonymous_reads,
+        failures_per_minute=section.failures_per_minute,
     )
 
 
 def protection(
     loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock, record: Callable[[Mapping[str, Any]], None]
 ) -> Protection:
-    """What stands before the API's routes; mutations are written down by `record`. ConfigError."""
-    given = loaded.settings.api
+    """Return the checks of each request. `record`: saves mutations. Raises ConfigError if a file cannot be used."""
+    section = loaded.settings.api
     return Protection(
         access=access_of(loaded, telemetry, clock),
         trail=AuditTrail(record=record, wall_ms=clock.wall_ms, boot=clock.boot),
         tls=server_tls(loaded),
-        max_concurrent=given.max_concurrent,
-        max_connections=given.max_connections,
+        max_concurrent=section.max_concurrent,
+        max_connections=section.max_connections,
     )
 
 
 def server_tls(loaded: LoadedSettings) -> ssl.SSLContext | None:
-    """The API's certificate; None for plain HTTP. ConfigError."""
-    given = loaded.settings.api.tls
-    cert, key = loaded.located(given.cert_file), loaded.located(given.key_file)
+    """Return the API's certificate, None for plain HTTP. Raises ConfigError if a file cannot be used."""
+    section = loaded.settings.api.tls
+    cert, key = loaded.located(section.cert_file), loaded.located(section.key_file)
     if cert is None or key is None:
         return None
-    return ServerTls(cert=cert, key=key, client_ca=loaded.located(given.client_ca_file)).context(
+    return ServerTls(cert=cert, key=key, client_ca=loaded.located(section.client_ca_file)).context(
         field="api.tls.cert_file"
     )
 
 
 def peers_of(loaded: LoadedSettings) -> HttpPeers:
-    """The other sidecars: our own certificate is shown to them, and the token made for it. ConfigError."""
-    given, token_file = loaded.settings.api.tls, loaded.located(loaded.settings.api.auth.peer_token_file)
+    """Return the client of the other sidecars. Raises ConfigError if a certificate or token cannot be used."""
+    section, token_file = loaded.settings.api.tls, loaded.located(loaded.settings.api.auth.peer_token_file)
     tls = None
-    if given.on or given.trust_certs_file is not None:
+    if section.on or section.trust_certs_file is not None:
         tls = ClientTls(
-            trust_certs=loaded.located(given.trust_certs_file),
-            cert=loaded.located(given.cert_file),
-            key=loaded.located(given.key_file),
+            trust_certs=loaded.located(section.trust_certs_file),
+            cert=loaded.located(section.cert_file),
+            key=loaded.located(section.key_file),
         ).context(field="api.tls.trust_certs_file")
     token = TokenSource(file=token_file).current if token_file is not None else None
     return HttpPeers(tls=tls, token=token)
 
 
 def store_identity(loaded: LoadedSettings) -> StoreIdentity:
-    """Who we are to ZooKeeper, and how its servers are known."""
-    given = loaded.settings.store
-    password = given.sasl_password.get_secret_value() if given.sasl_password is not None else ""
+    """Return the identity of this process towards ZooKeeper, and the trusted certificates."""
+    section = loaded.settings.store
+    password = section.sasl_password.get_secret_value() if section.sasl_password is not None else ""
     return StoreIdentity(
-        username=given.sasl_username or "",
+        username=section.sasl_username or "",
         password=password,
-        owned=given.acl == "creator" or (given.acl == "auto" and given.has_identity),
+        owned=section.acl == "creator" or (section.acl == "auto" and section.has_identity),
         tls=ClientTls(
-            trust_certs=loaded.located(given.tls_trust_certs_file),
-            cert=loaded.located(given.tls_cert_file),
-            key=loaded.located(given.tls_key_file),
-            verify=given.tls_verify,
+            trust_certs=loaded.located(section.tls_trust_certs_file),
+            cert=loaded.located(section.tls_cert_file),
+            key=loaded.located(section.tls_key_file),
+            verify=section.tls_verify,
         )
-        if given.tls
+        if section.tls
         else None,
     )
 
 
-def token_of(loaded: LoadedSettings, given: AdminSettings | PrometheusSettings) -> TokenSource | None:
-    """The bearer token of a section that has `token` and `token_file`; None without either."""
-    if given.token is None and given.token_file is None:
+def token_of(loaded: LoadedSettings, section: AdminSettings | PrometheusSettings) -> TokenSource | None:
+    """Return the bearer token of a section with `token` and `token_file`, None if neither is set."""
+    if section.token is None and section.token_file is None:
         return None
-    secret = given.token.get_secret_value() if given.token is not None else None
-    return TokenSource(secret, file=loaded.located(given.token_file))
+    secret = section.token.get_secret_value() if section.token is not None else None
+    return TokenSource(secret, file=loaded.located(section.token_file))
 
 
 def broker_tls(loaded: LoadedSettings) -> ClientTls:
-    """What is trusted of the brokers' certificates, and the one shown to them."""
-    given = loaded.settings.admin
+    """Return the certificates for brokers: the trusted ones, and the own one."""
+    section = loaded.settings.admin
     return ClientTls(
-        trust_certs=loaded.located(given.tls_trust_certs_file),
-        cert=loaded.located(given.tls_cert_file),
-        key=loaded.located(given.tls_key_file),
-        verify=given.tls_verify,
+        trust_certs=loaded.located(section.tls_trust_certs_file),
+        cert=loaded.located(section.tls_cert_file),
+        key=loaded.located(section.tls_key_file),
+        verify=section.tls_verify,
     )
 
 
 def advertised(settings: Settings, bound_url: str) -> str:
-    """Where other sidecars reach us: as set, else as bound; bound to every address, by our host name."""
+    """Return the address for other sidecars: that of the settings, else that of the listener. A listener on every
+    address has the host name."""
     if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
         bound = urlsplit(bound_url)
         return f"{bound.scheme}://{socket.gethostname()}:{bound.port}"

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from bundlekeel.core.quotas.native import PassedUsage, UsageMessage
+from bundlekeel.core.quotas.published_usage import PassedUsage, UsageMessage
 from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed, UsageTables
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.feed import Patient, tables_where

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.topics.feed import TopicUsageFeed
 from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
 from bundlekeel.adapters.topics.wire import FromChild, Live, Lost, Opened
-from bundlekeel.core.quotas.native import UsageMessage
+from bundlekeel.core.quotas.published_usage import UsageMessage
 from bundlekeel.ports.quotas import UsageFeed
 from tests.support.contracts.usage import FIRST, LITTLE, MUCH, SECOND, UsageContract, listening, tables_where
 from tests.support.memory_source import RealClock

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.core.model.errors import ConfigError, StoreError
-from bundlekeel.core.model.uris import parse_store_url
+from bundlekeel.core.model.store_urls import parse_store_url
 from bundlekeel.tls import ClientTls
 from tests.support.contracts.coordination import eventually
 from tests.support.security import Certificates

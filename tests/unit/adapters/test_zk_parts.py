@@ -11,17 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bundlekeel.adapters.zookeeper.broker_records import BrokerRecord, date_records, make_picture, mode_of, read_record
 from bundlekeel.adapters.zookeeper.client import Stat, ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import encode_local
-from bundlekeel.adapters.zookeeper.source import (
-    BrokerRecord,
-    ZkLoadSource,
-    date_records,
-    make_picture,
-    mode_of,
-    read_record,
-)
+from bundlekeel.adapters.zookeeper.source import ZkLoadSource
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.core.model.load import BrokerEndpoint

@@ -34,7 +34,7 @@ async def refused(method: str, path: str, body: Any = None, service: Any = None)
             "GET",
             "where?name=shop/orders&listener=b",
             None,
-            {"field": "listener", "value": "b", "allowed": "none (advertisedListeners)"},
+            {"field": "listener", "value": "b", "allowed": "none (advertisedListeners is not set)"},
         ),
         ("POST", "plans", {"traffic_scale": -1}, {"field": "traffic_scale", "value": -1, "allowed": "more than 0"}),
         ("POST", "plans", {"add_brokers": {}}, {"field": "add_brokers", "allowed": "a valid list"}),
@@ -103,7 +103,7 @@ async def test_a_quota_group_names_the_field_of_the_request(
     assert (told["field"], told["errors"][0]["field"], told["detail"]) == (field, field, detail)
 
 
-@pytest.mark.parametrize(("given", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5, 5.0), ("500", 500.0)])
+@pytest.mark.parametrize(("given", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5000, 5000.0), ("5000", 5000.0)])
 async def test_bytes_may_have_a_unit(http: httpx.AsyncClient, service: Spied, given: Any, size: float) -> None:
     """As in the settings file and on the command line."""
     answer = await http.put("/api/v1/quotas/acme", json={**WHO, "members": ["t:acme"], "dispatch_bytes": given})

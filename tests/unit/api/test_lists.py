@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from bundlekeel.api import create_app
+from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.daemon.answers.doc import Json
 from tests.support.shop import BROKERS, Shop
 
@@ -23,7 +24,7 @@ def http(shop: Shop) -> httpx.AsyncClient:
     """A client of the reads. There are several findings, of one code without a bundle."""
     shop.follow_channel()
     found = shop.channel.findings()[0]
-    lost = [replace(found, code="OwnerUnreachable", bundle="", brokers=[broker]) for broker in BROKERS]
+    lost = [replace(found, code=FindingCode.OWNER_UNREACHABLE, bundle="", brokers=(broker,)) for broker in BROKERS]
     shop.channel._note([found, replace(found, bundle=f"{found.bundle}0"), *lost])
     for record in RECORDS:
         shop.journal.append(record)

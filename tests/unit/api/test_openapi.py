@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +14,6 @@ import bundlekeel.daemon
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
-from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN, REASONS
 from bundlekeel.daemon.execution.intents import OutcomeWord
@@ -24,7 +22,7 @@ from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
-from dev.api_page import api_page, examples_page
+from dev.api_page import answers_text, api_page, examples
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
 
@@ -278,78 +276,65 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 
 
 @pytest.fixture(scope="module")
-def sections(document: dict[str, Any]) -> dict[str, str]:
-    """What the page of examples says of each method and path."""
-    found = dict(section.split("\n", 1) for section in examples_page().split("\n## ")[1:])
-    return {name: found[f"`{name}`"] for name, _ in operations(document)}
+def answers() -> dict[str, Any]:
+    """The answer to the example request of each method and path: JSON, or a text."""
+    return json.loads(answers_text())
 
 
-@pytest.fixture(scope="module")
-def answers(sections: dict[str, str]) -> dict[str, str]:
-    """The answers among them, but for plain text."""
-    found = {name: re.search(r"```json\n(.*?)\n```", section, re.DOTALL) for name, section in sections.items()}
-    return {name: match[1] for name, match in found.items() if match}
-
-
-def test_an_answer_of_the_page_is_about_what_is_asked(
-    document: dict[str, Any], sections: dict[str, str], answers: dict[str, str]
-) -> None:
-    """The names of path, query and body occur in it."""
+def test_every_route_has_an_answer_about_its_request(document: dict[str, Any], answers: dict[str, Any]) -> None:
+    """The names in path, query and body of the example request occur in the answer."""
+    assert set(answers) == {name for name, _ in operations(document)}
     missing = {}
-    for name, operation in operations(document):
-        given = [item["schema"] for item in operation.get("parameters", ())]
-        asked = [schema["examples"][0] for schema in given if "examples" in schema]
-        body = re.search(r"-d '(.*?)'", sections[name])
-        asked += [value for key, value in json.loads(body[1] if body else "{}").items() if key != "reason"]
-        words = [word for word in asked if isinstance(word, str)]
-        missing[name] = [word for word in words if word not in answers.get(name, word)]
+    for example in examples(document):
+        schemas = [item["schema"] for item in example.operation.get("parameters", ())]
+        asked = [schema["examples"][0] for schema in schemas if "examples" in schema]
+        asked += [value for key, value in (example.body or {}).items() if key != "reason"]
+        answer = answers[f"{example.method.upper()} {example.route}"]
+        if not isinstance(answer, str):
+            text = json.dumps(answer)
+            missing[example.route] = [word for word in asked if isinstance(word, str) and word not in text]
     assert {name: words for name, words in missing.items() if words} == {}
 
 
-def test_what_the_page_calls_a_bundle_or_a_topic_is_one(answers: dict[str, str]) -> None:
-    """A reader takes the form of names from it."""
+def test_what_an_example_calls_a_bundle_or_a_topic_is_one(answers: dict[str, Any]) -> None:
+    """A reader copies the form of names from it."""
     part = r"[\w-]+"
     forms = {
         "bundle": rf"{part}/{part}/0x[0-9a-f]{{8}}_0x[0-9a-f]{{8}}",
         "topic": rf"persistent://{part}/{part}/{part}",
     }
     for key, form in forms.items():
-        names = set(re.findall(rf'"{key}": "(.+)"', "".join(answers.values())))
+        names = set(re.findall(rf'"{key}": "([^"]+)"', json.dumps(answers)))
         assert names and {name for name in names if not re.fullmatch(form, name)} == set()
 
 
-def test_the_page_drains_and_warms_the_broker_of_the_request(answers: dict[str, str]) -> None:
+def test_the_examples_drain_and_warm_the_broker_of_the_request(answers: dict[str, Any]) -> None:
     """What is drained gives, what is warmed takes, and `why` is about that broker."""
-    drain, warm = (json.loads(answers[f"POST /api/v1/brokers/{{broker}}/{verb}"]) for verb in ("drain", "warm"))
+    drain, warm = (answers[f"POST /api/v1/brokers/{{broker}}/{verb}"] for verb in ("drain", "warm"))
     assert {move["source"] for move in drain["moves"]} == {drain["broker"]}
     assert {item["broker"] for item in drain["refusals"]} == {drain["broker"]}
     assert {move["target"] for move in warm["moves"]} == {warm["broker"]}
-    why = json.loads(answers["GET /api/v1/brokers/{broker}/why"])
+    why = answers["GET /api/v1/brokers/{broker}/why"]
     assert (why["kind"], why["broker"]) == ("broker", why["name"]) and why["sentence"].startswith(why["name"])
 
 
-def test_the_page_shows_what_the_tcp_port_answers(answers: dict[str, str]) -> None:
+def test_the_examples_show_what_the_tcp_port_answers(answers: dict[str, Any]) -> None:
     """Reads go there, without credentials; sidecars have the default port."""
-    who = json.loads(answers["GET /api/v1/whoami"])
+    who = answers["GET /api/v1/whoami"]
     assert (who["mutations"], who["you"], who["your_role"]) == (False, "", "viewer")
-    assert json.loads(answers["GET /api/v1/state"])["leader"]["url"].endswith(f":{ApiSettings().port}")
-    assert json.loads(answers["GET /api/v1/plans"])
-
-
-def test_a_client_of_the_page_waits_for_the_answer() -> None:
-    """Longer than a sidecar takes: who gives up before does not know whether a change was carried out."""
-    made: dict[str, Any] = {}
-    exec(re.findall(r"```python\n(import httpx.*?)\n```", examples_page(), re.DOTALL)[0], made)
-    for name in ("tcp", "unix"):
-        with made[name] as client:
-            assert client.timeout.read > REQUEST_SECONDS
+    assert answers["GET /api/v1/state"]["leader"]["url"].endswith(f":{ApiSettings().port}")
+    assert answers["GET /api/v1/plans"]
 
 
 def test_the_page_lists_routes_under_the_tag_of_the_document(document: dict[str, Any]) -> None:
     """Changes stand beside the reads of the same things."""
     tags = {name: operation["tags"] for name, operation in operations(document)}
     parts = re.split(r"^## ", api_page(), flags=re.MULTILINE)
-    listed = {route: part.split("\n")[0].lower() for part in parts for route in re.findall(r"\| \[`([^`]+)`\]", part)}
+    listed = {
+        route: part.split("\n")[0].lower()
+        for part in parts
+        for route in re.findall(r"^\| `([A-Z]+ /[^`]*)`", part, re.MULTILINE)
+    }
     assert {route: [tag] for route, tag in listed.items() if tags[route] != ["mutations"]} == {
         route: tag for route, tag in tags.items() if tag != ["mutations"]
     }
@@ -360,13 +345,3 @@ def test_the_reference_defines_its_shell_function_for_every_shell() -> None:
     """zsh does not split `$ask` into words."""
     script = re.findall(r"```sh\n(.*?)\n```", api_page(), re.DOTALL)[0]
     assert "$ask" not in script and script.startswith("ask() {") and '"$@"' in script
-
-
-def test_curl_asks_the_same(document: dict[str, Any]) -> None:
-    """One command a route, that a shell reads as it is meant, with a body that is JSON. `--json` needs curl 7.82."""
-    commands = [shlex.split(found) for found in re.findall(r"```sh\n(.*?)\n```", examples_page(), re.DOTALL)]
-    assert len(commands) == len(operations(document))
-    bodies = [json.loads(words[words.index("-d") + 1]) for words in commands if "-d" in words]
-    told = operations(document)
-    assert len(bodies) == sum("requestBody" in operation and "DELETE" not in name for name, operation in told)
-    assert all("Content-Type: application/json" in words for words in commands if "-d" in words)

@@ -431,7 +431,7 @@ async def test_s01_answers_about_assignments_are_fewer_with_many_brokers(
     leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 bundles at 1,000 brokers were 20 MiB in one response: each answer names every broker in every step."""
-    monkeypatch.setattr("bundlekeel.daemon.operations.where.MOST_CANDIDATES", 2 * len(BROKERS))
+    monkeypatch.setattr("bundlekeel.daemon.operations.assignments.MOST_CANDIDATES", 2 * len(BROKERS))
     bundles = sorted(leader.cluster.owners())
     assert len(await leader.service.assignments(bundles[:2])) == 2
     with pytest.raises(ConfigError) as found:

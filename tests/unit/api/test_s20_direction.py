@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.notify import post
+from bundlekeel.adapters.webhooks import post
 from bundlekeel.cli.app import make_app
 from bundlekeel.codec.chain import ChainVerifier
 from bundlekeel.codec.external_input import clean

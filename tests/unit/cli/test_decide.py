@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.cli.offline import decide
+from bundlekeel.cli.offline.decide_corrected import CorrectedDecider
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY
 from tests.support.deciding import ask, bundle
 
@@ -223,9 +224,10 @@ def test_config_takes_a_whole_broker_conf() -> None:
     }
     (answer,) = ask({"reset": {"config": config}}, turn(1))
     assert "error" not in answer
-    decider = decide.Decider()
-    assert decider.answer(1, json.dumps({"reset": {"config": config}}).encode()) is None
-    assert (decider.params.strategy, decider.params.threshold_percent) == ("threshold", 5.0)
+    state = decide.Run()
+    assert state.answer(1, json.dumps({"reset": {"config": config}}).encode()) is None
+    assert isinstance(state.decider, CorrectedDecider)
+    assert (state.decider.params.strategy, state.decider.params.threshold_percent) == ("threshold", 5.0)
 
 
 def test_policies_narrow_where_a_bundle_may_go() -> None:

@@ -23,8 +23,6 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.commands import Bootstrap
 from tests.support.history_cases import START_MS, records_of, sequence
 
-SCHEMA_1 = Path(__file__).parents[2] / "support" / "history_schema_1"
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from rich.console import Group
 
 from bundlekeel.cli import units
 from bundlekeel.cli.intervene import operation_tables
@@ -17,7 +16,6 @@ from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.codes import Code, explain, way_out
 from bundlekeel.core.model.errors import Conflict, Forbidden
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.answers.operations import ExclusionView, OperationsView, PinView
 from bundlekeel.daemon.answers.picture import State, TakeoverView
 from bundlekeel.daemon.answers.plans import OutcomeView, RefusalView, ReviewView
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, NOW_MS, Shop
@@ -87,17 +85,6 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
         "tenant:acme: paused until resumed by ann",
     ):
         assert part in text
-
-
-def test_a_pin_of_an_earlier_release_names_nobody() -> None:
-    """It did not store who asked."""
-    old = OperationsView(
-        drains=[], cordons=[], warms=[], pauses=[],
-        pins=[PinView(bundle=BUNDLE, until_ms=0)], exclusions=[ExclusionView(pattern="t:shop", until_ms=0)],
-    )  # fmt: skip
-    shown = operation_tables.operations(old, TableLayout())
-    assert isinstance(shown, Group)
-    assert [str(line) for line in shown.renderables] == [f"{BUNDLE}: pinned for good", "t:shop: excluded for good"]
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

@@ -73,14 +73,14 @@ def test_the_first_example_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     example = EXAMPLES["simulate"][0]
     assert invoke(*shlex.split(example)[1:]).exit_code == 0
-    page = (Path(__file__).parents[3] / "docs/concepts/simulator.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/operations/simulate.md").read_text(encoding="utf-8")
     assert page.index("\nbundlekeel ") == page.index(f"\nbundlekeel {example}\n")
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page's command is one of jq")
 def test_the_command_of_the_page_makes_a_scenario(tmp_path: Path) -> None:
     """What `bundlekeel bundles -o json` says of a cluster; a bundle that nobody owns is left out."""
-    page = (Path(__file__).parents[3] / "docs/concepts/simulator.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/operations/simulate.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"-o json \| jq '\n(.*?)\n' > our-cluster.yaml", page, re.DOTALL)
     given = [
         {"bundle": "shop/orders/0x00000000_0x80000000", "broker": "b-1:8080", "score_ratio": 0.075},

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.codec.compat import decode_load, decode_top
+from bundlekeel.codec.compat_transfer import decode_load, decode_top
 from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.zookeeper.source import BrokerRecord, read_record
+from bundlekeel.adapters.zookeeper.broker_records import BrokerRecord, read_record
 from bundlekeel.codec.external_input import GROWTH_BYTES, REPORT
 from bundlekeel.codec.report import decode_report
 from bundlekeel.core.model.codes import Code

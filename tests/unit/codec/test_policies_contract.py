@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.records import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
+from bundlekeel.codec.policies import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports import Metadata

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from bundlekeel.codec.report import decode_report
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, CapacityOverride
+from bundlekeel.core.model.load import BrokerReport
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, from_pulsar
 from bundlekeel.core.planning.draft import Draft

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.filters.assign import Assignment, AssignmentInput, assign, version_key
+from bundlekeel.core.filters.assign import Assignment, AssignmentInput, assign
+from bundlekeel.core.filters.versions import version_key
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters

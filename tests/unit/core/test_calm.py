@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, BrokerReport, CapacityOverride
+from bundlekeel.core.model.load import CPU, BrokerReport
 from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
@@ -375,8 +376,10 @@ def test_a_swing_that_moves_cut_short_is_remembered_as_longer() -> None:
 )
 def test_a_plan_that_moved_too_much_is_no_swing(level_seconds: float, since: float, lasts: float) -> None:
     """Rule: a swing is a change of the load. What counters show soon after moves without one, the plan left over."""
-    acted = Excess(side="hot", since_ms=0, seconds=20.0, longest=20.0, tolerated=since, cost=400.0, rate=20.0)
-    course = BrokerCourse(level=0.2, until_ms=30_000, traffic=1000.0, seconds=level_seconds, acted=acted)
+    acted = Excess(side="hot", since_ms=0, seconds=20.0, longest=20.0, cost=400.0, rate=20.0)
+    course = BrokerCourse(
+        level=0.2, until_ms=30_000, traffic=1000.0, seconds=level_seconds, acted=acted, acted_seconds=since
+    )
     one = np.array([1.0])
     after = calm.follow_excesses({"a": course}, ["a"], one < 0, one, np.array([3.0]), ())["a"]
     assert after.excess is not None and after.acted is None

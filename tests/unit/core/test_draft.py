@@ -11,8 +11,8 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.pressure import weights_of
-from bundlekeel.core.planning.targets import TargetBans
+from bundlekeel.core.planning.scores import weights_of
+from bundlekeel.core.planning.target_bans import TargetBans
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot, traffic
 
 PARAMS = Parameters()

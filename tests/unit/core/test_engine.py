@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CapacityOverride, ExcludedBroker
+from bundlekeel.core.model.load import ExcludedBroker
 from bundlekeel.core.model.plan import Plan, Split, Verdict, imbalance, plan_hash
 from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision

@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.guard.budgets import admit, share_of
 from bundlekeel.core.guard.eligibility import eligibility, hold_back
-from bundlekeel.core.guard.holds import bans_of
 from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.guard.stops import bans_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import TRAFFIC
 from bundlekeel.core.model.parameters import Parameters

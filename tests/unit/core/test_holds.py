@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.holds import Hold, calm_brokers, relief_only, returning
+from bundlekeel.core.guard.holds import Hold
 from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.guard.stops import calm_brokers, relief_only, returning
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan, Refusal
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.targets import TargetBans
+from bundlekeel.core.planning.target_bans import TargetBans
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, run, snapshot
 
 CALM = [[0.1] * 6, [0.1], [], [], []]

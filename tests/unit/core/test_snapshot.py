@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.load import BrokerReport, CapacityOverride, ExcludedBroker
+from bundlekeel.core.model.capacity import CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.planning.draft import Draft

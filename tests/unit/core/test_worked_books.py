@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, RESOURCES, CapacityOverride
+from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.core.model.parameter_table import STRATEGIES
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.operations.relocation import RULES

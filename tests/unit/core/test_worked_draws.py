@@ -1,7 +1,7 @@
 """Plans of small drawn clusters, word by word, with what is remembered, booked and answered to a lookup.
 
 Each number in worked_draws.txt is there because it tells a wrong limit, sign or order of planner, strategies, filters
-or guard from the right one where no hand-made cluster did (`python -m dev.mutation`). `print(told(n))` gives new words.
+or guard from the right one where no hand-made cluster did (`python -m evidence.mutation`). `print(told(n))` gives new words.
 """
 
 from __future__ import annotations

@@ -106,23 +106,22 @@ def stopped(step: Step) -> tuple[int, float, list[str]]:
         def with_step(inner: Any, *names: str) -> Any:
             return Instead(inner, called, step, *names)
 
-        parts = sidecar._runtime_parts()
+        parts = sidecar.runtime._parts
+        cycle = parts.cycle
+        cycle.executor, cycle.journal = with_step(cycle.executor, "stop"), NotedJournal(cycle.journal, called)
+        closed = (sidecar.admin, sidecar.peers, Part())
         watched = [with_step(part, "close") for part in (Recorder(), Notifications(), Channel())]
         runtime = Runtime(
             replace(
                 parts,
-                executor=with_step(parts.executor, "stop"),
                 leadership=with_step(parts.leadership, "stop"),
                 coordination=with_step(parts.coordination, "close"),
                 source=with_step(parts.source, "close"),
-                admin=with_step(parts.admin, "close"),
-                peers=with_step(parts.peers, "close"),
                 background=[
                     *(Background(f"part {at}", part.run, part.close) for at, part in enumerate(watched)),
                     Background("quotas", Stubborn().run),
                 ],
-                journal=NotedJournal(parts.journal, called),
-                closers=(with_step(Part(), "close").close,),
+                closers={str(at): with_step(part, "close").close for at, part in enumerate(closed)},
             )
         )
         loop = asyncio.get_running_loop()
@@ -150,7 +149,7 @@ def test_why_the_store_was_never_reached_is_in_the_log() -> None:
             return Away(self.cluster.store)
 
     async def main() -> None:
-        runtime = Runtime(Sidecar(FakeCluster(clock=LoopClock()))._runtime_parts())
+        runtime = Sidecar(FakeCluster(clock=LoopClock())).runtime
         asyncio.get_running_loop().call_later(70.0, runtime.request_stop)
         await runtime.run([])
 
@@ -177,7 +176,7 @@ def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:
             await asyncio.sleep(1.0)
 
         cycle = Instead(sidecar.cycle, [], takes_three_seconds, "turn")
-        runtime = Runtime(replace(sidecar._runtime_parts(), cycle=cycle))  # type: ignore[arg-type]
+        runtime = Runtime(replace(sidecar.runtime._parts, cycle=cycle))  # type: ignore[arg-type]
         asyncio.get_running_loop().call_later(120.0, runtime.request_stop)
         await runtime.run()
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.adapters.history import ParquetStore
@@ -18,10 +15,10 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import HistoryError, ThresholdsError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.calibration.watcher import OVERRIDABLE
-from bundlekeel.daemon.records.history_reading import check, replayed
+from bundlekeel.daemon.records.history_reading import check
 from bundlekeel.jobs.options import Options, cluster_of, newest
 from bundlekeel.jobs.rules import OtherCluster
-from bundlekeel.ports.history import HistoryFile, clusters_of
+from bundlekeel.ports.history import HistoryFile
 from tests.support.history_cases import START_MS, records_of, sequence
 from tests.support.threshold_cases import NOW_MS, document
 
@@ -32,20 +29,6 @@ def published(folder: Path, cluster: str, epoch: int = 1, hour: int = 0) -> Hist
     """Three cycles of a cluster."""
     records = records_of(sequence(3, epoch, start_ms=START_MS + hour * HOUR_MS), epoch=epoch)
     return ParquetStore(folder, cluster).publish(epoch, 1, records)
-
-
-def unnamed(folder: Path, epoch: int = 1, hour: int = 0) -> HistoryFile:
-    """Three cycles as they were recorded before files said whose they are."""
-    file = published(folder, "", epoch, hour)
-    path = folder / file.path
-    table = pq.read_table(path)
-    said = json.loads(pq.read_metadata(path).metadata[b"bundlekeel"])
-    del said["cluster"]
-    with pq.ParquetWriter(path, table.schema.remove_metadata()) as writer:
-        writer.add_key_value_metadata({"bundlekeel": json.dumps(said)})
-        writer.write_table(table)
-    assert b"cluster" not in pq.read_metadata(path).metadata[b"bundlekeel"]
-    return replace(file, size=path.stat().st_size)
 
 
 def options(folder: Path, cluster: str = "") -> Options:
@@ -70,24 +53,6 @@ class TestHistory:
         assert found["clusters"] == caught.value.figures["clusters"]
         assert found["mixed"] == str(caught.value)
 
-    def test_j12_old_history_is_read_and_replayed(self, tmp_path: Path) -> None:
-        """It names no cluster, alone or beside a named one, and is refused for that by nobody."""
-        unnamed(tmp_path)
-        store = ParquetStore(tmp_path, "east")
-        assert clusters_of(store, store.files()) == {}
-        assert cluster_of(options(tmp_path, "east"), newest(options(tmp_path))) == ""
-        later = published(tmp_path, "east", epoch=2, hour=1)
-        assert clusters_of(store, store.files()) == {"east": [later]}
-        assert cluster_of(options(tmp_path), newest(options(tmp_path))) == "east"
-        found, again = check(store), replayed(store)
-        assert found["ok"] and not found["mixed"]
-        assert again["ok"] and again["cycles"] == 6
-
-    def test_j12_a_segment_of_before_is_the_same_file_still(self, tmp_path: Path) -> None:
-        """A second attempt after an upgrade finds it, and does not take it for another cluster's."""
-        file = unnamed(tmp_path)
-        assert published(tmp_path, "east") == file
-
     def test_j12_the_same_numbers_of_another_cluster_are_not_ours(self, tmp_path: Path) -> None:
         """The file that is there names its cluster."""
         published(tmp_path, "west")
@@ -95,9 +60,9 @@ class TestHistory:
             published(tmp_path, "east")
 
     def test_j12_an_hour_of_two_clusters_is_not_put_together(self, tmp_path: Path) -> None:
-        """Of one cluster and of none it is, under the name."""
+        """Files of one cluster are put together, and keep its name."""
         records = records_of(sequence(9, 1))
-        stores = [ParquetStore(tmp_path, name) for name in ("", "east", "west")]
+        stores = [ParquetStore(tmp_path, name) for name in ("east", "east", "west")]
         files = [
             store.publish(1, seq, records[3 * seq - 3 : 3 * seq]) for seq, store in zip((1, 2, 3), stores, strict=True)
         ]
@@ -131,13 +96,12 @@ class TestThresholds:
 
     @pytest.mark.parametrize(("said", "own"), [("east", "east"), ("", "east"), ("west", "")])
     def test_j12_ones_own_and_unnamed_ones_are(self, said: str, own: str) -> None:
-        """History of before names no cluster."""
+        """A job without settings compares no names."""
         assert self.codes(document(cluster=said), own) == []
 
     def test_j12_the_name_is_written_and_read(self) -> None:
-        """Documents of before have none; what is no text is refused by name."""
+        """A cluster that is not a string is refused by name."""
         made = thresholds_of(document(cluster="east"))
         assert document_of(made)["cluster"] == "east" and thresholds_of(document_of(made)) == made
-        assert "cluster" not in document() and thresholds_of(document()).cluster == ""
         with pytest.raises(ThresholdsError, match="cluster"):
             thresholds_of(document(cluster=3))

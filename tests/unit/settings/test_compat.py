@@ -15,9 +15,10 @@ from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
-from bundlekeel.settings.load import ConfigErrors, load_settings
+from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.settings.problems import ConfigErrors
 
 SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."

@@ -77,9 +77,9 @@ def test_the_item_of_a_list_or_mapping_can_be_uncommented(key: str) -> None:
 
 
 def _settings_blocks() -> Iterator[Any]:
-    """The blocks of settings that a reader may copy: those of the page of wrong ones are refused."""
+    """Yield the blocks of settings that a reader may copy."""
     for page in [docs.ROOT / "README.md", *sorted((docs.ROOT / "docs").rglob("*.md"))]:
-        for number, found in enumerate(BLOCK.finditer(page.read_text()) if page.name != "wrong-inputs.md" else ()):
+        for number, found in enumerate(BLOCK.finditer(page.read_text())):
             text = textwrap.dedent(found["text"])
             if set(yaml.safe_load(text)) <= set(Settings.model_fields):
                 yield pytest.param(text, id=f"{page.stem}-{number}")

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.quotas.groups import QuotaLimits
 from bundlekeel.settings.describe import describe
-from bundlekeel.settings.load import ENV_PREFIX, load_settings
+from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.quotas import QuotaSettings, parse_size
+from bundlekeel.settings.sources import ENV_PREFIX
 from bundlekeel.settings.types import InvalidSetting
 
 GOOD = {"members": ["t:acme"], "publish_messages": 500, "publish_bytes": "10MB", "dispatch_messages": 2000}

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.settings.load import ConfigErrors, load_settings
+from bundlekeel.settings.load import load_settings
+from bundlekeel.settings.problems import ConfigErrors
 
 
 @pytest.mark.timeout(20)

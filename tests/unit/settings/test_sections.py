@@ -12,9 +12,10 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.ports.records import EVENTS
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.wiring.build import Build
-from bundlekeel.wiring.optional import notifications
+from bundlekeel.wiring.notifications import notifications
 from bundlekeel.wiring.outside import open_outside
+from bundlekeel.wiring.serving import Serving
+from bundlekeel.wiring.sidecar import sidecar
 from tests.support.memory_source import RealClock
 from tests.support.threshold_cases import as_bytes, document
 
@@ -79,9 +80,9 @@ def loaded(tmp_path: Path, **given: Any) -> LoadedSettings:
     return load_settings(tmp_path / "bundlekeel.yaml", own | given, environ={})
 
 
-def made(given: LoadedSettings) -> Build:
+def made(given: LoadedSettings) -> Serving:
     """A sidecar of these settings, nothing of it connected."""
-    return Build(given, open_outside(given))
+    return sidecar(given, open_outside(given))
 
 
 def test_everything_is_off_by_default() -> None:
@@ -113,9 +114,10 @@ def test_refusals(tmp_path: Path, given: dict[str, Any], field: str) -> None:
 async def test_off_is_what_it_was(tmp_path: Path) -> None:
     """No task, the settings' own parameters, and a view that says so."""
     built = made(loaded(tmp_path))
-    assert built.shadow_strategies is None and built.effective_parameters.values == {}
+    leading = built.requests.leading
+    assert leading.features.shadow_strategies is None and leading.effective_parameters.values == {}
     assert (await built.service.thresholds.view()).sentence == "calibration is off (calibration.mode)"
-    assert built.cycle.params == built.effective_parameters.base
+    assert leading.cycle.params == leading.effective_parameters.base
 
 
 async def test_on_is_wired(tmp_path: Path) -> None:
@@ -124,13 +126,14 @@ async def test_on_is_wired(tmp_path: Path) -> None:
     (tmp_path / "proposals/2026-09-15/thresholds.json").write_bytes(as_bytes(document()))
     given = {"calibration.mode": "recommend", "calibration.uri": "proposals", "shadow.strategies": "threshold, uniform"}
     built = made(loaded(tmp_path, **given))
-    assert built.shadow_strategies is not None
-    await built.calibration.check()
+    leading = built.requests.leading.features
+    assert leading.shadow_strategies is not None
+    await leading.calibration.check()
     view = await built.service.thresholds.view()
     assert view.error == "" and view.document["values"] == {"avg_low_threshold_percent": 20.0}
     assert [row.parameter for row in view.changes] == ["avg_low_threshold_percent"]
-    await built.calibration.close()
-    await built.shadow_strategies.close()
+    await leading.calibration.close()
+    await leading.shadow_strategies.close()
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameters import BY_NAME, Parameters
 from bundlekeel.core.model.text_format import format_duration, parse_duration
 from bundlekeel.settings.describe import shared_digest
-from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings
+from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
+from bundlekeel.settings.problems import ConfigErrors
 from bundlekeel.settings.schema import rows
 
 
@@ -447,6 +448,11 @@ class TestRefusals:
             with pytest.raises(ValidationError):
                 Settings(**wrong)
         assert Settings(parameters={"loadBalancerLoadSheddingStrategy": "x.UniformLoadShedder"}).strategy == "uniform"
+
+    def test_built_settings_read_no_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """pydantic-settings would else read the variables CLUSTER and MODE."""
+        monkeypatch.setenv("CLUSTER", "other")
+        assert Settings(mode="act").cluster == "standalone"
 
     def test_frozen(self) -> None:
         """Settings do not change under a running cycle."""

@@ -18,7 +18,7 @@ from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.pressure import score_of, weights_of
+from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures, RecordedTraffic, backtest, chunks, traffic_of
 from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
 from bundlekeel.sim.balancers import RunBooks

@@ -10,7 +10,8 @@ import pytest
 
 from bundlekeel.core.compat.in_plan import largest
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.sim.native import BrokerSplits, NativeTransfer
+from bundlekeel.sim.native import BrokerSplits
+from bundlekeel.sim.native_transfer import NativeTransfer
 from bundlekeel.sim.pairs import native, pair, pairs
 from bundlekeel.sim.run import Simulation, simulate, virtual
 from bundlekeel.sim.scenario import BrokerGroup, Expect, Isolation, Scenario, ScenarioSettings, Tenant

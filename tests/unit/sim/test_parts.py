@@ -12,7 +12,8 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_OUT
 from bundlekeel.sim.bundles import GONE, TrafficModel, build, factor_of, zipf
 from bundlekeel.sim.cluster import ANYWHERE, SimulatedMove, VirtualCluster
-from bundlekeel.sim.measures import Curves, ExpectationResult, balanced_since, imbalance, measure, moved_twice, thrash
+from bundlekeel.sim.expectations import ExpectationResult
+from bundlekeel.sim.measures import Curves, balanced_since, imbalance, measure, moved_twice, thrash
 from bundlekeel.sim.native import BrokerSplits
 from bundlekeel.sim.pairs import ALL_PAIRS, pair, pairs
 from bundlekeel.sim.run import DEFAULT, STILL, simulate, virtual

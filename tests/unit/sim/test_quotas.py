@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bundlekeel.core.quotas.shares import ShareTuning
-from dev.quota_rules import Bundled, Fair, Native, Proposed, Unlimited, main
-from dev.quota_scenarios import (
+from evidence.quota_rules import Bundled, Fair, Native, Proposed, Unlimited, main
+from evidence.quota_scenarios import (
     Curve,
     Death,
     Move,

@@ -12,7 +12,7 @@ from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import ApiSettings, Settings
 from bundlekeel.wiring.outside import connected, endpoints_of
 from bundlekeel.wiring.security import advertised, served_hosts
-from dev.lean import listening
+from evidence.lean import listening
 
 
 @pytest.mark.parametrize(

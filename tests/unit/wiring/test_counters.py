@@ -34,7 +34,7 @@ class _Reader(FakeSidecar):
         """Whether it reads after one more cycle."""
         await self.cycle.turn()
         assert self.outside.source.live is not None
-        return self.outside.source.live.wanted()
+        return self.outside.source.live.demand.wanted()
 
 
 async def leading(kind: str = "extensible", *, shedding: bool = False, **given: Any) -> _Reader:

@@ -17,24 +17,19 @@ from structlog.testing import capture_logs
 
 from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents, Webhook, WebhookAddress
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notifications import (
-    BACKOFF,
-    QUEUE,
-    NotificationReceiver,
-    Notifications,
-    NotificationTexts,
-    ObservedJournal,
-)
+from bundlekeel.daemon.records.notification_texts import NotificationTexts
+from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, NotificationReceiver, Notifications, ObservedJournal
 from bundlekeel.ports.records import EVENTS, Notification
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.tls import ClientTls
 from bundlekeel.wiring.logs import secrets_of
-from bundlekeel.wiring.optional import notifications
+from bundlekeel.wiring.notifications import notifications
 from tests.support.http_inbox import Inbox, inbox
 from tests.support.memory_source import RealClock
 from tests.support.world import FakeCluster, FakeSidecar

@@ -74,9 +74,9 @@ def test_s10_a_large_file_is_left_alone(tmp_path: Path, monkeypatch: Any) -> Non
     """It is not put together with others, and in the place of a segment it is set aside unread."""
     made = ParquetStore(tmp_path)
     filled(made)
-    monkeypatch.setattr("bundlekeel.daemon.records.history_keeping.MOST_BYTES", 10)
+    monkeypatch.setattr("bundlekeel.daemon.records.history_keeping.MOST_FILE_BYTES", 10)
     assert tidy_store(made, OVER_MS, None).merged == 0 and len(made.files()) == 3
-    monkeypatch.setattr(store, "_MOST_SEGMENT_BYTES", 10)
+    monkeypatch.setattr(store, "MOST_FILE_BYTES", 10)
     monkeypatch.setattr(ParquetStore, "span", lambda *_args: pytest.fail("is read"))
     made.publish(1, 2, records_of(sequence(6, 1))[2:4])
     assert (tmp_path / "_aside" / made.files()[1].path).exists()

@@ -22,10 +22,10 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.describe import describe, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.schema import HIDDEN, rows
-from bundlekeel.wiring.build import Build
 from bundlekeel.wiring.logs import Redactor, secrets_of
 from bundlekeel.wiring.outside import open_outside
 from bundlekeel.wiring.security import access_of, broker_tls, peers_of, server_tls, store_identity
+from bundlekeel.wiring.sidecar import sidecar
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Issuer, SteppedClock, Tokens
 
@@ -352,4 +352,4 @@ async def test_s18_a_command_opens_no_file_of_the_api(tmp_path: Path) -> None:
     loaded = load_settings(config, environ={})
     out = open_outside(loaded)
     with pytest.raises(ConfigError, match=r"api\.tls"):
-        Build(loaded, out)
+        sidecar(loaded, out)

@@ -22,9 +22,9 @@ from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.records.notifications import ObservedJournal
 from bundlekeel.daemon.records.traces import Traces
-from bundlekeel.ports.records import Span
+from bundlekeel.ports.traces import Span
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.wiring.optional import traces_of
+from bundlekeel.wiring.traces import traces_of
 from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 

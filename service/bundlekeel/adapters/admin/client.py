@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from bundlekeel.adapters.admin import routes
+from bundlekeel.adapters.admin.failures import RawAnswer, decoded_answer
 from bundlekeel.adapters.admin.hosts import joined
-from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, namespace_path, rate_path, with_query
-from bundlekeel.adapters.admin.transport import (
-    FOLLOWED,
-    AdminCall,
-    AdminHttp,
-    AdminOptions,
-    RawAnswer,
-)
-from bundlekeel.adapters.decoding import decoded
+from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
+from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
+from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
 from bundlekeel.codec.broker_metrics import (
     LOOKUP_FAILURES,
     PageLines,
@@ -32,26 +27,15 @@ from bundlekeel.codec.broker_metrics import (
 )
 from bundlekeel.codec.external_input import load_object
 from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
-from bundlekeel.codec.quotas import (
-    decode_namespace_rates,
-    decode_rate,
-    decode_resource_group,
-    encode_rate,
-    encode_resource_group,
-)
 from bundlekeel.codec.records import decode_settings
-from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
+from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, CodecError, UnknownHostRedirect
+from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, UnknownHostRedirect
 from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
 from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
-from bundlekeel.ports.quotas import NamespaceRates
 from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
 
@@ -86,12 +70,12 @@ class HttpBrokerAdmin:
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Effective settings of that broker (GET, harmless)."""
         reply = await self._http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
-        return await _decoded("runtime configuration", decode_settings, reply.answer)
+        return await decoded_answer("runtime configuration", decode_settings, reply.answer)
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Dynamic overrides stored for the cluster (GET, harmless)."""
         reply = await self._http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
-        return await _decoded("dynamic configuration", decode_settings, reply.answer)
+        return await decoded_answer("dynamic configuration", decode_settings, reply.answer)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
         """Store a dynamic override. Pulsar checks the key (412), not always the value."""
@@ -123,7 +107,7 @@ class HttpBrokerAdmin:
         """
         positions = await self._positions(bundle, owner)
         reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
-        figures = await _decoded(f"topic statistics of {owner}", decode_topic_stats, reply.answer, bundle=bundle)
+        figures = await decoded_answer(f"topic statistics of {owner}", decode_topic_stats, reply.answer, bundle=bundle)
         loads = []
         for topic, position in sorted(positions.items()):
             if not isinstance(position, int):
@@ -138,7 +122,7 @@ class HttpBrokerAdmin:
         reply = await self._http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )
-        return await _decoded(f"topic statistics of {broker_id}", decode_bundle_stats, reply.answer)
+        return await decoded_answer(f"topic statistics of {broker_id}", decode_bundle_stats, reply.answer)
 
     async def cpu_load(self, broker_id: str) -> float:
         """Used share of the broker's CPU, 0..1; AdminFault when the answer has none."""
@@ -152,14 +136,14 @@ class HttpBrokerAdmin:
         # 100 KB on 4.2.4, 9 KB of gzip.
         call = AdminCall(route=routes.MBEANS, target=routes.MBEANS.path(), gzip=True)
         reply = await self._http.read(call, at=broker_id)
-        return await _decoded(f"beans of {broker_id}", decode, reply.answer)
+        return await decoded_answer(f"beans of {broker_id}", decode, reply.answer)
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
         """How the broker's clients fare. An extensible one is not asked (AdminRefused): its averages would advance."""
         if "Extensible" in self._http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
-        signs = await _decoded(f"metrics of {broker_id}", decode_signs, reply.answer)
+        signs = await decoded_answer(f"metrics of {broker_id}", decode_signs, reply.answer)
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
@@ -181,7 +165,7 @@ class HttpBrokerAdmin:
         reply = await self._http.read(call, at=broker.broker_id)
         ended = self._clock.wall_ms()
         what = f"counters of {broker.broker_id}"
-        return [await _decoded(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
+        return [await decoded_answer(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
@@ -189,12 +173,12 @@ class HttpBrokerAdmin:
         reply = await self._http.read(
             AdminCall(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
         )
-        return sorted(await _decoded("owned namespaces", load_object, reply.answer))
+        return sorted(await decoded_answer("owned namespaces", load_object, reply.answer))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: AdminRoute = routes.HASH_POSITIONS
         reply = await self._http.read(AdminCall(route=route, target=bundle_path(route, bundle)), at=owner)
-        body = await _decoded("topic hash positions", load_object, reply.answer)
+        body = await decoded_answer("topic hash positions", load_object, reply.answer)
         positions = body.get("topicHashPositions")
         if not isinstance(positions, dict):
             raise AdminFault("topic hash positions: the answer has no positions", status=200)
@@ -230,7 +214,7 @@ class HttpBrokerAdmin:
         answer = await self._http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if answer.status in FOLLOWED:
             return self._redirected_to(answer)
-        answering = self._http.hosts.answering_broker(await _decoded("lookup", load_object, answer))
+        answering = self._http.hosts.answering_broker(await decoded_answer("lookup", load_object, answer))
         if answering is None:
             raise AdminFault("lookup: the answer names no broker", status=answer.status)
         return answering
@@ -244,79 +228,3 @@ class HttpBrokerAdmin:
         if broker_id is None:
             raise UnknownHostRedirect("lookup redirected to no known broker", url=answer.url)
         return broker_id
-
-
-# `HttpQuotaAdmin`: what quotas read and set by the admin REST API, behind `ports.quotas.QuotaAdmin`.
-
-
-T = TypeVar("T")
-_PATHS: Final = {PUBLISH: "publishRate", DISPATCH: "dispatchRate"}
-_NOT_FOUND: Final = 404
-
-
-class HttpQuotaAdmin:
-    """Implements `ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
-
-    def __init__(self, http: AdminHttp) -> None:
-        self._http = http
-
-    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
-        """What topics pass at a broker."""
-        route = routes.TOPIC_STATS
-        reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
-        names = tuple(namespaces)
-        found = await _decoded(f"topics of {broker_id}", decode_topic_rates, reply.answer, namespaces=names)
-        return TopicRates(broker_id, *found)
-
-    async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """The rates in a namespace's policies (GET, harmless)."""
-        route = routes.NAMESPACE
-        reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
-        found = await _decoded(f"policies of {namespace}", decode_namespace_rates, reply.answer, cluster=cluster)
-        publish, dispatch, group = found
-        return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
-
-    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
-        route = routes.TOPIC_RATE
-        target = rate_path(route, place.topic, _PATHS[place.side])
-        reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
-        return await _decoded(f"{place.side} rate of {place.topic}", decode_rate, reply.answer, side=place.side)
-
-    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
-        """Set or remove a topic's own policy."""
-        route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
-        content = b"" if rate is None else encode_rate(rate, place.side)
-        target = rate_path(route, place.topic, _PATHS[place.side])
-        await self._http.anywhere(AdminCall(route=route, target=target, content=content, permit=permit))
-
-    async def resource_group(self, name: str) -> ResourceGroup | None:
-        """A ResourceGroup (GET, harmless)."""
-        route = routes.RESOURCE_GROUP
-        try:
-            reply = await self._http.anywhere(AdminCall(route=route, target=route.path(name=name)))
-        except AdminRefused as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
-        return await _decoded(f"resource group {name}", decode_resource_group, reply.answer)
-
-    async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
-        """Make, change or remove a ResourceGroup."""
-        route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
-        content = b"" if group is None else encode_resource_group(group)
-        await self._http.anywhere(AdminCall(route=route, target=route.path(name=name), content=content, permit=permit))
-
-    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """Attach a namespace to a ResourceGroup, or detach it."""
-        route = routes.ATTACH if name else routes.DETACH
-        target = namespace_path(route, namespace, **({"name": name} if name else {}))
-        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
-
-
-async def _decoded(what: str, decode: Callable[..., T], answer: RawAnswer, **given: Any) -> T:
-    """Return the decoded content of an answer. Raises AdminFault with the name `what` if it cannot be decoded."""
-    try:
-        return await decoded(decode, answer.content, **given)
-    except CodecError as error:
-        raise AdminFault(f"{what}: {error}", status=200) from error

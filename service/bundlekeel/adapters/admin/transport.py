@@ -7,7 +7,6 @@ may be retried (AdminUnreachable), everything else has an unknown outcome (Admin
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -16,18 +15,17 @@ from typing import Any, Final
 import httpx
 
 from bundlekeel import __version__
+from bundlekeel.adapters.admin.failures import RawAnswer, error_of
 from bundlekeel.adapters.admin.hosts import KnownHosts
 from bundlekeel.adapters.admin.routes import AdminRoute, is_harmless
 from bundlekeel.child_memory import memory_share
-from bundlekeel.codec.external_input import clean, load, text_of
+from bundlekeel.codec.external_input import clean
 from bundlekeel.core.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
     AdminTimeout,
-    AdminUnauthorized,
     AdminUnreachable,
-    CodecError,
     RedirectLoop,
     UnknownHostRedirect,
 )
@@ -40,17 +38,10 @@ FOLLOWED: Final = (307, 308)
 # Codes of requests without an answer, as they are counted.
 _TIMEOUT: Final = "timeout"
 _BROKEN: Final = "broken"
-_MAX_REASON: Final = 300
-# Of an error page this much is looked at, of a refusal in JSON (it may hold a stack trace) as much as is read of it.
-_PAGE_BYTES: Final = 4096
 ERROR_BYTES: Final = 64 * 1024
 # Parts of the container's memory, of which one is for the kept bytes of a response. Of a page of metrics only our
 # counters are kept, about a tenth.
 _PARTS: Final = 8
-# Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
-_FRAME: Final = "---"
-# The extensible load manager refuses a transfer to the owner itself with a 500, before it does anything.
-_CERTAIN: Final = "cannot be transfer to same broker"
 # Below the idle limit of a broker's web server (30 s), so that a mutation rarely meets a connection just closed.
 _KEEPALIVE_SECONDS: Final = 5.0
 _MAX_CONNECTIONS: Final = 64
@@ -334,61 +325,3 @@ def _location(answer: RawAnswer, call: AdminCall) -> str:
     if not answer.location:
         raise AdminFault(f"{call.route.template}: a redirect without a target", status=answer.status, url=answer.url)
     return answer.location
-
-
-# What a broker's answer means: the readable reason in it, and the error of ours it stands for.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawAnswer:
-    """One answer as it came over the wire: bytes, not yet decoded. Of an error its first `ERROR_BYTES`."""
-
-    status: int
-    url: str
-    phrase: str = ""
-    location: str = ""
-    content: bytes = b""
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the status is 2xx."""
-        return 200 <= self.status < 300
-
-
-def reason_of(answer: RawAnswer) -> str:
-    """The first telling line of a refusal; never the Java stack trace that may follow it."""
-    for line in _message(answer).replace("  ", "\n").splitlines():
-        stripped = clean(line).strip()
-        if stripped and not stripped.startswith(_FRAME):
-            return stripped.removeprefix("Message: ")[:_MAX_REASON]
-    return answer.phrase
-
-
-# A proxy may send these after it has passed the request on: a timeout, a limit, a client that closed the connection.
-_UNCERTAIN: Final = frozenset({408, 429, 499})
-
-
-def error_of(answer: RawAnswer, what: str) -> AdminApiError:
-    """The typed error of an answer that is no success; redirects are handled before."""
-    status, reason = answer.status, reason_of(answer)
-    kind: type[AdminApiError]
-    if status in (401, 403):
-        kind = AdminUnauthorized
-    elif (400 <= status < 500 and status not in _UNCERTAIN) or _CERTAIN.encode() in answer.content[:_PAGE_BYTES]:
-        kind = AdminRefused
-    else:
-        kind = AdminFault
-    return kind(f"{what}: {status} {reason}", status=status, url=answer.url, reason=reason)
-
-
-def _message(answer: RawAnswer) -> str:
-    """The reason in JSON, a page's title, or the text."""
-    with contextlib.suppress(CodecError):
-        # Its line feeds are to be seen: texts have none once they are cleaned.
-        body = load(answer.content.replace(rb"\n", b"  "), what="the refusal")
-        return str(body["reason"]) if isinstance(body, dict) and body.get("reason") else ""
-    text = text_of(answer.content[:_PAGE_BYTES])
-    start, end = text.lower().find("<title>"), text.lower().find("</title>")
-    if 0 <= start < end:
-        return text[start + len("<title>") : end]
-    return "" if "<" in text else text

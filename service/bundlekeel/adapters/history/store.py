@@ -19,10 +19,10 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
-from bundlekeel.core.history.record import SCHEMA, CycleRecord
+from bundlekeel.core.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord
 from bundlekeel.core.model.errors import CodecError, HistoryError, StoreError
 from bundlekeel.core.model.numbers import integer
-from bundlekeel.ports.history import HistoryFile, HistorySpan, hour_of
+from bundlekeel.ports.history import MOST_FILE_BYTES, HistoryFile, HistorySpan, hour_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
@@ -38,8 +38,6 @@ _MOST_ROWS: Final = 1 << 26
 _MOST_GROUPS: Final = 1 << 13
 _MOST_GROUP_BYTES: Final = 1 << 28
 _BATCH_ROWS: Final = 1 << 16
-# A minute of 1,000 brokers with 100 bundles each has 8 MB.
-_MOST_SEGMENT_BYTES: Final = 64 << 20
 
 
 class ParquetStore:
@@ -87,9 +85,8 @@ class ParquetStore:
                 said = parquet.metadata.metadata or {}
         try:
             told = json.loads(said[_META])
-            # A newer release may say more.
             span = {name: integer(told[name], field=name, lowest=-1) for name in _SPAN}
-            return HistorySpan(**span, cluster=str(told.get("cluster", "")))
+            return HistorySpan(**span, cluster=str(told["cluster"]))
         except (CodecError, KeyError, AttributeError, ValueError, TypeError, OverflowError, RecursionError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
@@ -101,10 +98,9 @@ class ParquetStore:
             return records_of([table])
         except HistoryError:
             version = self._version(file)
-            if version <= SCHEMA:
+            if version in (0, SCHEMA):
                 raise
-            why = f"schema {version}, this release reads up to {SCHEMA}: a newer release recorded it"
-            raise HistoryError(f"{file.path} is of {why}") from None
+            raise HistoryError(f"{file.path} is of {OTHER_SCHEMA.format(version)}") from None
 
     def _version(self, file: HistoryFile) -> int:
         """Its schema; 0 where the file has none."""
@@ -140,7 +136,7 @@ class ParquetStore:
         """Copy the rows of each file into one."""
         ordered = sorted(files, key=lambda file: file.first)
         spans = [self.span(file) for file in ordered]
-        clusters = sorted({item.cluster for item in spans if item.cluster})
+        clusters = sorted({item.cluster for item in spans})
         if len(clusters) > 1:
             raise HistoryError(f"{ordered[0].path} and its neighbours are of clusters {', '.join(clusters)}")
         span = HistorySpan(
@@ -151,7 +147,7 @@ class ParquetStore:
             last_ms=spans[-1].last_ms,
             cycles=sum(item.cycles for item in spans),
             rows=sum(item.rows for item in spans),
-            cluster=clusters[0] if clusters else "",
+            cluster=clusters[0],
         )
         return self._write(replace(ordered[0], last=ordered[-1].last), span, self._batches(ordered))
 
@@ -172,15 +168,15 @@ class ParquetStore:
     def _is_whole(self, file: HistoryFile, span: HistorySpan) -> bool:
         """Return whether an earlier attempt wrote the file; set a torn or oversized one aside."""
         try:
-            if self._sized(file).size > _MOST_SEGMENT_BYTES:
-                raise HistoryError(f"{file.path} has more than {_MOST_SEGMENT_BYTES} bytes")
+            if self._sized(file).size > MOST_FILE_BYTES:
+                raise HistoryError(f"{file.path} has more than {MOST_FILE_BYTES} bytes")
             there = self.span(file)
         except HistoryError:
             self.set_aside(file)
             return False
         # All of it: another cluster that records into the same place may well have the same numbers.
-        if there != replace(span, cluster=there.cluster and span.cluster):
-            of = f" of cluster {there.cluster}" if there.cluster not in ("", span.cluster) else ""
+        if there != span:
+            of = f" of cluster {there.cluster}" if there.cluster != span.cluster else ""
             raise HistoryError(f"{file.path} is there with other cycles{of}")
         return True
 

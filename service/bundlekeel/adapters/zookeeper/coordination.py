@@ -29,7 +29,8 @@ from bundlekeel.adapters.zookeeper.client import (
     TransactionStep,
     ZkClient,
 )
-from bundlekeel.adapters.zookeeper.layout import NodeLayout, WatchSet, WatchTarget
+from bundlekeel.adapters.zookeeper.layout import NodeLayout
+from bundlekeel.adapters.zookeeper.watches import WatchSet, WatchTarget
 from bundlekeel.codec.external_input import check_ranges, read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.core.model.numbers import integer

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Literal, NamedTuple
 
-from bundlekeel.adapters.zookeeper.client import Connection, NodeExists, NodeMissing, ZkClient
+from bundlekeel.adapters.zookeeper.client import NodeExists, NodeMissing, ZkClient
 from bundlekeel.core.model.errors import StoreError
 
 
@@ -90,99 +88,3 @@ class NodeLayout:
 def _is_plain(path: str) -> bool:
     """Whether every part is a name: nothing empty, no `.` or `..`."""
     return all(part not in ("", ".", "..") for part in path.split("/"))
-
-
-# What a sidecar waits for under our root: leader, seats, desired state, requests.
-# A change is reported only after its watch stands again, so that whatever the caller then reads is either new enough
-# or followed by another report.
-
-
-# Between two attempts to watch, the first and the longest: what is missing may stay so.
-RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0
-
-
-class WatchTarget(NamedTuple):
-    """A path under watch: its `node` (creation, data, deletion) or the list of its `children`."""
-
-    kind: Literal["node", "children"]
-    path: str
-
-
-class WatchSet:
-    """Watches on fixed paths and on the data of the children of one of them (`followed`)."""
-
-    def __init__(
-        self, client: ZkClient, layout: NodeLayout, targets: tuple[WatchTarget, ...], *, followed: str
-    ) -> None:
-        self._client = client
-        self._layout = layout
-        self._followed = followed
-        self._targets = set(targets)
-        self._unarmed = set(targets)
-        self._changed = asyncio.Event()
-        self._pause = RETRY_SECONDS
-        client.add_listener(self._on_connection)
-
-    def close(self) -> None:
-        """Stop listening and wake those that wait."""
-        self._client.remove_listener(self._on_connection)
-        self._changed.set()
-
-    async def wait(self, timeout: float) -> bool:
-        """Wait for a change or `timeout` seconds; True at once when something may have been missed."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
-                while True:
-                    if self._changed.is_set() or (self._unarmed and self._client.connected):
-                        self._changed.clear()
-                        if await self._arm():
-                            self._pause = RETRY_SECONDS
-                            return True
-                        self._pause = min(2 * self._pause, MOST_SECONDS)
-                        await asyncio.sleep(self._pause)
-                    else:
-                        await self._changed.wait()
-        return False
-
-    def _on_connection(self, connection: Connection) -> None:
-        if connection != "connected":
-            self._unarmed |= self._targets  # kazoo forgets all watches with the connection
-        self._changed.set()
-
-    def _fired(self, target: WatchTarget) -> None:
-        self._unarmed.add(target)
-        self._changed.set()
-
-    async def _arm(self) -> bool:
-        """Set the missing watches. False when the store failed although it seems connected."""
-        try:
-            await self._layout.ensure()
-            while self._unarmed and self._client.connected:
-                await asyncio.gather(*(self._arm_one(target) for target in sorted(self._unarmed)))
-        except StoreError:
-            # A lost connection is itself a change to report; a store that fails otherwise is asked again.
-            return not self._client.connected
-        return True
-
-    async def _arm_one(self, target: WatchTarget) -> None:
-        # Noted as done before it is sent: an event that comes in between must not be forgotten.
-        self._unarmed.discard(target)
-        try:
-            await self._watch(target)
-        except BaseException:
-            self._unarmed.add(target)
-            raise
-
-    async def _watch(self, target: WatchTarget) -> None:
-        callback = partial(self._fired, target)
-        if target.kind == "node":
-            await self._client.exists(target.path, callback)
-            return
-        names = await self._client.children(target.path, callback)
-        if names is None:
-            self._layout.forget()  # somebody deleted it; it is made anew before the next attempt
-            raise StoreError(f"{target.path} does not exist")
-        if target.path == self._followed:
-            found = {WatchTarget("node", f"{target.path}/{name}") for name in names}
-            self._unarmed |= found - self._targets
-            self._targets |= found

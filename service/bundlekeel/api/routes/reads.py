@@ -12,9 +12,7 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, before, computed, page, reply
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
+from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.journal import JournalKind, JournalRecord
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
@@ -56,7 +54,6 @@ BODY_PROBLEMS = PROBLEMS | documented(
     }
 )
 NOT_FOUND = documented({404: "not known here"})
-NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 
 # Of one page: more would hold the interpreter, and take too much memory.
 MOST_ROWS = 1000
@@ -64,13 +61,6 @@ Limit = Annotated[
     int, Query(ge=1, le=MOST_ROWS, description="at most this many; the header `Link` has the address of the next page")
 ]
 After = Annotated[str, Query(max_length=4096, description="the last bundle of the page before")]
-AfterFinding = Annotated[
-    str,
-    Query(
-        max_length=8192,
-        description="the last finding of the page before: code, bundle and brokers, with a space between them",
-    ),
-]
 
 SinceMs = Annotated[
     int,
@@ -93,10 +83,10 @@ router = router_for("viewer", responses=PROBLEMS)
 # They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
 # an operator all the same.
 dry_runs = router_for("operator", responses=BODY_PROBLEMS)
-channels = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
 
 
-def _after(rows: Sequence[BundleView] | Sequence[UnitView]) -> Mapping[str, Any]:
+def after_last(rows: Sequence[BundleView] | Sequence[UnitView]) -> Mapping[str, Any]:
+    """Return the query of the next page: bundles after the last one of this page."""
     return {"after": rows[-1].bundle}
 
 
@@ -153,7 +143,7 @@ async def list_bundles(
 
     def answer() -> Response:
         rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
-        return page(request, rows, limit, _after)
+        return page(request, rows, limit, after_last)
 
     return await computed(answer)
 
@@ -275,47 +265,3 @@ async def get_overview(
 ) -> Response:
     """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
     return await computed(lambda: reply(service.overview(largest)))
-
-
-# The ownership channel of the extensible load manager (PIP-192).
-
-
-@channels.get("/channel", response_model=ChannelSummary)
-async def get_channel(service: Backend) -> Response:
-    """The ownership channel of the extensible load manager: variant, health, bundles by state, findings by code."""
-    return await computed(lambda: reply(service.channel()))
-
-
-@channels.get("/channel/bundles", response_model=list[UnitView], responses=PAGED)
-async def list_channel_bundles(
-    service: Backend,
-    request: Request,
-    state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
-    broker: schemas.OfBroker = None,
-    namespace: schemas.OfNamespace = None,
-    after: After = "",
-    limit: Limit = MOST_ROWS,
-) -> Response:
-    """Entries of the ownership channel by bundle name."""
-
-    def answer() -> Response:
-        rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
-        return page(request, rows, limit, _after)
-
-    return await computed(answer)
-
-
-@channels.get("/channel/findings", response_model=list[ChannelFinding], responses=PAGED)
-async def list_channel_findings(
-    service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
-) -> Response:
-    """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
-
-    def place(row: ChannelFinding) -> str:
-        return " ".join((row.code, row.bundle, *row.brokers))
-
-    def answer() -> Response:
-        rows = [row for row in sorted(service.channel_findings(), key=place) if place(row) > after][:limit]
-        return page(request, rows, limit, lambda rows: {"after": place(rows[-1])})
-
-    return await computed(answer)

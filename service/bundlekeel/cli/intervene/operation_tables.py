@@ -222,8 +222,7 @@ def resumed(answer: Resumed | ResumedScopeView, _: TableLayout) -> RenderableTyp
 
 
 def _by(row: PinView | ExclusionView) -> str:
-    """Who asked, and why; an earlier release did not store it."""
-    return f" by {row.by}: {row.reason}" if row.by else ""
+    return f" by {row.by}: {row.reason}"
 
 
 def _until(until_ms: int, ever: str = "for good") -> str:

@@ -26,7 +26,10 @@ from bundlekeel.cli.session import NamedSidecar, may_connect
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, folder_warnings, parameter_rows, warnings_of
-from bundlekeel.settings.load import ConfigErrors, LoadedSettings, load_settings, misnamed_variables
+from bundlekeel.settings.file_checks import file_problems
+from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.problems import ConfigErrors
+from bundlekeel.settings.sources import misnamed_variables
 
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
 _COMMENTS = {
@@ -75,7 +78,7 @@ def check(
         folders = [] if elsewhere else folder_warnings(loaded)
         warnings += (*warnings_of(loaded.settings), *folders, *misnamed_variables(os.environ))
         loaded.demand_store()
-        if missing := [] if elsewhere else loaded.file_problems():
+        if missing := [] if elsewhere else file_problems(loaded):
             raise ConfigErrors(missing)
     except ConfigError as error:
         wrong = error
@@ -183,7 +186,7 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
         part = {name: part}
     try:
         loaded = replace(load_settings(None, part, environ={}), path=file)
-        if wrong := [] if file is None else loaded.file_problems():
+        if wrong := [] if file is None else file_problems(loaded):
             raise wrong[0]
     except ConfigError as error:
         # Nobody can type null here: the answer for it is that of the default.

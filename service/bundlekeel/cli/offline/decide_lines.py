@@ -16,15 +16,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
-from bundlekeel.codec.records import decode_isolation_policies
+from bundlekeel.codec.policies import decode_isolation_policies
 from bundlekeel.core.compat import COMPAT_SHEDDERS
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import CodecError, ConfigError
-from bundlekeel.core.model.load import CapacityOverride
 from bundlekeel.core.model.parameter_table import RELEASES
 from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, check_pair, choices, compat_defaults, from_pulsar
 from bundlekeel.core.model.policies import Policies
-from bundlekeel.settings.load import from_pydantic
 from bundlekeel.settings.model import CapacitySettings
+from bundlekeel.settings.problems import from_pydantic
 
 _UNKNOWN = re.compile(r"unknown field `(.*?)`", re.DOTALL)
 _TYPES_GIVEN = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")

@@ -20,7 +20,6 @@ from bundlekeel.cli.output import Output, OutputOption, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import SinceOption, UntilOption, moment_ms, period
 from bundlekeel.cli.wiring import Wiring
-from bundlekeel.core.history.record import HASHES_DECISIONS
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
@@ -41,7 +40,6 @@ CycleArgument = Annotated[
     ),
 ]
 _WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (24h, yesterday, 2026-11-21T18:05)"
-_BY_MOVES = f"recorded before schema {HASHES_DECISIONS}: compared by moves and splits, not by hash"
 
 
 class HistoryCommands:
@@ -204,8 +202,6 @@ def _checked(answer: Json, _layout: TableLayout) -> RenderableType:
         f"{answer['cycles']:,} cycles in {numbered(answer['files'], 'file')}, {answer['bytes']:,} bytes; "
         f"{numbered(answer['undecided'], 'cycle')} could not decide, {answer['dropped']} were not recorded"
     ]
-    if old := sum(count for version, count in answer["schemas"].items() if int(version) < HASHES_DECISIONS):
-        lines.append(f"{old:,} cycles were {_BY_MOVES}")
     if not answer["cycles"]:
         lines.append(reading.nothing(answer["place"]))
     if answer["mixed"]:
@@ -240,15 +236,11 @@ def _ranges(rows: list[Json]) -> Iterator[tuple[str, Json]]:
 
 
 def _difference(row: Json) -> str:
-    if row["by_moves"]:
-        return f"other moves or splits than recorded ({_BY_MOVES})"
     return f"plan {row['hash']}, recorded {row['recorded']}"
 
 
 def _replayed(answer: Json, _layout: TableLayout) -> RenderableType:
     lines = [f"{answer['same']} of {answer['cycles']} cycles have the recorded plan; {answer['moved']} move something"]
-    if answer["by_moves"]:
-        lines.append(f"{answer['by_moves']} of them were {_BY_MOVES}")
     lines += [
         f"{cycles}: {row['why'] or _difference(row)} ({row['software']})"
         for cycles, row in _ranges(answer["different"])

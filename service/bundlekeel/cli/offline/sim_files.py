@@ -17,8 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.text_format import suggest
 from bundlekeel.settings.files import read_bounded
-from bundlekeel.settings.load import ConfigErrors, read_mapping
+from bundlekeel.settings.problems import ConfigErrors
 from bundlekeel.settings.schema import children
+from bundlekeel.settings.yaml_text import read_mapping
 from bundlekeel.sim.check import check
 from bundlekeel.sim.scenario import Scenario
 

@@ -101,7 +101,7 @@ def whole(name: str) -> bool:
     return isinstance(defaults()[name], int)
 
 
-# Version of the document; older ones are read, newer ones are refused.
+# Version of the document. Documents of another version are refused.
 FORMAT: Final = 1
 # By how much (share of the previous mean) imbalance and overload may be worse than before and still count as equal.
 EQUAL: Final = 0.01
@@ -185,13 +185,9 @@ class Evidence(Answer):
     previous: Annotated[HeldOutMeasures, Doc("with the values that were in force")]
     chosen: Annotated[HeldOutMeasures, Doc("with the proposed values")]
     difference: Annotated[HeldOutMeasures, Doc("`chosen` less `previous`, block by block: its intervals are narrower")]
-    strategies: Annotated[
-        Mapping[str, HeldOutMeasures], Doc("other strategies on the same days, by name, to compare")
-    ] = field(default_factory=dict)
-    unbroken: Annotated[Unbroken | None, Doc("without breaks; null: nothing would change, or an older job made it")] = (
-        None
-    )
-    period_seconds: Annotated[float, Doc("time between two plans of the back-test; 0: an older job did not say")] = 0.0
+    strategies: Annotated[Mapping[str, HeldOutMeasures], Doc("other strategies on the same days, by name, to compare")]
+    unbroken: Annotated[Unbroken | None, Doc("without breaks; null: nothing would change")]
+    period_seconds: Annotated[float, Doc("time between two plans of the back-test, seconds")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,8 +228,8 @@ class Thresholds:
     parameters: Mapping[str, Proposed]
     evidence: Evidence
     data: Data
-    advice: tuple[str, ...] = ()
-    cluster: str = ""
+    advice: tuple[str, ...]
+    cluster: str
     format: int = FORMAT
 
     @property
@@ -440,7 +436,7 @@ def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
     """Blocks begin at the recorded placement, so that what goes wrong within days shows in one unbroken run only."""
     where = "evidence.unbroken"
     if found is None:
-        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate of this release"
+        detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate again"
         return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
     before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
     if after <= before * (1 + EQUAL) + 1e-12:

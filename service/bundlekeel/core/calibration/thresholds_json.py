@@ -80,8 +80,8 @@ def thresholds_of(mapping: object) -> Thresholds:
         parameters=_parameters(top.inner("parameters")),
         evidence=_evidence(top.inner("evidence")),
         data=_data(top.inner("data")),
-        advice=top.texts("advice", needed=False),
-        cluster=top.text("cluster", needed=False),
+        advice=top.texts("advice"),
+        cluster=top.text("cluster"),
     )
 
 
@@ -126,7 +126,7 @@ def _value(row: _Reader, name: str, key: str, *, ranged: bool) -> Number:
 
 
 def _evidence(reader: _Reader) -> Evidence:
-    others = reader.inner("strategies", needed=False)
+    others = reader.inner("strategies")
     return Evidence(
         held_out=_days(reader, "held_out"),
         confidence=reader.number("confidence", minimum=0.5, maximum=1.0),
@@ -135,13 +135,13 @@ def _evidence(reader: _Reader) -> Evidence:
         difference=_measures(reader.inner("difference"), signed=True),
         strategies={name: _measures(others.inner(name)) for name in others.values},
         unbroken=_unbroken(reader),
-        period_seconds=float(reader.number("period_seconds", minimum=0.0, needed=False)),
+        period_seconds=float(reader.number("period_seconds", above=0.0)),
     )
 
 
 def _unbroken(evidence: _Reader) -> Unbroken | None:
-    """Null as good as missing."""
-    if evidence.values.get("unbroken") is None:
+    """Return the unbroken runs; null: nothing would change, so there is none."""
+    if evidence.values.get("unbroken", ...) is None:
         return None
     reader = evidence.inner("unbroken")
     return Unbroken(previous=_measures(reader.inner("previous")), chosen=_measures(reader.inner("chosen")))
@@ -160,7 +160,7 @@ def _interval(reader: _Reader, *, signed: bool) -> BootstrapInterval:
 
 
 def _data(reader: _Reader) -> Data:
-    bad = reader.inner("bad_days", needed=False)
+    bad = reader.inner("bad_days")
     start, end = reader.moment("from_ms"), reader.moment("until_ms")
     if end < start:
         reader.fail("until_ms", f"is before from_ms ({start})", "from_ms <= until_ms")
@@ -204,20 +204,20 @@ class _Reader:
         """Raise ThresholdsError about this field."""
         self._refuse(self.at(key), self.values.get(key), text, allowed)
 
-    def inner(self, key: str, *, needed: bool = True) -> _Reader:
+    def inner(self, key: str) -> _Reader:
         """An object inside of this one."""
-        return _Reader(self._value(key, needed, {}), self.at(key))
+        return _Reader(self._value(key), self.at(key))
 
-    def text(self, key: str, *, needed: bool = True) -> str:
+    def text(self, key: str) -> str:
         """A text, not longer than a sentence or two."""
-        found = self._value(key, needed, "")
+        found = self._value(key)
         if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
             self.fail(key, "is not a text of at most 2000 characters", "a text")
         return str(found)
 
-    def texts(self, key: str, *, needed: bool = True) -> tuple[str, ...]:
+    def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts."""
-        found = self._value(key, needed, ())
+        found = self._value(key)
         if not isinstance(found, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in found):
             self.fail(key, "is not a list of texts", "a list of texts")
             return ()
@@ -241,10 +241,9 @@ class _Reader:
         minimum: float | None = None,
         maximum: float | None = None,
         above: float | None = None,
-        needed: bool = True,
     ) -> float | int:
         """A finite number; true and false are none."""
-        found = self._value(key, needed, 0.0)
+        found = self._value(key)
         if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > 1e300 or math.isnan(found):
             self.fail(key, "is not a finite number", "a number")
             return 0.0
@@ -254,11 +253,9 @@ class _Reader:
             self.fail(key, "is out of range", limits_text(limits))
         return found
 
-    def _value(self, key: str, needed: bool, default: object) -> object:
+    def _value(self, key: str) -> object:
         if key not in self.values:
-            if needed:
-                self._refuse(self.at(key), None, "is missing", "a value")
-            return default
+            self._refuse(self.at(key), None, "is missing", "a value")
         return self.values[key]
 
     def _refuse(self, where: str, value: object, text: str, allowed: str) -> None:

@@ -18,7 +18,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Final, Self
 
-from bundlekeel.core.channel.states import IN_FLIGHT, Ranges, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.channel.ranges import Ranges
+from bundlekeel.core.channel.states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
 from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.names import parse_bundle

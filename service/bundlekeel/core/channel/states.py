@@ -10,12 +10,10 @@ Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateData
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 
@@ -200,66 +198,3 @@ class ChannelTable:
         elif self.units.get(bundle) != unit:
             self.units[bundle] = unit
             self.seen_ms[bundle] = wall_ms
-
-
-# Hash ranges of the channel's entries, by namespace: which overlap, and which lie inside another.
-
-
-# Ranges nest as deep as splits run at once; a made-up channel must not cost quadratic time.
-_DEEPEST: Final = 8
-
-
-class RangeEntry(NamedTuple):
-    """One entry of the channel and its hash range [lower, upper)."""
-
-    lower: int
-    upper: int
-    bundle: str
-    unit: ServiceUnit
-
-
-class Ranges:
-    """The entries of a channel by namespace, each namespace by lower bound, of equal ones the wider first."""
-
-    def __init__(self, units: Mapping[str, ServiceUnit]) -> None:
-        """`units`: by full bundle name, whose last 22 characters are `/0xLLLLLLLL_0xUUUUUUUU`."""
-        self._spaces: dict[str, list[RangeEntry]] = {}
-        for bundle, unit in units.items():
-            entry = RangeEntry(int(bundle[-19:-11], 16), int(bundle[-8:], 16), bundle, unit)
-            self._spaces.setdefault(bundle[:-22], []).append(entry)
-        for entries in self._spaces.values():
-            entries.sort(key=_order)
-
-    def covered(self, bundle: str, *, itself: bool = True) -> bool:
-        """Whether an entry lies inside this range; `itself`: one of the very range counts too."""
-        lower, upper = int(bundle[-19:-11], 16), int(bundle[-8:], 16)
-        entries = self._spaces.get(bundle[:-22], [])
-        later = islice(entries, bisect_left(entries, (lower, -upper), key=_order), None)
-        return any(
-            entry.upper <= upper and (itself or entry.bundle != bundle)
-            for entry in takewhile(lambda entry: entry.lower < upper, later)
-        )
-
-    def overlaps(self) -> Iterator[tuple[RangeEntry, RangeEntry]]:
-        """Pairs of active entries whose ranges overlap, the one that begins first before the other.
-
-        Not those of a running split, which is the only lawful case: the parent Splitting, the child inside it.
-        """
-        for entries in self._spaces.values():
-            opened: list[RangeEntry] = []
-            for entry in entries:
-                if entry.unit.state not in ACTIVE:
-                    continue
-                opened = [earlier for earlier in opened if earlier.upper > entry.lower][-_DEEPEST:]
-                for earlier in opened:
-                    if not _splits_into(earlier, entry):
-                        yield earlier, entry
-                opened.append(entry)
-
-
-def _order(entry: RangeEntry) -> tuple[int, int]:
-    return entry[0], -entry[1]
-
-
-def _splits_into(parent: RangeEntry, child: RangeEntry) -> bool:
-    return parent.unit.state is UnitState.SPLITTING and child.upper <= parent.upper

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bundlekeel.core.compat.avg import avg
-from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, CompatResult
+from bundlekeel.core.compat.picture import BundleColumns, CompatPicture
 from bundlekeel.core.compat.placement import Placer, select
+from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.compat.threshold import overload, threshold
 from bundlekeel.core.compat.uniform import uniform
 from bundlekeel.core.model.parameters import Parameters

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from bundlekeel.core.compat.javamaps import table_of
-from bundlekeel.core.compat.picture import DEFAULT_TRAFFIC, BundleColumns, CompatPicture, CompatResult, sort_key, total
+from bundlekeel.core.compat.picture import DEFAULT_TRAFFIC, BundleColumns, CompatPicture, sort_key, total
+from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints

@@ -21,8 +21,9 @@ from typing import Final
 import numpy as np
 
 from bundlekeel.core.compat import shed
-from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, CompatResult, percent
+from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, percent
 from bundlekeel.core.compat.placement import Placer
+from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
 from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.core.model.codes import Code

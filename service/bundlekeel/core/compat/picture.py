@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Final
 
@@ -20,9 +20,7 @@ from bundlekeel.core.compat.javamaps import table_of
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.memory import CompatMemory
 
 # `ModularLoadManagerImpl`: what a bundle without any data is taken for, in msg/s, msg/s, bytes/s, bytes/s.
 DEFAULT_TRAFFIC: Final = (50.0, 50.0, 50_000.0, 50_000.0)
@@ -193,18 +191,3 @@ def smoothed(before: Mapping[str, float], brokers: Sequence[str], usage: Floats,
     with np.errstate(invalid="ignore", over="ignore"):
         mixed: Floats = np.where(known, history * weight + (1 - weight) * usage, usage)
     return mixed
-
-
-# What a compat shedder returns.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompatResult:
-    """`unload`: (bundle row, broker row) in the order in which the class selects; `to`: target row by bundle row,
-    for a class that couples the destination. `brokers`: a verdict for each broker that stands out."""
-
-    unload: tuple[tuple[int, int], ...]
-    memory: CompatMemory
-    verdict: Verdict
-    to: Mapping[int, int] = field(default_factory=dict)
-    brokers: tuple[Verdict, ...] = ()

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat.picture import CompatPicture, CompatResult, running_sum, smoothed, total
+from bundlekeel.core.compat.picture import CompatPicture, running_sum, smoothed, total
+from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from bundlekeel.core.compat.picture import CompatPicture, CompatResult, total
+from bundlekeel.core.compat.picture import CompatPicture, total
+from bundlekeel.core.compat.result import CompatResult
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters

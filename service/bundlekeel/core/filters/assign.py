@@ -7,7 +7,6 @@ namespace evenly, and never adds brokers again: with no broker left there is no 
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
@@ -23,11 +22,10 @@ from bundlekeel.core.filters.isolation import (
     least_of_group,
     lives_on,
 )
+from bundlekeel.core.filters.versions import version_key
 from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.model.policies import Policies
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.planning.draft import Draft
@@ -317,28 +315,3 @@ class _Run:
             over = draft.score[rows] > draft.params.overloaded_threshold_percent / 100
             return int(rows[np.lexsort((draft.long_rate()[rows], over))[0]])
         return int(rows[np.argmin(draft.score[rows])])
-
-
-# Broker versions compared as semantic versions (`BrokerVersionFilter`).
-
-
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
-
-# Numbers, then whether it is a release, then the parts of a pre-release: numbers below words.
-VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
-
-
-def version_key(text: str) -> VersionKey | None:
-    """What versions are ordered by (semver.org, section 11), or None for a text that is not a version."""
-    match = _VERSION.fullmatch(text)
-    if match is None:
-        return None
-    parts = match[4].split(".") if match[4] else []
-    try:
-        major, minor, patch = (integer(match[group], field="version") for group in (1, 2, 3))
-        pre = tuple(
-            (False, integer(part, field="version"), part) if part.isdecimal() else (True, 0, part) for part in parts
-        )
-    except CodecError:
-        return None
-    return major, minor, patch, not parts, pre

@@ -63,9 +63,8 @@ def input_of(frame: Frame) -> PlanInput:
     """The plan's input of a frame. HistoryError when it does not fit this release."""
     document = frame.document
     parts = {part: restored(_KINDS[part], _members(document, part)) for part in _PARTS}
-    # What a later release added is not in an older record: its default is what held then.
-    parts |= {name: restored(kind, document[name]) for name, kind in _KINDS.items() if name in document}
     try:
+        parts |= {name: restored(kind, document[name]) for name, kind in _KINDS.items() if name not in _PARTS}
         brokers = _broker_table(frame.brokers)
         snapshot = Snapshot(
             wall_ms=document["wall_ms"],
@@ -239,8 +238,6 @@ def restored(kind: Any, value: Any) -> Any:
 def _dataclass(kind: type, value: Any) -> Any:
     _require(isinstance(value, dict), f"{kind.__name__} is not a map")
     hints = _hints(kind)
-    # A class whose members have changed converts what an earlier release recorded.
-    value = getattr(kind, "recorded", dict)(value)
     unknown = sorted(set(value) - set(hints))
     _require(not unknown, f"{kind.__name__} has {', '.join(unknown)}, which this release does not know")
     needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]

@@ -22,10 +22,9 @@ Document = dict[str, Any]
 # Runs of rows that were neighbours before: (first row then, how many); -1: rows that are new.
 Runs = tuple[tuple[int, int], ...]
 
-# Version of what is recorded; older ones are brought up by `replay.UPGRADES`, newer ones are refused.
+# Version of the recorded form. Records of another version are refused.
 SCHEMA: Final = 2
-# From this version on `plan_hash` is of decisions alone. Before, it was of the sentences too, which have changed since.
-HASHES_DECISIONS: Final = 2
+OTHER_SCHEMA: Final = f"schema {{}}, and this release reads only schema {SCHEMA}: another release recorded it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from bundlekeel.core.history.frames import input_of
-from bundlekeel.core.history.record import (
-    HASHES_DECISIONS,
-    SCHEMA,
-    CycleOutcome,
-    CycleRecord,
-    Document,
-    Frame,
-    changed,
-    changed_document,
-)
+from bundlekeel.core.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord, Frame, changed, changed_document
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.parameters import Parameters, choices
-from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.planning.engine import PlanResult, plan
-
-# What a recorded move, and a recorded split, decided; the rest of it are figures.
-_DECIDED: Final = {"moves": ("bundle", "source", "target", "rule"), "splits": ("bundle", "broker", "rule")}
-Upgrades = Mapping[int, Callable[[Document], Document]]
-# By version: makes the next version's document (paths as in `frames.document_of`) of a record's own. Schema 2 changed
-# what the plan hash covers, and nothing in the document.
-UPGRADES: Final[Upgrades] = {1: dict}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +25,7 @@ class RebuiltCycle:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCycle:
     """One cycle planned again. `recorded`, `hash`: of the recorded plan, and of the new one. `same`: the new plan has
-    the recorded hash; `by_moves`: recorded before hashes were of decisions alone, `same` is that moves and splits are
-    the recorded ones."""
+    the recorded hash."""
 
     epoch: int
     cycle: int
@@ -53,7 +34,6 @@ class ReplayedCycle:
     hash: str
     moves: int
     same: bool
-    by_moves: bool
     why: str = ""
 
 
@@ -73,10 +53,8 @@ def rebuilt(records: Iterable[CycleRecord]) -> Iterator[RebuiltCycle]:
 
 
 def _next(last: tuple[int, int, Frame] | None, record: CycleRecord) -> Frame:
-    if record.schema > SCHEMA:
-        raise HistoryError(
-            f"it is of schema {record.schema}, this release reads up to {SCHEMA}: a newer release recorded it"
-        )
+    if record.schema != SCHEMA:
+        raise HistoryError(f"it is of {OTHER_SCHEMA.format(record.schema)}")
     before: Frame | None = None
     if not record.full:
         if last is None or last[:2] != (record.epoch, record.base):
@@ -97,16 +75,6 @@ def _next(last: tuple[int, int, Frame] | None, record: CycleRecord) -> Frame:
     return frame
 
 
-def upgraded(document: Document, version: int, steps: Upgrades = UPGRADES, *, to: int = SCHEMA) -> Document:
-    """A document of an older schema as the present one."""
-    while version < to:
-        if version not in steps:
-            raise HistoryError(f"nothing brings a record of schema {version} up to {to}")
-        document = steps[version](document)
-        version += 1
-    return document
-
-
 def replay(item: RebuiltCycle) -> ReplayedCycle:
     """Plan a rebuilt cycle again with this release."""
     record = item.record
@@ -114,16 +82,11 @@ def replay(item: RebuiltCycle) -> ReplayedCycle:
     why = item.why
     if item.frame is not None:
         try:
-            frame = replace(item.frame, document=upgraded(item.frame.document, record.schema))
-            given = input_of(frame)
+            given = input_of(item.frame)
             _known(given.params)
             made = plan(given)
         except HistoryError as error:
             why = str(error)
-    by_moves = record.schema < HASHES_DECISIONS
-    same = made is not None and (
-        _as_recorded(made.plan, record.outcome) if by_moves else made.plan.hash == record.outcome.plan_hash
-    )
     return ReplayedCycle(
         epoch=record.epoch,
         cycle=record.cycle,
@@ -131,22 +94,9 @@ def replay(item: RebuiltCycle) -> ReplayedCycle:
         recorded=record.outcome.plan_hash,
         hash=made.plan.hash if made is not None else "",
         moves=len(made.plan.moves) if made is not None else 0,
-        same=same,
-        by_moves=by_moves,
+        same=made is not None and made.plan.hash == record.outcome.plan_hash,
         why=why,
     )
-
-
-def _as_recorded(made: Plan, outcome: CycleOutcome) -> bool:
-    """Whether these are the recorded moves and splits, in their order."""
-    for name, members in _DECIDED.items():
-        rows = outcome.details.get(name)
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            return False
-        ours = [[getattr(item, member) for member in members] for item in getattr(made, name)]
-        if ours != [[row.get(member) for member in members] for row in rows]:
-            return False
-    return True
 
 
 def _known(params: Parameters) -> None:

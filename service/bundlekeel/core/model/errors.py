@@ -5,7 +5,7 @@ BundlekeelError
     ThresholdsError    a document of calibrated thresholds cannot be used; `code` says why
     WrongCluster       `cluster` or `configuration_store` is not what the brokers run with: the process ends
   CodecError           one record could not be read; that record is left out, never the cycle
-  HistoryError         recorded history is torn, has a gap, or was written by a newer release
+  HistoryError         recorded history is torn, has a gap, or was written by another release
   SnapshotError        no usable snapshot of the cluster this time; try next cycle
   StoreError           the metadata store did not answer in time or is suspended; try again later
     LeadershipLost     our epoch is over: stop, drop to follower, write nothing more

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, ConfigError
@@ -159,22 +159,6 @@ class Parameters(StrategyParameters):
         used_by="warm",
         why="the warm-up of a broker ends when its score is this share of the mean score",
     )
-
-    @staticmethod
-    def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Members as an earlier release recorded them (core/history/frames.py), as members of today: one figure stood
-        for the ledger's time-out, and with `compat: none` the absolute minima meant nothing."""
-        if "ledger_timeout_seconds" not in values:
-            return values
-        found = dict(values)
-        known: dict[str, Any] = defaults() | found
-        figures = (known["statistics_interval_seconds"], known["host_usage_interval_seconds"])
-        silence = found.pop("ledger_timeout_seconds") - sum(figures) - max(figures)
-        if known["compat"] == "none":
-            found |= dict.fromkeys(
-                ("min_unload_message_rate", "min_unload_throughput", "min_unload_throughput_mb"), 0.0
-            )
-        return {"report_max_interval_seconds": max(1.0, silence), **found}
 
 
 PARAMETERS = tuple(ParameterSpec(name=item.name, **item.metadata) for item in fields(Parameters))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride, match_capacity, wrong_limit_marks
 from bundlekeel.core.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
@@ -29,12 +30,9 @@ from bundlekeel.core.model.load import (
     THROUGHPUT_IN,
     THROUGHPUT_OUT,
     BrokerReport,
-    CapacityOverride,
     ExcludedBroker,
     Floats,
     Ints,
-    match_capacity,
-    wrong_limit_marks,
 )
 from bundlekeel.core.model.names import is_system_bundle
 

@@ -18,8 +18,9 @@ import numpy as np
 from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE, admit, hour_refusal
 from bundlekeel.core.guard.eligibility import completeness, rest_ms
-from bundlekeel.core.guard.holds import bans_of, hold_of
+from bundlekeel.core.guard.holds import hold_of
 from bundlekeel.core.guard.scope import closed_brokers
+from bundlekeel.core.guard.stops import bans_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import BrokerLoad, Move, Refusal
 from bundlekeel.core.model.text_format import clock_text

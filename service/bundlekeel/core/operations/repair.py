@@ -19,7 +19,8 @@ from bundlekeel.core.filters.allowed import isolation_of, limits_of
 from bundlekeel.core.filters.isolation import AppliedIsolation
 from bundlekeel.core.guard.budgets import admit
 from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility
-from bundlekeel.core.guard.holds import Hold, bans_of
+from bundlekeel.core.guard.holds import Hold
+from bundlekeel.core.guard.stops import bans_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Ints
 from bundlekeel.core.model.plan import Refusal

@@ -185,15 +185,14 @@ def _with_reading(
 def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
     """Return the variance of a mean of one second of this broker's score; 0 until it is known.
 
-    `late`: while there are few counters, only by the later half of them. The CPU of a broker varies more while its code
-    is compiled.
+    `late`: only by the later half of its readings.
     """
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
         for (before, lasted), (score, seconds) in pairwise(course.readings)
         if seconds >= NOISE_SECONDS and lasted > 0
     ]
-    if late and course.traffic >= 0 and len(course.readings) < NOISE_READINGS:
+    if late:
         changes = changes[-max(LEAST_CHANGES, len(changes) // 2) :]
     if len(changes) < LEAST_CHANGES:
         return 0.0
@@ -226,10 +225,19 @@ def differences(scores: Floats, mean: float) -> Floats:
 
 def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
     """Return by how much a difference of each broker may be noise, in score, shape (n,)."""
-    noise = [(course, min(noise_of(course), noise_of(course, late=True))) for course in map(courses.__getitem__, ids)]
-    variance = np.array([value / max(course.seconds, 1.0) for course, value in noise])
+    variance = np.array([_least_noise(courses[broker]) / max(courses[broker].seconds, 1.0) for broker in ids])
     found: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
     return found
+
+
+def _least_noise(course: BrokerCourse) -> float:
+    """Return the noise, or that of the later readings if it is less and there are few counters.
+
+    The CPU use of a broker varies more while its code is compiled.
+    """
+    noise = noise_of(course)
+    has_few_counters = course.traffic >= 0 and len(course.readings) < NOISE_READINGS
+    return min(noise, noise_of(course, late=True)) if has_few_counters else noise
 
 
 def follow_excesses(
@@ -256,8 +264,7 @@ def follow_excesses(
                 advanced[broker] = replace(course, excess=replace(course.excess, readings=0))
         elif passed > 0:
             course = _advance_excess(course, "hot" if above else "cold", size, passed)
-            after = course.acted and replace(course.acted, tolerated=course.acted.tolerated + passed)
-            advanced[broker] = replace(course, acted=after)
+            advanced[broker] = replace(course, acted_seconds=course.acted_seconds + passed)
     return advanced
 
 
@@ -266,26 +273,8 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
     if size < 0:
         return course if excess is None else _tolerate(course, excess, seconds)
     rate = size**2
-    if excess is None or excess.side != side:
-        began = course.until_ms - int(1000 * seconds)
-        if excess is not None:
-            course = _end(course, excess)
-        if course.acted is not None and course.acted.side != side:
-            since = course.acted.tolerated
-            if course.traffic < 0 or since >= SETTLING_SECONDS or course.seconds < since + seconds:
-                lasted = (began - course.acted.since_ms) / 1000
-                if lasted <= LONGEST_SWING_SECONDS:
-                    lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
-                turned = replace(course.acted, longest=lasted)
-                course = _remember(course, turned, max(course.acted.mean_rate, rate))
-            course = replace(course, acted=None)
-        started = Excess(
-            side=side, since_ms=began, seconds=seconds, longest=seconds, cost=rate * seconds, rate=rate, readings=1
-        )
-        return replace(course, excess=started)
-    return replace(
-        course,
-        excess=replace(
+    if excess is not None and excess.side == side:
+        longer = replace(
             excess,
             seconds=excess.seconds + seconds,
             longest=max(excess.longest, excess.seconds + seconds),
@@ -293,8 +282,33 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
             rate=rate,
             readings=excess.readings + 1,
             tolerated=0.0,
-        ),
+        )
+        return replace(course, excess=longer)
+    if excess is not None:
+        course = _end(course, excess)
+    started = Excess(
+        side=side,
+        since_ms=course.until_ms - int(1000 * seconds),
+        seconds=seconds,
+        longest=seconds,
+        cost=rate * seconds,
+        rate=rate,
+        readings=1,
     )
+    if course.acted is not None and course.acted.side != side:
+        course = replace(_turn(course, course.acted, started), acted=None)
+    return replace(course, excess=started)
+
+
+def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
+    """Remember an excess on the other side after moves as a swing, unless the plan moved too much."""
+    since = course.acted_seconds
+    if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
+        return course
+    lasted = (started.since_ms - acted.since_ms) / 1000
+    if lasted <= LONGEST_SWING_SECONDS:
+        lasted = min(TURNED_LONGER * lasted, LONGEST_SWING_SECONDS)
+    return _remember(course, replace(acted, longest=lasted), max(acted.mean_rate, started.rate))
 
 
 def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCourse:
@@ -379,8 +393,8 @@ def acted(
         waiting = course.excess and replace(course.excess, readings=0)
         if waiting and waiting.side == side:
             since = waiting.since_ms
-        ended = replace(reason, side=side, since_ms=since, tolerated=0.0)
-        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=ended)
+        ended = replace(reason, side=side, since_ms=since)
+        after[broker] = replace(course, seconds=0.0, excess=waiting, acted=ended, acted_seconds=0.0)
     return after
 
 

@@ -31,14 +31,10 @@ from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
 from bundlekeel.core.planning.costs import NO_COSTS, CpuCosts, estimate, learn
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.pressure import (
-    ScoredColumn,
-    score_of,
-    scored_columns,
-    shares_of,
-    weights_of,
-)
-from bundlekeel.core.planning.targets import Coldest, TargetBans
+from bundlekeel.core.planning.pressure import shares_of
+from bundlekeel.core.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
+from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.core.planning.targets import Coldest
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +72,14 @@ class Draft:
         turn: int = 0,
         costs: CpuCosts = NO_COSTS,
         scale: Floats | float = 1.0,
+        *,
+        learned: CpuCosts | None = None,
     ) -> None:
-        """`costs`: learned CPU costs (`StrategyMemory.costs`); the draft learns from its own snapshot, too. `scale`:
-        the mean load since it changed over that of the reading, shape (n, 1); traffic of counters is exact."""
+        """`costs`: CPU costs before this snapshot (`StrategyMemory.costs`); the draft learns from the snapshot, too.
+        `learned`: costs that contain the snapshot, instead. `scale`: the mean load since it changed over that of the
+        reading, shape (n, 1); traffic of counters is exact."""
         brokers = snapshot.brokers
-        self.costs = learn(costs, snapshot, params, ledger.unsettled())
+        self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
         self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
         self.snapshot, self.params, self.weights = snapshot, params, weights_of(params, snapshot.mode)
         # Pulsar's own classes count what is reported.

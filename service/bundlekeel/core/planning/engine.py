@@ -18,17 +18,9 @@ from bundlekeel.core.compat.in_plan import shed_in_plan, transfer_in_plan
 from bundlekeel.core.filters.allowed import AllowedTargets, limits_of, with_policies
 from bundlekeel.core.guard.budgets import admit
 from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
-from bundlekeel.core.guard.holds import (
-    Hold,
-    bans_of,
-    calm_brokers,
-    hold_of,
-    relief_only,
-    returning,
-    stopped,
-    verdict_of,
-)
+from bundlekeel.core.guard.holds import Hold, hold_of
 from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.guard.stops import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import CPU, Floats
 from bundlekeel.core.model.names import namespace_of
@@ -45,7 +37,7 @@ from bundlekeel.core.planning.groups import decide_groups
 from bundlekeel.core.planning.invariants import accounted, lawful
 from bundlekeel.core.planning.ledger import Ledger, settle
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.core.planning.pressure import score_of, weights_of
+from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.core.planning.wrong_limits import explain_wrong_limits
 from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_splits
 from bundlekeel.core.strategies import SHEDDERS, Shedder
@@ -95,7 +87,7 @@ def plan(given: PlanInput) -> PlanResult:
     asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
     books = asked.booked(ledger, snapshot)
     costs, courses, seconds, scale = _levels(given, books)
-    draft = Draft(snapshot, books, params, given.memory.turn, costs, scale)
+    draft = Draft(snapshot, books, params, given.memory.turn, scale=scale, learned=costs)
     if (bans := bans_of(snapshot, guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)

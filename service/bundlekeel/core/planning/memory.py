@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from bundlekeel.core.planning.costs import CpuCosts
 
@@ -67,7 +66,7 @@ class BrokerCourse:
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
     when they had not changed for long, last at `steady_ms`. All times are Unix ms. `readings`: mean score and seconds
     of the last readings; no seconds: its bundles moved. `acted`: the excess because of which its bundles moved last;
-    its `tolerated` is the measured time since these moves showed.
+    `acted_seconds`: measured time since these moves showed.
     """
 
     level: float
@@ -80,6 +79,7 @@ class BrokerCourse:
     readings: tuple[tuple[float, float], ...] = ()
     excess: Excess | None = None
     acted: Excess | None = None
+    acted_seconds: float = 0.0
     swing: Swing | None = None
 
 
@@ -121,12 +121,3 @@ class StrategyMemory:
     turn: int = 0
     costs: CpuCosts = field(default_factory=CpuCosts)
     compat: CompatMemory = field(default_factory=CompatMemory)
-
-    @staticmethod
-    def recorded(values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return members that an earlier build recorded (core/history/frames.py) as members of today: it recorded only
-        the CPU of brokers without traffic (`idle`)."""
-        if "idle" not in values:
-            return values
-        brokers = {broker: {"idle": cpu} for broker, cpu in dict(values["idle"]).items()}
-        return {name: item for name, item in values.items() if name != "idle"} | {"costs": {"brokers": brokers}}

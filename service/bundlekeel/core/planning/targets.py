@@ -5,16 +5,15 @@ With the coldest at hand most moves look at a few brokers instead of all, and fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.pressure import ScoredColumn
+from bundlekeel.core.planning.scores import ScoredColumn
 
 COUNT: Final = 64
 # They are looked for again after so many moves.
@@ -55,39 +54,3 @@ class Coldest:
     def least(self, pressure: Floats) -> float:
         """A score that none of the others is below with a bundle of this pressure (by scored column) on it."""
         return float((self.others + pressure / self.largest).min(initial=np.inf)) * _ROUNDING
-
-
-# Target bans: targets that the guard forbids, as policies forbid others: whole brokers, the way back, useless pairs.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetBans:
-    """Rows of a snapshot. `closed`: brokers that take nothing, and why. `back`: by bundle the broker that it left
-    recently, and the time (ms) from which it may return. `pairs`: (source, target) whose moves did not help."""
-
-    closed: Mapping[int, Code]
-    back: Mapping[int, tuple[int, int]]
-    pairs: frozenset[tuple[int, int]]
-
-    def forbidden(self, rows: Ints, source: int, target: int) -> Bools:
-        """Which of these bundles of `source` may not go to `target`."""
-        if (source, target) in self.pairs or target in self.closed:
-            return np.ones(len(rows), dtype=bool)
-        if not self.back:
-            return np.zeros(len(rows), dtype=bool)
-        places = (self.back.get(row, (-1, 0))[0] == target for row in rows.tolist())
-        return np.fromiter(places, dtype=bool, count=len(rows))
-
-    def forbidden_targets(self, row: int, source: int, targets: Ints) -> Bools:
-        """Which of these targets the bundle may not go to."""
-        left = self.back.get(row, (-1, 0))[0]
-        banned = (item == left or item in self.closed or (source, item) in self.pairs for item in targets.tolist())
-        return np.fromiter(banned, dtype=bool, count=len(targets))
-
-    def code(self, row: int, source: int, target: int) -> Code | None:
-        """Why this bundle may not go there, or None."""
-        if target in self.closed:
-            return self.closed[target]
-        if self.back.get(row, (-1, 0))[0] == target:
-            return Code.NO_RETURN
-        return Code.QUARANTINED if (source, target) in self.pairs else None

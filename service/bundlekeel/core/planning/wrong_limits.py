@@ -15,7 +15,8 @@ from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import BrokerTable
 from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.strategies.common import FULL, Decision
+from bundlekeel.core.strategies.common import Decision
+from bundlekeel.core.strategies.refusals import FULL
 
 # By resource: its name, the unit of its limit, the size of that in the report's unit, and the setting of `capacity`.
 _WORDS: Final = {

@@ -15,8 +15,9 @@ import numpy as np
 
 from bundlekeel.core.model.load import Floats, Ints
 from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.core.quotas.columns import runs
 from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.usage import Key, UsageLine, UsageTable, runs
+from bundlekeel.core.quotas.usage import Key, UsageLine, UsageTable
 
 # A partition that passes this part of what it may is held back.
 AT_LIMIT: Final = 0.95

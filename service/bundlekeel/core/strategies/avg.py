@@ -25,15 +25,13 @@ from bundlekeel.core.strategies.common import (
     Candidates,
     Context,
     Decision,
-    TriedTarget,
     best_fit,
     candidates,
     refuse_all,
     refuse_rest,
-    refuse_unfit,
-    stuck,
     traffic_of,
 )
+from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, make_room, swap
 from bundlekeel.core.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
 

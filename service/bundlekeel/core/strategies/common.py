@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,10 @@ from bundlekeel.core.strategies.placement import Placement
 EPSILON = 1e-6
 # At most so many moves are planned on one snapshot of the cluster; the rest is planned on the next one.
 HORIZON = 500
+# Bundles with these codes could not move whatever their size and whatever the target.
+IMMOVABLE = frozenset(
+    {Code.IDLE, Code.SYSTEM_BUNDLE, Code.V1_NAMESPACE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM}
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,123 +188,7 @@ def refuse_rest(context: Context, source: int, given: Candidates, code: Code, de
     ]
 
 
-# Why bundles of a donor found no place, bundle by bundle, and the verdict when nothing moves at all.
-
-
-# Bundles with these codes could not move whatever their size and whatever the target.
-IMMOVABLE = frozenset(
-    {Code.IDLE, Code.SYSTEM_BUNDLE, Code.V1_NAMESPACE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM}
-)
-# Codes that say that there is no room, not that a bundle is unsuitable.
-FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriedTarget:
-    """One target that was tried: what each bundle would do, the target's score now, how much score should move."""
-
-    offer: Offer
-    other: float
-    want: float
-
-
-def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
-    """One refusal for each of these bundles after all attempts failed; the first target that policies allow decides the
-    code. Where they allow none of those that were tried, it is asked whether they allow another one.
-
-    TargetOverloaded: it is the overload threshold that stands in the way, either because the bundle is small enough
-    for the difference, or because the target's room is smaller still than the difference (a split would not help).
-    """
-    draft = context.draft
-    before, ceiling = float(draft.score[source]), context.params.overloaded_threshold_percent / 100
-    order = (Code.NO_GAIN, Code.TARGET_OVERLOADED, Code.TOO_BIG)
-    chosen: Ints = np.zeros(len(rows), dtype=np.int64)
-    for attempt in attempts:
-        after, relief = attempt.offer.target_after, before - attempt.offer.source_after
-        small = relief <= attempt.want + EPSILON
-        over = (after >= ceiling) & (small | (ceiling - attempt.other < attempt.want))
-        level = np.where(over, 2, np.where(small | (relief <= EPSILON), 1, 3))
-        chosen = np.where((chosen == 0) & np.isfinite(after), level, chosen)
-    refusals = _unreached(context, source, rows[chosen == 0])
-    widest = max((attempt.want for attempt in attempts), default=0.0)
-    details = {Code.TOO_BIG: f"only {widest:.1%} may move", Code.TARGET_OVERLOADED: f"limit {ceiling:.0%}"}
-    for index, code in enumerate(order, start=1):
-        refusals += refuse_all(context, source, rows[chosen == index], code, details.get(code, ""))
-    return refusals
-
-
-def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
-    """Refusals of bundles that may go to no target that was tried: is there one that was not worth a try?
-
-    Without policies it is the guard that forbids the targets (`returning` tells how), or an id like the broker's own.
-    """
-    draft = context.draft
-    if draft.allowed is None or not len(rows):
-        return refuse_all(context, source, rows, Code.POLICY_FORBIDS)
-    allowed = draft.allowed[context.snapshot.bundles.namespace[rows]]
-    allowed[:, [source, *draft.alike.get(source, ())]] = False
-    legal = allowed & draft.legal_targets()
-    codes = np.full(len(rows), Code.NO_LEGAL_TARGET, dtype=object)
-    codes[legal.any(axis=1)] = Code.NO_GAIN
-    codes[~allowed.any(axis=1)] = Code.POLICY_FORBIDS
-    if draft.bans is not None:
-        for place in np.flatnonzero(codes == Code.NO_GAIN).tolist():
-            row, targets = int(rows[place]), np.flatnonzero(legal[place])
-            if draft.bans.forbidden_targets(row, source, targets).all():
-                codes[place] = draft.bans.code(row, source, int(targets[0]))
-    refusals = []
-    for code in (Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.QUARANTINED, Code.NO_RETURN, Code.NO_GAIN):
-        detail = "no broker that policies allow is less loaded by enough" if code is Code.NO_GAIN else ""
-        refusals += refuse_all(context, source, rows[codes == code], code, detail)
-    return refusals
-
-
-def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
-    """The cycle's verdict when `who` should shed and nothing moves: full, unsplittable, or no suitable bundle."""
-    limit = context.params.overloaded_threshold_percent
-    every = {item.code: item for item in refusals}
-    codes = set(every) - IMMOVABLE
-    if not context.draft.legal_targets().any() or codes == {Code.NO_LEGAL_TARGET}:
-        text = f"{who}, but no other broker may take a bundle: {_no_target(context, refusals)}"
-        return Verdict(code=Code.NO_LEGAL_TARGET, sentence=text)
-    if codes and codes <= FULL:
-        text = f"{who}, but a broker that took a bundle would be above {limit:.0f}% itself; add brokers"
-        return Verdict(code=Code.TARGET_OVERLOADED, sentence=text)
-    if codes == {Code.TOO_BIG}:
-        text = f"{who}, but every bundle is too big for the difference; split it"
-        return Verdict(code=Code.UNSPLITTABLE, sentence=text)
-    if set(every) == {Code.BELOW_MINIMUM}:
-        detail = every[Code.BELOW_MINIMUM].detail or "every bundle is too small"
-        return Verdict(code=Code.BELOW_MINIMUM, sentence=f"{who}, but it is below the minimum: {detail}")
-    return Verdict(code=Code.NO_BUNDLES, sentence=f"{who}, but moving no bundle would improve the balance")
-
-
-def _no_target(context: Context, refusals: Sequence[Refusal]) -> str:
-    """Return why the brokers other than the sources of `refusals` take no bundle, and what to do."""
-    draft, params = context.draft, context.params
-    sources = {item.broker for item in refusals}
-    others = draft.members & ~draft.legal_targets()
-    listed = others & np.array([broker not in sources for broker in context.snapshot.brokers.ids])
-    others = listed if listed.any() else others
-    limit, most = params.overloaded_threshold_percent, params.max_topics_per_broker
-    above = np.maximum(draft.score, draft.reported) > limit / 100
-    topics = f"has max_topics_per_broker ({most}) topics or more"
-    if context.snapshot.mode != "extensible":
-        topics = f"has more topics than max_topics_per_broker ({most})"
-    reasons = (
-        (draft.closed, "is closed (cordon, drain or exclusion)", "end a cordon or drain"),
-        (above & ~draft.closed, f"is above {limit:.0f}%", ""),
-        (~(above | draft.closed), topics, "raise max_topics_per_broker"),
-    )
-    named = [(reason, fix) for brokers, reason, fix in reasons if (others & brokers).any()]
-    if not named:
-        return "policies allow none; add brokers"
-    fixes = [fix for _, fix in named if fix]
-    ways = f"{', '.join(fixes)}, or add brokers" if fixes else "add brokers"
-    return f"each {' or '.join(reason for reason, _ in named)}; {ways}"
-
-
 def legal_after(offer_after: Floats, before: float, ceiling: float) -> Bools:
-    """Targets (or bundles) whose score stays below the ceiling and below where the source was."""
+    """Return which targets (or bundles) stay below the ceiling and below the source's present score."""
     legal: Bools = offer_after < min(ceiling, before - EPSILON)
     return legal

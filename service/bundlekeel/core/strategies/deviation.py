@@ -30,15 +30,13 @@ from bundlekeel.core.strategies.common import (
     Candidates,
     Context,
     Decision,
-    TriedTarget,
     best_fit,
     candidates,
     counting,
     refuse_rest,
-    refuse_unfit,
-    stuck,
 )
 from bundlekeel.core.strategies.placement import legal_targets
+from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.timing import excess_where, timing
 
 # When no bundle fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.

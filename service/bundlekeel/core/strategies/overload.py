@@ -16,7 +16,8 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest, stuck
+from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest
+from bundlekeel.core.strategies.refusals import stuck
 from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 
 # Pulsar aims this far below the threshold, so that the next small rise does not start it again.

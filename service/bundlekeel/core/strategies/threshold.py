@@ -17,16 +17,8 @@ import numpy as np
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import (
-    EPSILON,
-    Context,
-    Decision,
-    candidates,
-    counting,
-    refuse_rest,
-    stuck,
-    traffic_of,
-)
+from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, counting, refuse_rest, traffic_of
+from bundlekeel.core.strategies.refusals import stuck
 from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 from bundlekeel.core.strategies.timing import excess_where, timing
 

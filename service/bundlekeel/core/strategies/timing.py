@@ -73,10 +73,9 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Flo
     stays silent for longer says that its load has not changed.
     """
     brokers = snapshot.brokers
-    interval = np.array([snapshot.interval_ms(row) for row in range(len(brokers))], dtype=np.float64)
+    interval, counted = np.array(snapshot.intervals or [0] * len(brokers)), snapshot.counted
     shortest = min(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     silence = 1000 * max(shortest, params.report_min_interval_seconds + REPORT_SECONDS)
-    counted = interval > 0
     traffic = brokers.traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1)
     typical = float(caused.sum() / traffic.sum()) if traffic.any() else 0.0
     until = np.where(counted, brokers.last_update, np.maximum(brokers.last_update, snapshot.wall_ms - int(silence)))

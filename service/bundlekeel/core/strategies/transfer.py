@@ -26,18 +26,8 @@ from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.planning.ledger import timeout_ms
-from bundlekeel.core.strategies.common import (
-    EPSILON,
-    Candidates,
-    Context,
-    Decision,
-    TriedTarget,
-    best_fit,
-    candidates,
-    refuse_rest,
-    refuse_unfit,
-    stuck,
-)
+from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, Decision, best_fit, candidates, refuse_rest
+from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, swap
 from bundlekeel.core.strategies.timing import UNSETTLED, excess_where, timing
 

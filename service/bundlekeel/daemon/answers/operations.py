@@ -24,10 +24,6 @@ from bundlekeel.daemon.answers.doc import (
 from bundlekeel.daemon.answers.picture import PauseView
 from bundlekeel.daemon.answers.proposal import ProposalView
 
-# Of pins and exclusions: earlier releases did not store them.
-AskedBy = Annotated[str, Doc("who asked; empty: an earlier release set it")]
-AskedReason = Annotated[str, Doc("why, in the words of who asked; empty: an earlier release set it")]
-AskedMs = Annotated[int, Doc("since when it holds; 0: an earlier release set it")]
 UntilMs = Annotated[int, Doc("its end; 0: a person ends it")]
 Matched = Annotated[int | None, Doc("how many known bundles it matches now; none yet may be meant so")]
 BrokerRequest = Annotated[str, Doc("what a person asks of a broker", grows=("cordon", "drain", "warm"))]
@@ -68,9 +64,9 @@ class PinView(Answer):
 
     bundle: Bundle
     until_ms: UntilMs
-    by: AskedBy = ""
-    reason: AskedReason = ""
-    since_ms: AskedMs = 0
+    by: By
+    reason: Reason
+    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +82,9 @@ class ExclusionView(Answer):
 
     pattern: Annotated[str, Doc("`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed")]
     until_ms: UntilMs
-    by: AskedBy = ""
-    reason: AskedReason = ""
-    since_ms: AskedMs = 0
+    by: By
+    reason: Reason
+    since_ms: SinceMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,8 +90,8 @@ class MoveView(Answer):
             "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
         ),
     ]
-    rates: Annotated[TrafficView | None, Doc("`traffic` by name; null: of a sidecar of an older release")] = None
-    usage: Annotated[MoveUsageView | None, Doc("`pressure` by name; null: of a sidecar of an older release")] = None
+    rates: Annotated[TrafficView, Doc("`traffic` by name")]
+    usage: Annotated[MoveUsageView, Doc("`pressure` by name")]
     sentence: Sentence
 
 
@@ -202,13 +202,13 @@ class OutcomeView(Answer):
     )
 
     def __post_init__(self) -> None:
-        """What is stored, also by another release, has an empty code for none."""
+        """Read the empty code of a stored move as none."""
         object.__setattr__(self, "code", self.code or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(Answer):
-    """Something that was asked for and how far it is. Stored so, too: a leader of another release may store less."""
+    """A request and its progress. Tasks are stored in this form, too."""
 
     task: Annotated[str, Doc("the id of the task")]
     hash: Hash = ""

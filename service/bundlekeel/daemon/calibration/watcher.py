@@ -51,7 +51,7 @@ from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.ledger import settle
-from bundlekeel.core.planning.pressure import weights_of
+from bundlekeel.core.planning.scores import weights_of
 from bundlekeel.daemon.answers.operations import (
     AdoptedView,
     AdoptionView,

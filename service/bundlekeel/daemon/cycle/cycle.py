@@ -36,8 +36,11 @@ from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import settle
 from bundlekeel.daemon.cycle import transitions
 from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, SplitWatch
-from bundlekeel.daemon.cycle.report import CycleReport, publish_plan
+from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch
+from bundlekeel.daemon.cycle.external_splits import SplitWatch
+from bundlekeel.daemon.cycle.plan_metrics import publish_plan
+from bundlekeel.daemon.cycle.report import CycleReport
+from bundlekeel.daemon.cycle.status import CycleStatus
 from bundlekeel.daemon.execution.executor import Executor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
@@ -90,10 +93,11 @@ class BrokerRequests(Protocol):
 class Cycle:
     """Runs cycles one after the other; holds the state between them.
 
-    `parameters`: daemon/state/effective_parameters.py. `shadow`: what shadow strategies found since it was called last
-    (daemon/calibration/shadow.py). `no_seat`: why this sidecar watches nothing, if so (daemon/state/leadership.py).
+    `parameters`: daemon/state/effective_parameters.py. `shadow`: returns the results of shadow strategies since its
+    last call (daemon/calibration/shadow.py).
     """
 
+    status: CycleStatus
     observer: Observer
     admin: BrokerAdmin
     config: BrokerConfig
@@ -112,34 +116,49 @@ class Cycle:
     gate: Gate
     listeners: Sequence[CycleListener] = ()
     shadow: Callable[[], Mapping[str, Any]] = dict
-    no_seat: Callable[[], str] = str
 
-    cycle_state: CycleState = field(default_factory=CycleState, init=False)
     epoch: int | None = field(default=None, init=False)
-    snapshot: Snapshot | None = field(default=None, init=False)
-    picture: RawClusterView | None = field(default=None, init=False)
-    report: CycleReport | None = field(default=None, init=False)
     busy: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
-        self.params = self.parameters({}, ())
         self.progress_boot = self.clock.boot()
         self._broker_splits = SplitWatch(self.config, self.journal.append, self.telemetry)
+
+    @property
+    def cycle_state(self) -> CycleState:
+        """The state after the last step."""
+        return self.status.state
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The newest snapshot, None before the first one."""
+        return self.status.snapshot
+
+    @property
+    def picture(self) -> RawClusterView | None:
+        """The view of the cluster from which the snapshot was built."""
+        return self.status.picture
+
+    @property
+    def report(self) -> CycleReport | None:
+        """The report of the last cycle."""
+        return self.status.report
+
+    @property
+    def params(self) -> Parameters:
+        """The parameters of the last cycle."""
+        return self.status.params
+
+    @property
+    def no_picture(self) -> str:
+        """Why there is no picture of the cluster, and what to do; "" if there is one."""
+        return self.status.no_picture
 
     @property
     def leads(self) -> bool:
         """Whether we lead now, in the very term that the state was adopted for. A term won in the middle of a cycle
         does not count: its state is taken over first, and must not be overwritten with the present one."""
         return self.epoch is not None and self._epoch_now() == self.epoch
-
-    @property
-    def no_picture(self) -> str:
-        """Why there is no picture of the cluster, and what to do; empty: there is one."""
-        if self.snapshot is not None:
-            return ""
-        if self.report is not None and self.report.code is Code.STORE_MIGRATED:
-            return self.report.sentence
-        return self.no_seat() or "there is no picture of the cluster yet; try again in a few seconds"
 
     def demand_snapshot(self) -> Snapshot:
         """The newest picture of the cluster. SnapshotError before the first one."""
@@ -167,7 +186,7 @@ class Cycle:
 
     def _change(self, cycle_state: CycleState) -> None:
         """Every change of the state passes here, between two awaits: outcomes are booked while other steps wait."""
-        self.cycle_state = cycle_state
+        self.status.state = cycle_state
 
     # --- one cycle ---
 
@@ -203,7 +222,7 @@ class Cycle:
         """The newest picture, everything about it that a plan needs, and what others moved meanwhile."""
         await self.gate.observe_migration()
         self.observer.in_transit = self.cycle_state.ledger.bundles()
-        self.snapshot, self.picture = snapshot, picture = await self.observer.snapshot()
+        self.status.snapshot, self.status.picture = snapshot, picture = await self.observer.snapshot()
         takeover = self.shared_state.takeover
         self.guard_memory.see(picture, snapshot.wall_ms)
         self.admin.set_endpoints(picture.endpoints)
@@ -211,8 +230,8 @@ class Cycle:
         self.config.demand_configuration_store()
         self.gate.see(picture)
         self._broker_splits.look(picture, takeover)
-        self.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
-        self.snapshot = snapshot = await self.requests.complete(snapshot, picture)
+        self.status.params = self.parameters(self.config.adoptable(), namespaces_of(takeover))
+        self.status.snapshot = snapshot = await self.requests.complete(snapshot, picture)
         await self.policies.refresh(snapshot)
         await self._note_external_moves(snapshot, picture)
         return snapshot
@@ -370,7 +389,7 @@ class Cycle:
                 snapshot, picture = await self.observer.snapshot()
                 snapshot = await self.requests.complete(snapshot, picture)
                 await self.policies.refresh(snapshot)
-                self.snapshot, self.picture = snapshot, picture
+                self.status.snapshot, self.status.picture = snapshot, picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
         """Split at the owners. The children are in the next snapshot, whatever the brokers report by then."""
@@ -393,7 +412,7 @@ class Cycle:
 
     async def _record(self, report: CycleReport, decided: tuple[PlanInput, PlanResult] | None) -> CycleReport:
         """Journal, history, metrics and, for a leader, the stored state."""
-        self.report = report
+        self.status.report = report
         epoch = self.epoch if self.leads else None
         if epoch is not None and report.completed:
             self._change(replace(self.cycle_state, completed_ms=self.clock.wall_ms()))
@@ -416,7 +435,7 @@ class Cycle:
         """The report of a cycle that this error ended."""
         if isinstance(error, StoreMigrated):
             # Reads are refused too: the last snapshot is stale for good.
-            self.snapshot = None
+            self.status.snapshot = None
             return replace(self._blank(Code(error.code), f"no decision: {error}"), obstacle=self._obstacle(Action.PLAN))
         if isinstance(error, StoreError):
             return self._blank(Code.STORE_UNAVAILABLE, f"no decision: {error}")

@@ -63,11 +63,11 @@ class Planner:
 
     async def compute(self, request: PlanRequest) -> Plan:
         """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
-        return (await self._cycle.compute((await self._input(request))[0])).plan
+        return (await self._cycle.compute((await self._input(request, self._cycle.demand_snapshot()))[0])).plan
 
-    async def _input(self, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
-        """What the plan is made of, and bundles of removed brokers that have no place in it."""
-        given = self._cycle.plan_input(self._cycle.demand_snapshot())
+    async def _input(self, request: PlanRequest, snapshot: Snapshot) -> tuple[PlanInput, tuple[Refusal, ...]]:
+        """Return the input of the plan, and bundles of removed brokers that have no place in it."""
+        given = self._cycle.plan_input(snapshot)
         given = replace(given, params=parameters_of(request, given.params))
         return await self._in_turn(_altered, given, request) if request.what_if else (given, ())
 
@@ -78,7 +78,7 @@ class Planner:
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
         """A plan as an answer of the API."""
         before = self._cycle.demand_snapshot()
-        inputs, homeless = await self._input(request)
+        inputs, homeless = await self._input(request, before)
         given, result = await self._cycle.decide(inputs)
         told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
         # In a thread: thousands of refusals take a tenth of a second.

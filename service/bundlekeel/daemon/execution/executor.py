@@ -316,9 +316,15 @@ class Executor:
     """`begin` starts a term and `stop` ends it; in between moves and splits of that term may be carried out."""
 
     def __init__(
-        self, ports: MovePorts, leadership: Leadership, shared_state: SharedState, limits: ExecutorLimits, gate: Gate
+        self,
+        ports: MovePorts,
+        leadership: Leadership,
+        shared_state: SharedState,
+        limits: ExecutorLimits,
+        gate: Gate,
+        forbids: Callable[[str, str], Awaitable[Refusal | None]],
     ) -> None:
-        """`gate` is checked before each move and split."""
+        """`gate` is checked before each move and split, `forbids` before each move (daemon/sources/policies.py)."""
         self._ports = ports
         self._gate = gate
         self._leadership = leadership
@@ -330,8 +336,7 @@ class Executor:
         self._seen: FirstSeen = {}
         self._settled_splits: list[SplitOutcome] = []
         self._on_outcome: Callable[[MoveOutcome], None] = _ignore
-        # Called right before each move (daemon/sources/policies.py); set where the daemon is put together.
-        self.forbids: Callable[[str, str], Awaitable[Refusal | None]] = _allow
+        self.forbids = forbids
         # The operator's request that is being carried out, as the gate let it begin; None: a cycle's own plan.
         self.request: GateQuestion | None = None
         # Moves of the present cycle that a drain or a warm-up requested.

@@ -22,7 +22,7 @@ from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
+from bundlekeel.daemon.gate.in_force import ends_of, lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.daemon.state.takeover_record import TakeoverRecord, left_to_us, namespaces_of, put_aside
@@ -291,11 +291,11 @@ class Gate:
         paused = pattern_for(scopes_paused(desired, now), now, bundle, brokers)
         if paused:
             return Obstacle(code=Code.PAUSED, detail=f"its scope {paused} is paused")
-        excluded = pattern_for(desired.excluded, now, bundle, brokers)
+        excluded = pattern_for(ends_of(desired.excluded), now, bundle, brokers)
         if excluded:
             return Obstacle(code=Code.EXCLUDED, detail=f"by {excluded}")
-        pinned_until = desired.pinned.get(bundle)
-        if pinned_until is not None and lasts(pinned_until, now):
+        pin = desired.pinned.get(bundle)
+        if pin is not None and lasts(pin.until_ms, now):
             return Obstacle(code=Code.PINNED, detail="since this plan was made")
         return None
 

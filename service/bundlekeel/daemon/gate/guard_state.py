@@ -23,6 +23,18 @@ KEPT_MS: Final = 24 * HOUR_MS
 LONGEST_MS: Final = HOUR_MS
 
 
+def list_moved_brokers(moves: Reversible[Mapping[str, Any]], since_ms: int) -> set[str]:
+    """Return the brokers that gave or received a bundle since then, by the shared records of moves, oldest first."""
+    brokers: set[str] = set()
+    for record in reversed(moves):
+        ended = int(record.get("landed_ms") or record.get("started_ms") or 0)
+        if ended < since_ms - LONGEST_MS:
+            break
+        if ended >= since_ms and record.get("outcome") != "refused":
+            brokers |= {str(record.get("source", "")), str(record.get("landed_on") or record.get("destination", ""))}
+    return brokers
+
+
 class GuardMemory:
     """The guard's memory beside the cycle's state. One for each sidecar; used on the event loop only."""
 
@@ -31,15 +43,19 @@ class GuardMemory:
         moves: Callable[[], Reversible[Mapping[str, Any]]],
         calendar: Calendar | None = None,
         rate: Callable[[], int | None] = lambda: None,
+        limited: Callable[[frozenset[str]], frozenset[str]] = lambda _: frozenset(),
     ) -> None:
-        """`moves`: the shared records of moves, oldest first (daemon/state/shared_state.py). `rate`: moves a cycle
-        that the
-        adaptive rate allows, None: no limit from there."""
+        """Create an empty memory.
+
+        Args:
+            moves: Returns the shared records of moves, oldest first (daemon/state/shared_state.py).
+            rate: Returns the moves per cycle that the adaptive rate allows, None without a limit.
+            limited: Returns the namespaces among these whose rates a quota group limits.
+        """
         self._moves = moves
         self._rate = rate
         self._calendar = calendar or Calendar()
-        # Of some namespaces, those whose rates a quota group limits; set once there are quotas.
-        self.limited: Callable[[frozenset[str]], frozenset[str]] = lambda _: frozenset()
+        self.limited = limited
         self._since_ms = 0
         # Start of each broker's process as last seen, of those registered now; and of all ever seen.
         self._here: dict[str, int] | None = None
@@ -101,17 +117,6 @@ class GuardMemory:
             return frozenset()
         since, self._rolled_ms = self._rolled_ms, latest
         return frozenset(broker for broker in self._here or {} if self.changed.get(broker, 0) > since)
-
-    def concerned(self, since_ms: int) -> set[str]:
-        """Brokers that gave or took a bundle since then, by the shared records."""
-        found: set[str] = set()
-        for record in reversed(self._moves()):
-            ended = int(record.get("landed_ms") or record.get("started_ms") or 0)
-            if ended < since_ms - LONGEST_MS:
-                break
-            if ended >= since_ms and record.get("outcome") != "refused":
-                found |= {str(record.get("source", "")), str(record.get("landed_on") or record.get("destination", ""))}
-        return found
 
     def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[BegunMove, ...]:
         """Moves begun within an hour, oldest first: those that ended, and those in the books that have not."""

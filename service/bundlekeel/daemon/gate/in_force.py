@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
@@ -24,7 +24,7 @@ from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text, unknown_broker
 from bundlekeel.daemon.answers.picture import Mode, PauseView
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.documents import Desired, LastingRequest, Pause
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
@@ -34,7 +34,7 @@ def mode_in_force(ceiling: Mode, desired: Desired) -> Mode:
     if desired.mode is None:
         return ceiling
     if desired.mode not in MODES:
-        return MODES[0]  # a word of a newer version: the safe reading
+        return MODES[0]
     return MODES[min(MODES.index(ceiling), MODES.index(desired.mode))]
 
 
@@ -71,10 +71,15 @@ def pause_text(scope: str, pause: Pause) -> str:
     return f"{scope}, {until}, by {pause.by}: {pause.reason}"
 
 
-def asked_end(until_ms: int, asked: OperatorRequest | None) -> str:
-    """When a pin or an exclusion ends, and who asked for it, which earlier releases did not store."""
-    end = f"until {clock_text(until_ms)}" if until_ms else "until somebody ends it"
-    return f"{end}, by {asked.by}: {asked.reason}" if asked else end
+def ends_of(requests: Mapping[str, LastingRequest]) -> dict[str, int]:
+    """Return the end of each request in Unix ms; 0: an operator ends it."""
+    return {name: request.until_ms for name, request in requests.items()}
+
+
+def asked_end(request: LastingRequest) -> str:
+    """Return when a pin or an exclusion ends, and the operator and reason of the request."""
+    end = f"until {clock_text(request.until_ms)}" if request.until_ms else "until somebody ends it"
+    return f"{end}, by {request.by}: {request.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class LeftAlone:
 
     def _why(self, bundle: str, brokers: tuple[str, ...]) -> tuple[Code, str]:
         desired, now = self.desired, self.now_ms
-        pauses, excluded = scopes_paused(desired, now), desired.excluded
+        pauses, excluded = scopes_paused(desired, now), ends_of(desired.excluded)
         if not bundle:
             pauses, excluded = (
                 {pattern: end for pattern, end in found.items() if pattern.startswith(f"{BROKER}:")}
@@ -108,7 +113,7 @@ class LeftAlone:
             scope = f"{KINDS[kind]}:{name}"
             return Code.PAUSED, pause_text(scope, desired.pauses[scope])
         if pattern := pattern_for(excluded, now, bundle, brokers):
-            return Code.EXCLUDED, f"{pattern}, {asked_end(excluded[pattern], desired.excluded_by.get(pattern))}"
+            return Code.EXCLUDED, f"{pattern}, {asked_end(desired.excluded[pattern])}"
         return Code.EXCLUDED, "until the exclusion is taken out of the settings"
 
     def told(self, refusal: Refusal) -> Refusal:

@@ -20,6 +20,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
 from bundlekeel.daemon.answers.picture import SettlingView
 from bundlekeel.daemon.gate.gate import Obstacle
+from bundlekeel.daemon.state.documents import SCHEMA
 from bundlekeel.ports import Clock, Coordination, LoadSource, Member, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +36,7 @@ KNOWN_MS: Final = 3_600_000
 class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The shared document: the last outage anybody saw. `over`: settled, or seen by its author alone."""
 
-    schema: int = 1
+    schema: int = SCHEMA
     by: str = ""
     why: str = ""
     since_ms: int = 0
@@ -259,6 +260,6 @@ def _decode(data: bytes) -> OutageRecord | None:
     try:
         found = read(data, OutageRecord, what=OUTAGE)
         check_ranges(found, what=OUTAGE)
-        return found
+        return found if found.schema == SCHEMA else None
     except CodecError:
         return None

@@ -8,16 +8,15 @@ clock shows such a time: twice, or not at all. A window lasts its minutes in rea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Literal
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from bundlekeel.codec.external_input import utc
 from bundlekeel.core.model.codes import Code
+from bundlekeel.daemon.gate.allowance import Allowance, WindowSpan, allowance
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.settings.sections import WindowSettings
 
@@ -90,53 +89,3 @@ def _moment(at_ms: int, zone: str) -> datetime:
 
 def _ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
-
-
-# Maintenance windows: what may move now, given which windows are open and when the others open. Pure.
-
-
-Allow = Literal["act", "overload", "nothing"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSpan:
-    """One window: when it was opened last, if it is open still (0: it is not), when it ends then, when it opens next.
-
-    Wall milliseconds; `next_ms` 0: never again. `allow`: everything, only relief of overload, or nothing at all.
-    """
-
-    allow: Allow
-    opened_ms: int = 0
-    ends_ms: int = 0
-    next_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
-    """What may move now. `closed_by`: an open window that forbids it ("window"), or that none is open ("hours").
-    `until_ms`: until when that holds at least, 0: for good, or not known."""
-
-    allow: Allow = "act"
-    until_ms: int = 0
-    closed_by: str = ""
-
-
-def allowance(spans: Sequence[WindowSpan]) -> Allowance:
-    """What these windows allow together.
-
-    A window that forbids wins over all others; of the others the one that allows most. Outside of all windows nothing
-    may move, unless there are only windows that forbid: then everything may.
-    """
-    open_now = [span for span in spans if span.opened_ms]
-    for allow in ("nothing", "act", "overload"):
-        ends = [span.ends_ms for span in open_now if span.allow == allow]
-        if ends:
-            return Allowance(allow=_allow(allow), until_ms=max(ends), closed_by="window" if allow == "nothing" else "")
-    opening = [span.next_ms for span in spans if span.allow != "nothing"]
-    if not opening:
-        return Allowance()
-    return Allowance(allow="nothing", until_ms=min((at for at in opening if at), default=0), closed_by="hours")
-
-
-def _allow(word: str) -> Allow:
-    return "nothing" if word == "nothing" else "act" if word == "act" else "overload"

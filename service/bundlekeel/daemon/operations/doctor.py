@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bundlekeel.core.filters.javaregex import java_pattern
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminUnauthorized,
@@ -22,14 +23,7 @@ from bundlekeel.core.model.errors import (
     StoreError,
     WrongCluster,
 )
-from bundlekeel.core.model.load import (
-    BANDWIDTH_IN,
-    BANDWIDTH_OUT,
-    CPU,
-    CapacityOverride,
-    ExcludedBroker,
-    match_capacity,
-)
+from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
 from bundlekeel.core.model.policies import Policies
@@ -38,16 +32,11 @@ from bundlekeel.core.model.text_format import clock_text, numbered, some
 from bundlekeel.core.model.uris import LOOPBACK, host_and_port
 from bundlekeel.core.planning.wrong_limits import wrong_limits
 from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.cycle.external_moves import REMEDY, turned_off
+from bundlekeel.daemon.cycle.external_splits import REMEDY, turned_off
 from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_checks import (
-    channel_checks,
-    clocks_check,
-    document_check,
-    live_loads_check,
-    migration_check,
-    unmatched_checks,
-)
+from bundlekeel.daemon.operations.doctor_channel import channel_checks
+from bundlekeel.daemon.operations.doctor_checks import clocks_check, document_check, migration_check
+from bundlekeel.daemon.operations.go_live import live_loads_check, unmatched_checks
 from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
@@ -187,7 +176,6 @@ async def _members(context: DoctorContext) -> Check:
     by_settings: dict[str, list[str]] = {}
     for member in members:
         by_settings.setdefault(member.settings, []).append(member.id)
-    by_settings.pop("", None)
     if len(by_settings) > 1:
         apart = "; ".join(some(ids) for ids in by_settings.values())
         fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"

@@ -22,7 +22,7 @@ from bundlekeel.core.model.names import is_system_bundle, parse_bundle
 from bundlekeel.core.model.plan import Refusal
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.gate.in_force import LeftAlone, scopes_paused
+from bundlekeel.daemon.gate.in_force import LeftAlone, ends_of, scopes_paused
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -89,8 +89,8 @@ class DrainTracker:
         desired = self._shared_state.desired
         return replace(
             state,
-            pinned=desired.pinned,
-            excluded={**desired.excluded, **scopes_paused(desired, now_ms)},
+            pinned=ends_of(desired.pinned),
+            excluded=ends_of(desired.excluded) | scopes_paused(desired, now_ms),
             cordoned=frozenset(desired.cordons) | frozenset(desired.drains),
             draining=frozenset(desired.drains),
             warming=frozenset(desired.warms),
@@ -195,7 +195,7 @@ class DrainTracker:
         return {
             broker: found
             for broker, wanted in self._shared_state.desired.drains.items()
-            if (found := own.get(broker)) and found.get("since_ms", wanted.since_ms) == wanted.since_ms
+            if (found := own.get(broker)) and found.get("since_ms") == wanted.since_ms
         }
 
     def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:

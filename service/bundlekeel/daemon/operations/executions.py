@@ -242,14 +242,12 @@ class Executions:
         if task["kind"] != "plan":
             return await self._manual_moves.moves_of(body), None
         try:
-            moves, request = [tuple(item) for item in body.get("moves", [])], request_of(body)
-            asked = body.get("splits")
+            wanted = PlannedActions(*([tuple(item) for item in body.get(name, [])] for name in ("moves", "splits")))
+            request = request_of(body)
         except (TypeError, ValueError) as error:
             raise Conflict(f"{UNREADABLE} ({error})") from error
         made = await self._planner.compute(request)
         now = PlannedActions.of(made)
-        # The release before left no splits with a plan, and carried none out.
-        wanted = PlannedActions(moves, now.splits if asked is None else [tuple(item) for item in asked])
         changed = difference(wanted, now)
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
@@ -321,7 +319,7 @@ def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, A
 
 
 def request_of(body: Mapping[str, Any]) -> PlanRequest:
-    """What was asked for, out of an execution. TypeError, ValueError when another version wrote it."""
+    """Return the request of an execution. Raises TypeError or ValueError if it is malformed."""
     return PlanRequest.of(body.get("request") or {})
 
 

@@ -2,7 +2,7 @@
 
 After a takeover only Bundlekeel balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
 is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the
-last completed cycle (`LeaderState.completed_ms`) from the shared state and restores what the record says.
+last completed cycle (`CycleState.completed_ms`) from the shared state and restores what the record says.
 
 It never restores when in doubt. What cannot be read is an error, and no sign that the sidecars are gone. The moment is
 one of another machine's clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle
@@ -97,9 +97,9 @@ async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActi
     now = clock.wall_ms()
     return ClusterActivity(
         record=record,
-        completed_ms=state.completed_ms,
+        completed_ms=state.cycle_state.completed_ms,
         epoch=state.epoch,
-        cycle_seconds=(now - state.completed_ms) / 1000,
+        cycle_seconds=(now - state.cycle_state.completed_ms) / 1000,
         takeover_seconds=(now - record.wall_ms) / 1000 if record is not None else math.inf,
         verdict=str(state.report.get("sentence", "")),
     )

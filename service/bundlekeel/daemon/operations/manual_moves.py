@@ -56,9 +56,7 @@ from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
 from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.ports import BrokerAdmin, Metadata, Ownership, TopicLoad
+from bundlekeel.ports import Ownership, TopicLoad
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 # What `flow_or_qps_equally_divide` goes by, with Pulsar's defaults: msg/s, MiB/s, per cent.
@@ -75,11 +73,7 @@ class ManualMoves:
     """Plans single moves and splits. Raises NotFound, Conflict, ConfigError, SnapshotError, StoreError."""
 
     cycle: Cycle
-    policies: PolicyCache
-    metadata: Metadata
     ownership: Ownership
-    admin: BrokerAdmin
-    config: BrokerConfig
 
     async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[ManualMoveView, Json]:
         """The dry run of a transfer (to a broker) or an unload (to wherever there is most room), and the request for
@@ -147,7 +141,7 @@ class ManualMoves:
     ) -> tuple[NamespaceUnloadView, Json]:
         """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
         when all of them stay."""
-        bundles = [str(bundle) for bundle in await bundles_of(namespace, self.metadata)]
+        bundles = [str(bundle) for bundle in await bundles_of(namespace, self.cycle.metadata)]
         owners, unowned = await self._owners(bundles)
         made = await self._unloads(owners, override_cool_down=override_cool_down)
         refused = (*unowned, *made.refused)
@@ -205,8 +199,7 @@ class ManualMoves:
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
         """The split of a request. Where to cut is computed anew; where the load divides, when it is carried out."""
-        bundle, source, given = str(body.get("bundle", "")), str(body.get("source", "")), body.get("at") or ()
-        at = (given,) if isinstance(given, int) else tuple(given)
+        bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
         named = body.get("algorithm")
         if not bundle or not source:
             raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])
@@ -227,7 +220,7 @@ class ManualMoves:
     # --- parts ---
 
     async def _whole(self, name: str) -> WholeBundle:
-        wholes = await whole_bundles(name, metadata=self.metadata)
+        wholes = await whole_bundles(name, metadata=self.cycle.metadata)
         if len(wholes) != 1:
             bundles = ", ".join(item.bundle for item in wholes)
             raise ConfigError(
@@ -300,7 +293,7 @@ class ManualMoves:
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)
         snapshot = with_owned(self.cycle.demand_snapshot(), owned)
-        policies = await self.policies.read(snapshot.bundles.namespaces)
+        policies = await self.cycle.policies.read(snapshot.bundles.namespaces)
         return replace(self._request(snapshot), policies=policies)
 
     def _request(self, snapshot: Snapshot) -> Request:
@@ -324,7 +317,7 @@ class ManualMoves:
         if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
             refusal = self._left_alone().told(Refusal(found.codes[row], bundle, owner))
             raise SplitRefused(refusal.code, refusal.detail)
-        known = (self.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
+        known = (self.cycle.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if known is not None:
             # What the broker is asked for, and what a person asked for: the broker's settings may leave either out.
             sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
@@ -340,7 +333,7 @@ class ManualMoves:
             return name, ""
         if last not in ("LARGEST", "HOT"):
             try:
-                await whole_bundles(name, metadata=self.metadata)
+                await whole_bundles(name, metadata=self.cycle.metadata)
             except NotFound as error:
                 raise NotFound(f"{error}; for the largest bundle write {namespace}/LARGEST") from None
             return name, ""
@@ -351,7 +344,7 @@ class ManualMoves:
                 value=name,
                 allowed=f"{namespace}/LARGEST; for a topic of that name persistent://{name}",
             )
-        await bundles_of(namespace, self.metadata)
+        await bundles_of(namespace, self.cycle.metadata)
         found = largest_bundle(self.cycle.demand_snapshot().bundles, namespace)
         if found is None:
             code = Code.NO_BUNDLES.value
@@ -363,7 +356,7 @@ class ManualMoves:
     ) -> SplitChildren:
         """The children that would be made. SplitRefused where there is no place to cut."""
         try:
-            topics = await self.admin.topic_loads(bundle, owner)
+            topics = await self.cycle.admin.topic_loads(bundle, owner)
         except AdminApiError as error:
             raise SplitRefused(Code.ADMIN_REFUSED, str(error)) from error
         if algorithm not in (None, SplitAlgorithm.POSITIONS):
@@ -391,7 +384,7 @@ class ManualMoves:
             raise SplitRefused(Code.SINGLE_TOPIC, f"{algorithm} parts topics")
         if algorithm is SplitAlgorithm.TOPIC_COUNT:
             return topic_count_equally_divide([topic.hash for topic in topics])
-        values = self.config.values(owner) or {}
+        values = self.cycle.config.values(owner) or {}
         try:
             rate, size, over = (number(values.get(key, stock), field=key) for key, stock in FLOW_LIMITS.items())
         except CodecError as error:

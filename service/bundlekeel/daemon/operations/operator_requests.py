@@ -59,7 +59,7 @@ from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
 from bundlekeel.daemon.operations.reviews import Reviews
 from bundlekeel.daemon.operations.where import whole_bundles
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause, request_record
+from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorRequest, Pause, request_record
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
@@ -105,19 +105,9 @@ class OperatorRequests:
             ],
             cordons=_rows(desired.cordons),
             warms=_rows(desired.warms),
-            pins=[
-                PinView(bundle=name, until_ms=end, **_who(desired.pinned_by.get(name)))
-                for name, end in _lasting(desired.pinned, now)
-            ],
-            exclusions=[
-                ExclusionView(pattern=name, until_ms=end, **_who(desired.excluded_by.get(name)))
-                for name, end in _lasting(desired.excluded, now)
-            ],
-            pauses=[
-                ScopePauseView(scope=scope, **msgspec.to_builtins(pause))
-                for scope, pause in sorted(desired.all_pauses().items())
-                if lasts(pause.until_ms, now)
-            ],
+            pins=[PinView(bundle=name, **item) for name, item in _lasting(desired.pinned, now)],
+            exclusions=[ExclusionView(pattern=name, **item) for name, item in _lasting(desired.excluded, now)],
+            pauses=[ScopePauseView(scope=name, **item) for name, item in _lasting(desired.all_pauses(), now)],
         )
 
     async def task(self, task: str) -> TaskView:
@@ -210,13 +200,11 @@ class OperatorRequests:
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         """Keep a bundle, or the bundle of a topic, where it is."""
-        name, until = await self._bundle_of(bundle), self._until(seconds)
-        asked = self._operator_request(reason, by)
-        change = partial(_put_asked, table="pinned", name=name, until=until, asked=asked)
-        await self._note(change, f"pin of {name}", reason, by)
+        name, pin = await self._bundle_of(bundle), self._lasting_request(seconds, reason, by)
+        await self._note(lambda desired: _put(desired, "pinned", name, pin), f"pin of {name}", reason, by)
         owner = await self.ownership.owner(name)
         broker = owner.broker_id if owner is not None else None
-        return PinnedView(bundle=name, broker=broker, until_ms=until, **_who(asked))
+        return PinnedView(bundle=name, broker=broker, **msgspec.to_builtins(pin))
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
         """End the pin of a bundle, also of one that was divided since, or of the bundle of a topic."""
@@ -225,7 +213,7 @@ class OperatorRequests:
         name = name if name in pinned else await self._bundle_of(name)
         if name not in pinned:
             raise NotFound(f"{name} is not pinned")
-        await self._note(lambda found: _drop_asked(found, "pinned", name), f"unpin of {name}", reason, by)
+        await self._note(lambda found: _drop(found, "pinned", name), f"unpin of {name}", reason, by)
         return UnpinnedView(bundle=name)
 
     async def _bundle_of(self, name: str) -> str:
@@ -236,19 +224,18 @@ class OperatorRequests:
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
         """Leave alone what matches."""
-        pattern, until = pattern_of(pattern, self._registered), self._until(seconds)
-        asked = self._operator_request(reason, by)
-        change = partial(_put_asked, table="excluded", name=pattern, until=until, asked=asked)
+        pattern, exclusion = pattern_of(pattern, self._registered), self._lasting_request(seconds, reason, by)
+        change = partial(_put, table="excluded", name=pattern, value=exclusion)
         await self._note(change, f"exclusion of {pattern}", reason, by)
         bundles = matched(pattern, self.cycle.snapshot)
-        return ExcludedView(pattern=pattern, until_ms=until, bundles=bundles, **_who(asked))
+        return ExcludedView(pattern=pattern, bundles=bundles, **msgspec.to_builtins(exclusion))
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
         """End an exclusion."""
-        pattern = _as_stored(pattern, self.shared_state.desired.excluded)
+        pattern = _as_stored(pattern)
         if pattern not in self.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
-        await self._note(lambda found: _drop_asked(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
+        await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
         return IncludedView(pattern=pattern)
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
@@ -261,7 +248,7 @@ class OperatorRequests:
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
         """End the pause of one scope."""
-        scope = _as_stored(scope, self.shared_state.desired.pauses)
+        scope = _as_stored(scope)
         if scope not in self.shared_state.desired.pauses:
             raise NotFound(f"{scope} is not paused")
         await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
@@ -395,6 +382,9 @@ class OperatorRequests:
     def _operator_request(self, reason: str, by: str) -> OperatorRequest:
         return OperatorRequest(by=by, reason=reason, since_ms=self.clock.wall_ms())
 
+    def _lasting_request(self, seconds: float | None, reason: str, by: str) -> LastingRequest:
+        return LastingRequest(by=by, reason=reason, since_ms=self.clock.wall_ms(), until_ms=self._until(seconds))
+
     def _until(self, seconds: float | None) -> int:
         return self.clock.wall_ms() + int(seconds * 1000) if seconds else 0
 
@@ -448,9 +438,9 @@ class OperatorRequests:
         )
 
 
-def _as_stored(given: str, stored: Mapping[str, Any]) -> str:
-    """What is meant of what is stored: exactly that (earlier releases stored blanks too), else as it is stored now."""
-    return given if given in stored else ":".join(as_pulsar_writes(part.strip()) for part in given.split(":", 1))
+def _as_stored(text: str) -> str:
+    """Return a scope or pattern as it is stored: without whitespace around its parts."""
+    return ":".join(as_pulsar_writes(part.strip()) for part in text.split(":", 1))
 
 
 def _said(refusal: RefusalView) -> str:
@@ -486,22 +476,8 @@ def _rows(requests: Mapping[str, OperatorRequest]) -> list[RequestView]:
     ]
 
 
-def _lasting(until: Mapping[str, int], now: int) -> list[tuple[str, int]]:
-    return [(key, end) for key, end in sorted(until.items()) if lasts(end, now)]
-
-
-def _who(asked: OperatorRequest | None) -> Json:
-    """Who asked for a pin or an exclusion, why and when; nothing of those that an earlier release stored."""
-    return {} if asked is None else dict(msgspec.to_builtins(asked))
-
-
-def _put_asked(desired: Desired, *, table: str, name: str, until: int, asked: OperatorRequest) -> Desired:
-    """With a pin or an exclusion, and who asked for it."""
-    return _put(_put(desired, table, name, until), f"{table}_by", name, asked)
-
-
-def _drop_asked(desired: Desired, table: str, name: str) -> Desired:
-    return _drop(_drop(desired, table, name), f"{table}_by", name)
+def _lasting(requests: Mapping[str, LastingRequest], now: int) -> list[tuple[str, Json]]:
+    return [(name, msgspec.to_builtins(item)) for name, item in sorted(requests.items()) if lasts(item.until_ms, now)]
 
 
 def _put(desired: Desired, table: str, name: str, value: Any) -> Desired:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -29,6 +29,7 @@ from bundlekeel.core.quotas.native import NativePlan
 from bundlekeel.core.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
 from bundlekeel.core.quotas.usage import Catalogue, UsageTable
 from bundlekeel.daemon.answers.picture import Mode
+from bundlekeel.daemon.cycle.status import CycleStatus
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion, Obstacle
 from bundlekeel.daemon.quotas.groups import DeclaredGroups, GroupRegister
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
@@ -43,7 +44,8 @@ from bundlekeel.daemon.quotas.report import (
     publish,
     publish_topics,
 )
-from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageListener, UsageSurvey
+from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageSurvey
+from bundlekeel.daemon.quotas.usage_listener import UsageListener
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.daemon.state.shared_state import SharedState
@@ -63,8 +65,10 @@ _MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaParts:
-    """What it works with. `picture`, `snapshot`: the cycle's latest; `arriving`: bundles on their way, with their
-    target. `ceiling`: the mode of the settings file. `permit`: raises unless the term of an epoch lasts."""
+    """The parts that quotas use.
+
+    `ceiling`: the mode of the settings file. `permit`: raises LeadershipLost if the term of an epoch is over.
+    """
 
     settings: QuotaSettings
     admin: QuotaAdmin
@@ -75,9 +79,7 @@ class QuotaParts:
     config: BrokerConfig
     coordination: Coordination
     shared_state: SharedState
-    picture: Callable[[], RawClusterView | None]
-    snapshot: Callable[[], Snapshot | None]
-    arriving: Callable[[], Iterable[tuple[str, str]]]
+    status: CycleStatus
     gate: Gate
     journal: Journal
     telemetry: Telemetry
@@ -180,7 +182,7 @@ class Quotas:
         if epoch != self.epoch:
             await self._begin(epoch)
         found = self.register.now(p.shared_state.desired.quotas)
-        picture, snapshot = p.picture(), p.snapshot()
+        picture, snapshot = p.status.picture, p.status.snapshot
         busy = found.groups or self.rates.owned or self.native.kept or self.report is not None
         if picture is None or not busy:
             return False
@@ -216,7 +218,8 @@ class Quotas:
         if not membership.group_of:
             return membership, UsageAnswers(measured=(), asked=(), unresponsive={})
         serving = self._lines.speaking()
-        return membership, await self.usage.survey(membership, picture, snapshot, self._p.arriving(), serving)
+        arriving = [(entry.bundle, entry.target) for entry in self._p.status.state.ledger.entries]
+        return membership, await self.usage.survey(membership, picture, snapshot, arriving, serving)
 
     async def _begin(self, epoch: int) -> None:
         owned, kept = await self.book.load()

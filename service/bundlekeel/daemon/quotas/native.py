@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from bundlekeel.bounded_calls import BoundedCalls
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminApiError, Forbidden, LeadershipLost
 from bundlekeel.core.model.load import BrokerEndpoint
@@ -32,12 +33,11 @@ from bundlekeel.core.quotas.native import (
 from bundlekeel.core.quotas.usage import UsageTable
 from bundlekeel.daemon.quotas.namespaces import NamespaceReader
 from bundlekeel.daemon.quotas.report import MOST_CHANGES
-from bundlekeel.daemon.quotas.usage import TRANSPORT_KEY, Json, uncounted
+from bundlekeel.daemon.quotas.usage_listener import TRANSPORT_KEY, Json, uncounted
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
 from bundlekeel.ports.quotas import QuotaAdmin
-from bundlekeel.work import BoundedCalls
 
 _log = structlog.get_logger(__name__)
 

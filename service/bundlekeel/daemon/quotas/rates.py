@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 import structlog
 
+from bundlekeel.bounded_calls import BoundedCalls
 from bundlekeel.core.model.errors import AdminApiError, AdminRefused, CodecError, Forbidden, LeadershipLost
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.numbers import integer
@@ -48,7 +49,6 @@ from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.state.owned_limits import OwnedLimits
 from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
 from bundlekeel.ports.quotas import NamespaceRates
-from bundlekeel.work import BoundedCalls
 
 _log = structlog.get_logger(__name__)
 

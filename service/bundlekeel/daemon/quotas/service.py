@@ -158,7 +158,7 @@ class QuotaService:
         except msgspec.ValidationError:
             if seen is None:
                 raise
-            # A leader of another release stored it: what is declared is known all the same.
+            # The stored report does not fit. The declared limits do not depend on it.
             return self._row(group, found, None, kind)
 
     # --- changing ---

@@ -9,12 +9,10 @@ from itertools import groupby
 
 from bundlekeel.core.history.record import SCHEMA
 from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.ports.history import HOUR_MS, HistoryFile, HistoryStore, hour_of, in_force
+from bundlekeel.ports.history import HOUR_MS, MOST_FILE_BYTES, HistoryFile, HistoryStore, hour_of, in_force
 
 # Minutes of an hour that is over may still be on their way.
 GRACE_MS = 5 * 60_000
-# Larger files stay as they are: a file is in memory while its rows are copied. A minute of ours has 8 MB.
-MOST_BYTES = 64 << 20
 _DAY_MS = 24 * HOUR_MS
 
 
@@ -57,7 +55,7 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepRes
         if any(other.covers(file) for other in whole):
             store.remove(file)
             done.removed += 1
-    for run in _neighbours([file for file in in_force(whole) if file.size <= MOST_BYTES]):
+    for run in _neighbours([file for file in in_force(whole) if file.size <= MOST_FILE_BYTES]):
         if len(run) > 1:
             _merge(store, run, done)
 
@@ -65,12 +63,12 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepRes
 def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: UpkeepResult) -> Iterator[HistoryFile]:
     for file in files:
         try:
-            newer = store.span(file).schema > SCHEMA
+            ours = store.span(file).schema == SCHEMA
         except HistoryError:
             done.aside.append(store.set_aside(file))
             continue
-        # What a newer release wrote is whole, and not ours to take apart.
-        if not newer:
+        # Files of another release are complete. This release cannot merge them.
+        if ours:
             yield file
 
 
@@ -102,11 +100,11 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> N
 
 
 def set_torn_aside(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
-    """Read files whole and set those aside that cannot be; their new paths. Those of a newer release stay."""
+    """Read files whole and set those aside that cannot be; their new paths. Those of another release stay."""
     aside = []
     for file in files:
         try:
-            if store.span(file).schema <= SCHEMA:
+            if store.span(file).schema == SCHEMA:
                 store.verify(file)
         except HistoryError:
             aside.append(store.set_aside(file))

@@ -241,30 +241,27 @@ class _Found:
 def replayed(store: HistoryStore, wanted: Wanted | None = None) -> Json:
     """Plan the cycle of that name, or all, again.
 
-    {ok, cycles, same, moved, by_moves, different: [{epoch, cycle, recorded, hash, by_moves, software, why}],
-    unreadable: [...]}; `moved`: cycles whose plan moves something; `by_moves`: those recorded before schema 2, which
-    are compared by their moves and splits, the others by hash.
+    {ok, cycles, same, moved, different: [{epoch, cycle, recorded, hash, software, why}], unreadable: [...]}; `moved`:
+    cycles whose plan moves something.
     """
     reading = HistoryReading(store)
     items: Iterator[RebuiltCycle] = (
         rebuilt(reading.records(in_force(store.files()))) if wanted is None else iter((find(store, wanted),))
     )
-    count = same = moved = by_moves = 0
+    count = same = moved = 0
     different: list[Json] = []
     for item in items:
         made = replay(item)
         count, same, moved = count + 1, same + made.same, moved + (made.moves > 0)
-        by_moves += made.by_moves
         if not made.same:
             told = {"epoch": made.epoch, "cycle": made.cycle, "recorded": made.recorded, "hash": made.hash}
-            told |= {"by_moves": made.by_moves, "software": item.record.outcome.software, "why": made.why}
+            told |= {"software": item.record.outcome.software, "why": made.why}
             different.append(told)
     return {
         "ok": same == count and not reading.unreadable and count > 0,
         "cycles": count,
         "same": same,
         "moved": moved,
-        "by_moves": by_moves,
         "different": different,
         "unreadable": reading.unreadable,
     }

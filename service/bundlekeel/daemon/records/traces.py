@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from bundlekeel.ports import Clock
-from bundlekeel.ports.records import Span, SpanSink
+from bundlekeel.ports.traces import Span, SpanSink
 
 # Moves of one cycle that are kept until its record comes; budgets allow far fewer.
 KEPT: Final = 2_000

@@ -17,7 +17,7 @@ from bundlekeel.core.channel.findings import DEADLINE_KEYS
 from bundlekeel.core.model.errors import AdminApiError, CodecError, ConfigError, SnapshotError, WrongCluster
 from bundlekeel.core.model.numbers import MAX_INT, MAX_NUMBER, integer, number
 from bundlekeel.core.model.parameters import BY_PULSAR_KEY, defaults
-from bundlekeel.core.model.uris import parse_store_url
+from bundlekeel.core.model.store_urls import parse_store_url
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
 from bundlekeel.settings.parameters import REPORTED_BUNDLES, STOCK
 

@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 # So many times as long as an answer took a broker rests: at leisure, and while something changes.
 REST: Final = 20.0
 QUICK_REST: Final = 4.0
-# A topic costs us about 100 microseconds a reading (`dev.counters_cost`), and all take no more of a core than these
+# A topic costs us about 100 microseconds a reading (`evidence.counters_cost`), and all take no more of a core than these
 # shares.
 TOPICS_A_SECOND: Final = 0.5 / 100e-6
 QUICK_TOPICS_A_SECOND: Final = 1.0 / 100e-6
@@ -92,6 +92,20 @@ class CounterOptions:
     max_topics: int = 300_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterDemand:
+    """Reasons to read counters, each a function."""
+
+    wanted: Callable[[], bool] = bool
+    """Whether readings are worth their cost now."""
+    moving: Callable[[], bool] = bool
+    """Whether loads do not show some of Bundlekeel's moves yet."""
+    in_flight: Callable[[], bool] = bool
+    """Whether moves are being executed."""
+    urgent: Callable[[], bool] = bool
+    """Whether a decision may be due before the next reading."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Known:
     """One broker in its present life. `since_ms`: when that was first seen, by our clock, 0: when this process began.
@@ -137,11 +151,9 @@ class _Known:
 class LiveLoads:
     """Owned by one `ClusterSource`, which passes it brokers and bundles and reads its figures.
 
-    `wanted`: whether readings are worth it now; `moving`: whether moves of ours do not show yet; `in_flight`: whether
-    some of them are being carried out; `urgent`: whether a decision may be due before the next reading.
-    `statistics_seconds`:
-    how often a broker computes its own figures: where that is at least as often, its reports are as good. `share_of`:
-    asks a broker that does not tell its cores which share of its CPU it used since it was asked last, None for others.
+    `statistics_seconds`: how often a broker computes its own figures: where that is at least as often, its reports are
+    as good. `share_of`: asks a broker that does not report its cores for the share of its CPU it used since the last
+    request, None for other brokers.
     `other_assigner`: class of a broker's own `topicBundleAssignmentStrategy`; "": Pulsar's, or unknown.
     `on_news`: called after each reading that made a load.
     """
@@ -154,15 +166,13 @@ class LiveLoads:
         options: CounterOptions,
         closing: Callable[[], Awaitable[None]] | None = None,
         cpu_seconds: Callable[[str], Awaitable[float]] | None = None,
+        demand: CounterDemand = CounterDemand(),
     ) -> None:
         """`closing`: awaited at the end, where nothing else closes what counters are read by. `cpu_seconds`: probes a
         broker (`ports.BrokerAdmin`); None: readings are cheap for brokers."""
         self._closing = closing
         self._cpu_seconds = cpu_seconds
-        self.wanted: Callable[[], bool] = bool
-        self.moving: Callable[[], bool] = bool
-        self.in_flight: Callable[[], bool] = bool
-        self.urgent: Callable[[], bool] = bool
+        self.demand = demand
         self.statistics_seconds: Callable[[str], float] = lambda _broker: 60.0
         self.share_of: Callable[[str], Awaitable[float | None]] = _not_asked
         self.other_assigner: Callable[[str], str] = lambda _broker: ""
@@ -204,15 +214,19 @@ class LiveLoads:
             self._end(self._brokers[broker])
         self._brokers = kept
 
+    def use(self, demand: CounterDemand) -> None:
+        """Read counters for these reasons from now on."""
+        self.demand = demand
+
     async def run(self) -> None:
-        """For ever: read each broker when it is due."""
+        """Read each broker when it is due, until cancelled."""
         reading = False
         while True:
-            wanted = self.wanted() and self._topics <= self._options.max_topics
+            wanted = self.demand.wanted() and self._topics <= self._options.max_topics
             if wanted != reading:
                 self._begin_anew()
             reading = wanted
-            if wanted and (self.moving() or self.urgent()):
+            if wanted and (self.demand.moving() or self.demand.urgent()):
                 self._confirm(1)
             for place, (broker, known) in enumerate(self._brokers.items() if wanted else ()):
                 share = place / len(self._brokers)
@@ -250,7 +264,7 @@ class LiveLoads:
     def states(self) -> dict[str, str]:
         """By broker what its figures come from: `live` for its counters, otherwise why they come from its report.
         Nothing while nothing is read, as at a follower."""
-        if not self.wanted():
+        if not self.demand.wanted():
             return {}
         if self._topics > self._options.max_topics:
             return dict.fromkeys(self._brokers, "too_many_topics")
@@ -320,7 +334,7 @@ class LiveLoads:
             (quick, QUICK_REST, QUICK_TOPICS_A_SECOND) if hurry else (self._options.interval, REST, TOPICS_A_SECOND)
         )
         pace = max(pace, self._topics / rate)
-        if known.signal.values and not hurry and not self.in_flight():
+        if known.signal.values and not hurry and not self.demand.in_flight():
             pause = max(PROBED_REST * known.took, self._topics / PROBED_TOPICS_A_SECOND)
             pace = max(pace, min(pause, PROBED_SHARE * self.statistics_seconds(broker)))
         if known.refused:
@@ -332,7 +346,7 @@ class LiveLoads:
         return _is_turn(now, known.asked, pace, share)
 
     def _hurries(self, known: _Known) -> bool:
-        return (known.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.in_flight()
+        return (known.quick_readings > 0 or self._clock.boot() < self._quick_until) and not self.demand.in_flight()
 
     def _probe_due(self, broker: str, known: _Known, share: float) -> bool:
         """Return whether to probe a broker: while it is read at leisure, and no moves are being carried out.
@@ -341,7 +355,7 @@ class LiveLoads:
         """
         if self._cpu_seconds is None or known.load is None or known.load.cpu_share is not None:
             return False
-        if self._hurries(known) or self.in_flight() or not self._worth(broker):
+        if self._hurries(known) or self.demand.in_flight() or not self._worth(broker):
             return False
         now, pace = self._clock.boot(), REFUSED_SECONDS if known.probe_failed else self._probe_pace()
         rested = now >= known.probe_at + known.probe_took * (1 + REST)

@@ -17,8 +17,9 @@ import numpy as np
 import structlog
 
 from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, CapacityOverride
+from bundlekeel.core.model.load import BrokerReport, BundleAverages
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.splitting.children import RecentSplit, SplitChildren, inherited, with_children

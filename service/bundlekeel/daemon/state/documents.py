@@ -23,16 +23,11 @@ import msgspec
 
 from bundlekeel.codec import external_input
 from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
-from bundlekeel.core.guard.external_moves import ExternalMoves
-from bundlekeel.core.guard.state import RecentMove, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
-from bundlekeel.core.planning.effects import EffectRecords
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.splitting.children import RecentSplit
 from bundlekeel.daemon.answers.plans import TaskView
+from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.ports import Coordination, Document, DocumentChange
 
 T = TypeVar("T")
@@ -42,21 +37,22 @@ SCHEMA = 1
 CHUNK_BYTES = 256 * 1024
 
 
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's stop. `until_ms` 0 means until resumed."""
+class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request: operator, reason and time (Unix ms)."""
 
-    reason: str
     by: str
+    reason: str
     since_ms: int
+
+
+class LastingRequest(OperatorRequest, frozen=True, kw_only=True):
+    """A request that ends at `until_ms` (Unix ms); 0: an operator ends it."""
+
     until_ms: int = 0
 
 
-class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asked for about one broker: who, why and when."""
-
-    by: str
-    reason: str
-    since_ms: int
+class Pause(LastingRequest, frozen=True, kw_only=True):
+    """A stop of everything, or of one scope."""
 
 
 def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str, Any]:
@@ -83,14 +79,12 @@ class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """What people asked for at run time, on top of the settings file.
 
-    `mode_ms`: when the mode was asked for, 0 where a release stored it that does not know this field. `pinned`: bundle
-    -> when that ends in ms; `excluded`: pattern of tenants, namespaces, bundles or brokers -> when that ends (0: never,
-    both); `pinned_by`, `excluded_by`: who, why and when of these, where a release stored it that knows these fields.
-    `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`, `broker:..`. `cordons`, `drains`,
-    `warms`: by broker id; `stops`: by task, what is still to do of it is left. `adopted`: calibrated thresholds over
-    the settings; `reverted`: by digest, those that were taken back; `person_reverted_ms`: when a person took some back
-    and none adopted since, else 0. `quotas`: by name, groups over those of the settings.
-    Fields of newer versions are not known here, but kept: `rewritten`.
+    `mode_ms`: when the mode was requested; 0: never. `pinned`: by bundle; `excluded`: by pattern of tenants,
+    namespaces, bundles or brokers. `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
+    `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
+    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back;
+    `person_reverted_ms`: when a person took some back and none adopted since, else 0. `quotas`: by name, groups over
+    those of the settings. Unknown fields stay stored: `rewritten`.
     """
 
     schema: int = SCHEMA
@@ -98,10 +92,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     mode_ms: int = 0
     pause: Pause | None = None
     pauses: dict[str, Pause] = {}
-    pinned: dict[str, int] = {}
-    excluded: dict[str, int] = {}
-    pinned_by: dict[str, OperatorRequest] = {}
-    excluded_by: dict[str, OperatorRequest] = {}
+    pinned: dict[str, LastingRequest] = {}
+    excluded: dict[str, LastingRequest] = {}
     cordons: dict[str, OperatorRequest] = {}
     drains: dict[str, OperatorRequest] = {}
     warms: dict[str, OperatorRequest] = {}
@@ -146,33 +138,20 @@ def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict
 
 
 # Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
-_TABLES = frozenset(
-    {
-        *("pauses", "pinned", "excluded", "pinned_by", "excluded_by"),
-        *("cordons", "drains", "warms", "stops", "reverted", "quotas"),
-    }
-)
+_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted", "quotas"})
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new leader must not forget, and what followers show. `wall_ms` is when it was stored, `completed_ms` when
-    a cycle was completed last: the failsafe job looks at that. `brokers`: the registered ones as of the last cycle.
-    `realised`: how balanced the cluster was lately, for thresholds on trial. `awaited_ms`: since when leaders look for
-    proposals of thresholds, 0: they do not."""
+    """The state that a new leader continues with, and that followers show.
+
+    `wall_ms`: when it was stored. `realised`: how balanced the cluster was recently, for thresholds on trial.
+    `awaited_ms`: since when leaders check for proposals of thresholds, 0: they do not.
+    """
 
     schema: int = SCHEMA
     epoch: int = -1
-    cycle: int = 0
     wall_ms: int = 0
-    memory: StrategyMemory = msgspec.field(default_factory=StrategyMemory)
-    ledger: Ledger = msgspec.field(default_factory=Ledger)
-    recent: dict[str, RecentMove] = {}
-    split_failed: dict[str, SplitFailed] = {}
-    recent_splits: dict[str, RecentSplit] = {}
-    brokers: tuple[str, ...] = ()
-    completed_ms: int = 0
-    effects: EffectRecords = msgspec.field(default_factory=EffectRecords)
-    external_moves: ExternalMoves = msgspec.field(default_factory=ExternalMoves)
+    cycle_state: CycleState = msgspec.field(default_factory=CycleState)
     report: dict[str, Any] = {}
     tasks: list[dict[str, Any]] = []
     realised: Realised = msgspec.field(default_factory=Realised)
@@ -215,8 +194,7 @@ class _RequestShape(msgspec.Struct):
     source: str = ""
     target: str = ""
     override_cool_down: bool = False
-    # None and a single position: of the release before.
-    at: list[int] | int | None = []
+    at: list[int] = []
     algorithm: str | None = None
     unload: bool = False
     sources: dict[str, str] = {}
@@ -240,12 +218,15 @@ def encode(value: object) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: bool = False) -> T:
-    """Return the document. Raises CodecError if it is torn, too large, newer, or a value is out of range.
+    """Return the document. Raises CodecError if it is torn, too large, of another schema, or a value is out of range.
 
     Ranges: see `external_input.check_ranges`.
     """
     found = external_input.read(external_input.inflated(data, what=what), kind, what=what, exact=exact)
     external_input.check_ranges(found, what=what)
+    if (schema := getattr(found, "schema", SCHEMA)) != SCHEMA:
+        text = f"it is of schema {schema}, and this release reads only schema {SCHEMA}"
+        raise external_input.unreadable(what, text, code=Code.FUTURE_FORMAT, field="schema")
     return found
 
 
@@ -254,13 +235,14 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     found = decode(join(documents), LeaderState, what=what)
     _demand(list[TaskView], found.tasks, what)
     _demand(_ReportShape, found.report, what)
-    rows: list[object] = [*found.ledger.entries, *found.ledger.baselines, *found.memory.costs.brokers.values()]
-    for row in (*rows, *(item.move for item in found.effects.open)):
+    state = found.cycle_state
+    rows: list[object] = [*state.ledger.entries, *state.ledger.baselines, *state.memory.costs.brokers.values()]
+    for row in (*rows, *(item.move for item in state.effects.open)):
         for name, length in _LENGTHS.items():
             if hasattr(row, name) and len(getattr(row, name)) != length:
                 text = f"{name} needs {length} values and has {len(getattr(row, name))}"
                 raise external_input.unreadable(what, text, field=name)
-    for split in (item.split for item in found.recent_splits.values()):
+    for split in (item.split for item in state.recent_splits.values()):
         if not len(split.children) == len(split.shares) == len(split.topics):
             raise external_input.unreadable(what, "children, shares and topics differ in number", field="children")
     return found
@@ -286,16 +268,15 @@ def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
 
 def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
     """A request left for the leader. CodecError."""
-    external_input.check_ranges(external_input.read(data, _RequestShape, what=what), what=what)
-    found: dict[str, Any] = external_input.load(data, what=what)
-    _demand(_RequestShape, found, what)
+    found: dict[str, Any] = external_input.load(data, what=what, finite=True)
+    external_input.check_ranges(_demand(_RequestShape, found, what), what=what)
     return found
 
 
-def _demand(shape: Any, found: object, what: str) -> None:
-    """Raise CodecError if a value in `found` has another type than in `shape`; numbers as strings are refused."""
+def _demand(shape: type[T], found: object, what: str) -> T:
+    """Return `found` as a value of `shape`. Raises CodecError if a type differs, also for numbers as strings."""
     try:
-        msgspec.convert(found, shape)
+        return msgspec.convert(found, shape)
     except msgspec.ValidationError as error:
         raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
 

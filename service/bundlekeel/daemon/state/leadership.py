@@ -19,12 +19,29 @@ import structlog
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.daemon.answers.picture import Role
 from bundlekeel.ports import Clock, Coordination, Member, Telemetry
+from bundlekeel.settings.model import LeadershipSettings
 
 _log = structlog.get_logger(__name__)
 
 LEADER: Final = "leader"
 FOLLOWER: Final = "follower"
 BENCH: Final = "bench"
+
+
+class TermStart:
+    """The steps that begin a term. It exists before the leadership; parts that need the leadership add their steps."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[int], Awaitable[None]]] = []
+
+    def add(self, step: Callable[[int], Awaitable[None]]) -> None:
+        """Await `step` with the epoch of each new term, after the steps that were added before."""
+        self._steps.append(step)
+
+    async def __call__(self, epoch: int) -> None:
+        """Begin the term of `epoch`."""
+        for step in self._steps:
+            await step(epoch)
 
 
 class Leadership:
@@ -36,19 +53,23 @@ class Leadership:
         clock: Clock,
         telemetry: Telemetry,
         member: Member,
+        settings: LeadershipSettings,
         *,
-        seats: int,
-        heartbeat_seconds: float,
-        margin_ratio: float,
         acts: bool = True,
+        on_won: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """`acts`: whether this process may change brokers at all (mode `act` in its settings)."""
+        """Start without a seat.
+
+        Args:
+            acts: Whether this process may change brokers at all (mode `act` in its settings).
+            on_won: Takes over what earlier leaders left; the term begins when it is done.
+        """
         self._coordination = coordination
         self._clock = clock
         self._telemetry = telemetry
-        self._seats = seats
-        self._heartbeat = heartbeat_seconds
-        self._margin_ratio = margin_ratio
+        self._seats = settings.seats
+        self._heartbeat = settings.heartbeat
+        self._margin_ratio = settings.margin_ratio
         self._acts = acts
         self.member = member
         self.members: list[Member] = []
@@ -60,7 +81,7 @@ class Leadership:
         self._stopping = False
         # Why the last turn came to nothing; empty: it did not.
         self.fault = ""
-        self.on_won: Callable[[int], Awaitable[None]] | None = None
+        self.on_won = on_won
 
     @property
     def lease_remaining(self) -> float:
@@ -71,6 +92,11 @@ class Leadership:
     def leading(self) -> bool:
         """Whether we lead at this very moment, by our own deadline."""
         return self.lease_remaining > 0
+
+    def announce(self, *, url: str | None = None, settings: str | None = None) -> None:
+        """Change what the other sidecars see of this one: the address of its API, the digest of its settings."""
+        member = self.member
+        self.member = replace(member, url=member.url if url is None else url, settings=settings or member.settings)
 
     def no_seat(self) -> str:
         """Why this sidecar watches nothing, and whom to ask instead; empty: it has a seat, or may yet take one."""

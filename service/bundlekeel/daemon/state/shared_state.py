@@ -25,7 +25,7 @@ from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
 from bundlekeel.core.model.load import BundleAverages
 from bundlekeel.core.model.numbers import integer
 from bundlekeel.core.planning.ledger import dropped, landed
-from bundlekeel.daemon.state.cycle_state import CycleState, rebased
+from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import (
     AveragesPart,
     Desired,
@@ -42,6 +42,7 @@ from bundlekeel.daemon.state.documents import (
     store_blob,
 )
 from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.daemon.state.rebase import rebased
 from bundlekeel.daemon.state.takeover_record import FAILSAFE, TAKEOVER, TakeoverRecord, decode_look, decode_takeover
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 
@@ -75,16 +76,17 @@ class SharedState:
         leadership: Leadership,
         clock: Clock,
         *,
+        on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None,
         kept_moves: int = KEPT_MOVES,
         moves_per_chunk: int = MOVES_PER_CHUNK,
     ) -> None:
+        """`on_takeover`: called with each takeover or end of one that another process has stored."""
         self._coordination = coordination
         self._leadership = leadership
         self._clock = clock
         self.desired = Desired()
         self.takeover: TakeoverRecord | None = None
-        # Observes takeovers and their ends that others make while we run.
-        self.on_takeover: Callable[[TakeoverRecord], None] = lambda _record: None
+        self._on_takeover = on_takeover
         self._takeover_seen = False
         self.failsafe_look_ms = 0
         self.frozen: frozenset[str] = frozenset()
@@ -156,7 +158,7 @@ class SharedState:
         news = self._takeover_seen and record is not None and record != self.takeover
         self.takeover, self._takeover_seen = record, True
         if news and record is not None:
-            self.on_takeover(record)
+            self._on_takeover(record)
 
     async def _read_leader_state(self) -> bool:
         """Whether what was read is no older than what we hold."""
@@ -244,7 +246,7 @@ class SharedState:
 
     def cycle_state(self) -> CycleState:
         """What the last leader left, as the start of our own cycles, by our own clock."""
-        return self._by_our_clock(self._stored())
+        return self._by_our_clock(self.shared.cycle_state)
 
     def _by_our_clock(self, cycle_state: CycleState) -> CycleState:
         """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
@@ -256,25 +258,13 @@ class SharedState:
         late = self._first_seen[2]
         return late if abs(late) > _READ_WITHIN_MS else 0
 
-    def _stored(self) -> CycleState:
-        shared = self.shared
-        return CycleState(
-            cycle=shared.cycle,
-            memory=shared.memory,
-            ledger=shared.ledger,
-            recent=shared.recent,
-            split_failed=shared.split_failed,
-            recent_splits=shared.recent_splits,
-            brokers=shared.brokers,
-            completed_ms=shared.completed_ms,
-            effects=shared.effects,
-            external_moves=shared.external_moves,
-        )
-
     def taken_over(self) -> CycleState:
-        """The same as the start of a term: moves that ended after the last leader stored it are booked by their
-        records, and those that never began (neither intent nor record) are forgotten."""
-        cycle_state, epoch = self._stored(), self.shared.epoch
+        """Return the state of the last leader as the start of a term, by our own clock.
+
+        Moves that ended after that leader stored it are in the ledger by their records. Moves that never began (neither
+        intent nor record) are dropped.
+        """
+        cycle_state, epoch = self.shared.cycle_state, self.shared.epoch
         ledger, recent = cycle_state.ledger, dict(cycle_state.recent)
         now_ms = self._clock.wall_ms() - self._late_ms()
         ended = {record["bundle"]: record for record in self.moves}
@@ -332,17 +322,8 @@ class SharedState:
         async with self._saving:
             state = LeaderState(
                 epoch=epoch,
-                cycle=cycle_state.cycle,
                 wall_ms=self._clock.wall_ms(),
-                memory=cycle_state.memory,
-                ledger=cycle_state.ledger,
-                recent=dict(cycle_state.recent),
-                split_failed=dict(cycle_state.split_failed),
-                recent_splits=dict(cycle_state.recent_splits),
-                brokers=cycle_state.brokers,
-                completed_ms=cycle_state.completed_ms,
-                effects=cycle_state.effects,
-                external_moves=cycle_state.external_moves,
+                cycle_state=cycle_state,
                 report=dict(report),
                 tasks=self.tasks,
                 realised=self.realised,

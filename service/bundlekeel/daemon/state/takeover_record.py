@@ -118,11 +118,10 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
             wall_ms=integer(record["wall_ms"], field="wall_ms", highest=MAX_TIME_MS),
             overrides={str(k): None if v is None else str(v) for k, v in record["overrides"].items()},
             runtime={str(b): {str(k): str(v) for k, v in values.items()} for b, values in record["runtime"].items()},
-            namespaces=_names(record, "namespaces"),
-            # A record of an earlier release has its namespaces only.
-            excluded_by_us=_names(record, "excluded_by_us" if "excluded_by_us" in record else "namespaces"),
+            namespaces=tuple(map(str, record["namespaces"])),
+            excluded_by_us=tuple(map(str, record["excluded_by_us"])),
             active=bool(record["active"]),
-            ended=_ended(record.get("ended")),
+            ended=_ended(record["ended"]),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CodecError(f"the document {TAKEOVER} cannot be read: {error}", code=Code.WRONG_TYPE) from error
@@ -142,10 +141,6 @@ def decode_look(document: Document | None) -> int:
         return 0
 
 
-def _names(record: Mapping[str, Any], field_name: str) -> tuple[str, ...]:
-    return tuple(str(item) for item in record.get(field_name) or ())
-
-
 def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:
     if not found:
         return None
@@ -153,7 +148,7 @@ def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:
         by=str(found["by"]),
         reason=str(found["reason"]),
         wall_ms=integer(found["wall_ms"], field="ended.wall_ms", highest=MAX_TIME_MS),
-        deadman=bool(found.get("deadman", False)),
+        deadman=bool(found["deadman"]),
     )
 
 

@@ -16,24 +16,21 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.guard.budgets import share_of
-from bundlekeel.core.guard.state import BegunMove, GuardState, SplitFailed
-from bundlekeel.core.guard.state import RecentMove as GuardMoved
+from bundlekeel.core.guard.state import GuardState, SplitFailed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import Floats
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Split
+from bundlekeel.core.model.plan import Split
 from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, digest_of
 from bundlekeel.core.model.text_format import HOUR_MS
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.planning.pressure import score_of, weights_of
+from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
 from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measured
 from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, beginning, periods, traits
 from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
+from bundlekeel.sim.leader import SimulatedLeader
 from bundlekeel.sim.measures import AN_HOUR
 
 __all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
@@ -164,11 +161,15 @@ class CandidateRun:
         self._traffic, self._traits, self._start, self._digests = traffic, traits, start, digests
         self._pieces = BundlePieces(traffic.bundles, traffic.owner[0].astype(np.int64))
         self._row = {broker: row for row, broker in enumerate(traffic.brokers)}
-        self._memory: StrategyMemory = start.memory
-        self._ledger: Ledger = start.ledger
-        self._recent: dict[str, GuardMoved] = dict(start.guard.recent)
-        self._hour: list[BegunMove] = list(start.guard.last_hour)
-        self._failed: dict[str, SplitFailed] = dict(start.guard.split_failed)
+        self._leader = SimulatedLeader(
+            params=self.params,
+            landing_ms=LANDING_MS,
+            memory=start.memory,
+            ledger=start.ledger,
+            recent=start.guard.recent,
+            last_hour=start.guard.last_hour,
+            split_failed=start.guard.split_failed,
+        )
         self._moved_at: dict[str, int] = {}
         self._planned_ms: int | None = None
         self._layout: tuple[tuple[int, int], OwnershipLayout] | None = None
@@ -198,9 +199,8 @@ class CandidateRun:
         if not self._due(period.wall_ms):
             return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees)
         self._planned_ms = period.wall_ms
-        given = self._given(period, layout, brokers)
-        result = plan(given)
-        self._carry_out(period, given.snapshot, result, day)
+        given, result = self._leader.decide(self._given(period, layout, brokers))
+        self._carry_out(period, result, day)
         day.add(plans=1, refused=len(result.plan.refusals))
         return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, given=given, result=result)
 
@@ -274,29 +274,17 @@ class CandidateRun:
         return PlanInput(
             snapshot=snapshot,
             params=self.params,
-            memory=self._memory,
-            ledger=self._ledger,
-            guard=self._guard(given.guard, period.wall_ms),
+            guard=self._guard(given.guard),
             policies=given.policies,
             seed=given.seed,
             brokers_split=given.brokers_split,
             owned=self._owned(given.guard),
         )
 
-    def _guard(self, state: GuardState, now_ms: int) -> GuardState:
-        """Operators' requests, with what this run has done itself."""
-        rest = int(1000 * max(self.params.cool_down_seconds, self.params.no_return_seconds))
-        if len(self._recent) > 64:
-            self._recent = {name: moved for name, moved in self._recent.items() if moved.at_ms > now_ms - rest}
-        self._hour = [begun for begun in self._hour if begun.at_ms > now_ms - HOUR_MS]
-        return replace(
-            state,
-            recent=dict(self._recent),
-            recent_brokers=self._start.guard.recent_brokers,
-            quarantined=self._start.guard.quarantined,
-            last_hour=tuple(self._hour),
-            split_failed=dict(self._failed),
-        )
+    def _guard(self, state: GuardState) -> GuardState:
+        """Return the recorded requests of operators, without the effects of the recorded moves."""
+        start = self._start.guard
+        return replace(state, recent_brokers=start.recent_brokers, quarantined=start.quarantined)
 
     def _owned(self, state: GuardState) -> dict[str, frozenset[str]]:
         """By draining broker, what it has in this run."""
@@ -309,29 +297,12 @@ class CandidateRun:
 
     # --- acting ---
 
-    def _carry_out(self, period: TrafficPeriod, snapshot: Snapshot, result: PlanResult, day: _Day) -> None:
-        now, moves = period.wall_ms, result.plan.moves
-        self._memory = result.memory
-        ledger = open_entries(result.ledger, moves, snapshot, now)
-        for move in moves:
-            ledger = landed(ledger, move.bundle, move.target, now + LANDING_MS)
-        self._ledger = ledger
-        self._book(period, snapshot, moves, day)
-        for split in result.plan.splits:
-            self._divide(period, split, day)
-
-    def _book(self, period: TrafficPeriod, snapshot: Snapshot, moves: Sequence[Move], day: _Day) -> None:
+    def _carry_out(self, period: TrafficPeriod, result: PlanResult, day: _Day) -> None:
         now, pieces = period.wall_ms, self._pieces
-        for move in moves:
+        for move in result.plan.moves:
+            self._leader.land(move.bundle, move.target, now + LANDING_MS)
             row = pieces.place[move.bundle]
             pieces.move(row, self._row[move.target])
-            self._recent[move.bundle] = GuardMoved(at_ms=now + LANDING_MS, source=move.source)
-            source = snapshot.broker_row(move.source)
-            a, b, c, d = snapshot.brokers.traffic[source].tolist()
-            share = share_of(move, (a, b, c, d))
-            self._hour.append(
-                BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=now, share=share)
-            )
             column, part = int(pieces.column[row]), float(pieces.share[row])
             carried, counts = (period.rates[column] * part).tolist(), period.counts[column]
             last = self._moved_at.get(move.bundle)
@@ -343,6 +314,8 @@ class CandidateRun:
                 moved_sessions=float(counts[1] + counts[2]) * part,
                 moved_twice=float(last is not None and now - last < 1000 * AN_HOUR),
             )
+        for split in result.plan.splits:
+            self._divide(period, split, day)
 
     def _divide(self, period: TrafficPeriod, split: Split, day: _Day) -> None:
         """Halve a bundle, where there are topics and room for two."""
@@ -352,8 +325,8 @@ class CandidateRun:
         narrow = name.upper - name.lower < 2
         if narrow or topics < 2:
             code = Code.NARROW_RANGE if narrow else Code.SINGLE_TOPIC
-            self._failed[split.bundle] = SplitFailed(at_ms=period.wall_ms, code=code.value)
+            self._leader.end_split(split.bundle, SplitFailed(at_ms=period.wall_ms, code=code.value))
             return
         pieces.split(row, (name.lower + name.upper) // 2)
-        self._ledger = parted(self._ledger, split.bundle)
+        self._leader.end_split(split.bundle, None)
         day.add(splits=1)

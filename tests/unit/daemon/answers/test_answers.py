@@ -20,7 +20,7 @@ from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
 from bundlekeel.daemon.published import capture_cluster
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorRequest, Pause
 from bundlekeel.ports import Owner
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
@@ -347,7 +347,7 @@ async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
     pauses = {
         f"namespace:{space}": Pause(reason="disks", by="ann", since_ms=1, until_ms=end),
         "namespace:other/one": Pause(reason="x", by="ann", since_ms=1),
-        "holiday:all": Pause(reason="a newer release's", by="ann", since_ms=1),
+        "holiday:all": Pause(reason="unknown scope", by="ann", since_ms=1),
         "tenant:*": Pause(reason="over", by="ann", since_ms=1, until_ms=2),
     }
     sidecar.shared_state.desired = Desired(pause=Pause(reason="release", by="bo", since_ms=1), pauses=pauses)
@@ -370,11 +370,10 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     later = sidecar.clock.wall_ms() + 3_600_000
     pinned, ever, left_alone, *_ = names
     asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    lasting = LastingRequest(by="ann", reason="disks", since_ms=1, until_ms=later)
     sidecar.shared_state.desired = Desired(
-        pinned={pinned: later, ever: 0},
-        pinned_by={pinned: asked},
-        excluded={f"b:{left_alone}": later},
-        excluded_by={f"b:{left_alone}": asked},
+        pinned={pinned: lasting, ever: LastingRequest(by="ann", reason="disks", since_ms=1)},
+        excluded={f"b:{left_alone}": lasting},
         cordons={BROKERS[2]: asked},
     )
     await sidecar.cycle.turn()
@@ -382,7 +381,7 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
     told = {name: await sidecar.service.why(name) for name in names}
     ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
     until = f"until {clock_text(later)}, by ann: disks"
-    assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it"}
+    assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it, by ann: disks"}
     assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
     assert ends[names[-1]] == {"Idle": "until it carries traffic"}
     waiting = [found["BudgetPerCycle"] for found in ends.values() if "BudgetPerCycle" in found]

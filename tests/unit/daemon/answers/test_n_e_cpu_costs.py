@@ -11,6 +11,7 @@ from bundlekeel.cli import tables as cli_tables
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.model.load import CPU
 from bundlekeel.daemon.answers.picture import BrokerView
+from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.documents import LeaderState, decode, encode
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 from tests.unit.cli.test_channel import drawn
@@ -68,5 +69,5 @@ async def test_n_e_a_new_leader_continues_with_the_costs() -> None:
     """They are part of the leader's state."""
     memory = (await burning()).cycle.cycle_state.memory
     assert memory.costs.brokers
-    stored = decode(encode(LeaderState(memory=memory)), LeaderState)
-    assert msgspec.to_builtins(stored.memory.costs) == msgspec.to_builtins(memory.costs)
+    stored = decode(encode(LeaderState(cycle_state=CycleState(memory=memory))), LeaderState)
+    assert msgspec.to_builtins(stored.cycle_state.memory.costs) == msgspec.to_builtins(memory.costs)

@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.picture import OverviewBroker, OverviewView
-from bundlekeel.daemon.listings import changes, overview
+from bundlekeel.daemon.overview import changes, draw_overview
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}
@@ -17,9 +17,9 @@ LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}
 async def test_the_largest_are_named_and_the_rest_is_summed() -> None:
     """Largest first, by short-term throughput; sums are those of the brokers' bundles."""
     sidecar = await FakeSidecar(FakeCluster(LOADS), mode="recommend").lead()
-    assert overview(sidecar.cycle.snapshot, 2) == OverviewView(wall_ms=None, namespaces=[], brokers=[])
+    assert draw_overview(sidecar.cycle.snapshot, 2) == OverviewView(wall_ms=None, namespaces=[], brokers=[])
     await sidecar.cycle.turn()
-    found = overview(sidecar.cycle.snapshot, 2)
+    found = draw_overview(sidecar.cycle.snapshot, 2)
     rows = {row.broker: row for row in found.brokers}
     first = rows[BROKERS[0]]
     assert [item.throughput for item in first.bundles] == pytest.approx([20e6, 15e6])

@@ -12,7 +12,7 @@ from bundlekeel.core.model.errors import NotFound
 from bundlekeel.core.model.plan import GroupVerdict, Verdict
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest
+from bundlekeel.daemon.state.documents import Desired, LastingRequest
 from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
@@ -193,8 +193,7 @@ async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
     await sidecar.cycle.turn()
     bundle = sidecar.cycle.cycle_state.ledger.entries[0].bundle
     assert (await sidecar.service.why(bundle)).codes[0].code == "Unsettled"
-    asked = OperatorRequest(by="ann", reason="vip", since_ms=1)
-    sidecar.shared_state.desired = Desired(pinned={bundle: 0}, pinned_by={bundle: asked})
+    sidecar.shared_state.desired = Desired(pinned={bundle: LastingRequest(by="ann", reason="vip", since_ms=1)})
     told = await sidecar.service.why(bundle)
     assert [item.code for item in told.codes] == ["Pinned"]
     assert told.codes[0].detail == "until somebody ends it, by ann: vip"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,8 @@ from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, Snapshot
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.state.documents import Pause
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.wiring.outside import Outside
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, measures, proposed
 from tests.support.world import FakeCluster, FakeSidecar, WallClock
@@ -43,8 +44,9 @@ class Calibrated(FakeSidecar):
         settings = {"cycle.interval": 10.0, "calibration": given}
         super().__init__(cluster, name, mode=mode, params=params or Parameters(), settings=settings)
 
-    def _proposals(self) -> Callable[[], MemoryCalibration]:
-        return lambda: self.proposed
+    def reached(self, loaded: LoadedSettings) -> Outside:
+        """With its own store of proposals."""
+        return replace(super().reached(loaded), proposals=lambda: lambda: self.proposed)
 
     def told(self) -> list[str]:
         """What the journal says of thresholds."""

@@ -14,7 +14,7 @@ from bundlekeel.core.operations.relocation import DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from bundlekeel.daemon.calibration.shadow import compared
+from bundlekeel.daemon.calibration.comparison import compared
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bundlekeel.daemon.cycle.external_moves import LASTING_MS
+from bundlekeel.daemon.cycle.external_splits import LASTING_MS
 from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER, TakeoverRecord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 

@@ -20,7 +20,8 @@ from bundlekeel.core.planning.memory import BrokerCourse, Excess, Hits, Strategy
 from bundlekeel.daemon.execution.intents import FirstSeen, Intent, MoveOutcome, intent_path, settle_intents
 from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
-from bundlekeel.daemon.state.cycle_state import CycleState, rebased
+from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.daemon.state.rebase import rebased
 from bundlekeel.ports import DocumentChange, Member
 from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel

@@ -286,7 +286,7 @@ class Watched(FakeSidecar):
 
     async def _read(self) -> None:
         state = decode(join(await self.coordination.read_tree(STATE)), LeaderState)
-        self.seen.append(frozenset(state.ledger.bundles()) if state is not None else frozenset())
+        self.seen.append(frozenset(state.cycle_state.ledger.bundles()) if state is not None else frozenset())
 
 
 async def test_the_ledger_is_stored_before_the_first_unload() -> None:

@@ -41,7 +41,7 @@ async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
     moved = {bundle for item in found for bundle in item["bundles"]}
     assert moved == {outcome.bundle for outcome in report.outcomes}
     assert f'result="helped"}} {float(len(moved))}' in sidecar.metric("moves_helped_total")
-    judged = sidecar.shared_state.shared.effects.judged
+    judged = sidecar.shared_state.shared.cycle_state.effects.judged
     assert {bundle for effect in judged for bundle in effect.bundles} == moved
     assert joined([record], judged)[0]["effect"] == "helped"
 

@@ -129,6 +129,7 @@ class SlowTakeover(FakeSidecar):
     def __init__(self, *given: Any, **more: Any) -> None:
         self.won: list[int] = []
         super().__init__(*given, **more)
+        self.leadership.on_won = self._on_won
 
     def connect(self) -> MemoryCoordination:
         return MemoryCoordination(self.cluster.store, session_seconds=10.0)
@@ -296,4 +297,4 @@ async def test_h05_state_of_an_earlier_term_is_not_stored_in_a_later_one() -> No
     assert sidecar.shared_state.current_epoch() == 2
     with pytest.raises(LeadershipLost):
         await sidecar.shared_state.save(CycleState(cycle=7), {}, epoch=1)
-    assert sidecar.shared_state.shared.cycle != 7
+    assert sidecar.shared_state.shared.cycle_state.cycle != 7

@@ -15,7 +15,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.parameter_table import RELEASES, STRATEGIES
 from bundlekeel.core.model.parameters import compat_defaults
 from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.cycle.report import publish_plan
+from bundlekeel.daemon.cycle.plan_metrics import publish_plan
 from bundlekeel.daemon.execution.intents import OutcomeWord
 from bundlekeel.daemon.execution.split_intents import SplitWord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params

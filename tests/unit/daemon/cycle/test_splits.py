@@ -134,7 +134,7 @@ async def test_j12_a_finished_split_is_stored_before_the_next_begins() -> None:
     stored, divided = list[int](), cluster.model.after_split
 
     def look(bundle: str, children: tuple[str, ...]) -> None:
-        stored.append(len(sidecar.shared_state.shared.recent_splits))
+        stored.append(len(sidecar.shared_state.shared.cycle_state.recent_splits))
         divided(bundle, children)
 
     cluster.model.after_split = look

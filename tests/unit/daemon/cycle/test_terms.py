@@ -91,10 +91,10 @@ async def test_a_term_won_in_the_middle_of_a_turn_is_not_acted_upon() -> None:
     assert report.obstacle is not None and report.obstacle.code is Code.NOT_LEADER
     assert all(call[0] != "unload" for call in second.admin.calls)
     await first.shared_state.refresh()
-    assert first.shared_state.shared.ledger == first.cycle.cycle_state.ledger, (
+    assert first.shared_state.shared.cycle_state.ledger == first.cycle.cycle_state.ledger, (
         "what the first leader stored still stands"
     )
-    assert first.shared_state.shared.ledger.entries
+    assert first.shared_state.shared.cycle_state.ledger.entries
 
 
 async def test_requests_wait_until_the_books_are_taken_over() -> None:
@@ -117,7 +117,7 @@ async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     """Asked for the very moves that a cycle is making, it says that the inputs changed, and spoils no books."""
     leader = await FakeSidecar(FakeCluster()).lead()
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
-    leader.cycle.snapshot, leader.cycle.picture = await leader.observer.snapshot()
+    leader.cycle.status.snapshot, leader.cycle.status.picture = await leader.observer.snapshot()
     leader.admin.set_endpoints(leader.cycle.picture.endpoints)
     await leader.config.refresh(leader.cycle.picture.endpoints)
     await leader.policies.refresh(leader.cycle.snapshot)
@@ -168,7 +168,7 @@ async def test_state_is_stored_again_after_an_answer_was_lost() -> None:
         await shared.save(CycleState(cycle=1), {}, epoch=1)
     await shared.save(CycleState(cycle=2), {}, epoch=1)
     await leader.shared_state._read_leader_state()
-    assert leader.shared_state.shared.cycle == 2
+    assert leader.shared_state.shared.cycle_state.cycle == 2
 
 
 def _record(name: str) -> dict[str, Any]:

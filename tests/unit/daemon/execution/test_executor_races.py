@@ -193,7 +193,7 @@ async def test_a_slow_read_never_overwrites_newer_state() -> None:
     await second.shared_state.save(CycleState(cycle=9), {}, epoch=second.shared_state.current_epoch())
     go_on.set()
     await reading
-    assert (second.shared_state.shared.cycle, second.shared_state.shared.epoch) == (9, 2)
+    assert (second.shared_state.shared.cycle_state.cycle, second.shared_state.shared.epoch) == (9, 2)
 
 
 async def test_a_slow_read_never_overwrites_newer_records() -> None:

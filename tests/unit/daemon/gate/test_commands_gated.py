@@ -55,7 +55,7 @@ PLACES: Final = {
 MAKERS: Final = {
     ("daemon.execution.executor", "_permit"),
     ("daemon.quotas.cycle", "_permit"),
-    ("wiring.optional", "quotas_of"),
+    ("wiring.quotas", "quotas_of"),
 }
 
 

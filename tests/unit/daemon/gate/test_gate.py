@@ -13,16 +13,17 @@ from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import Forbidden
 from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateQuestion, Obstacle
 from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
+from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorRequest, Pause
 from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
 from tests.support.builders import bundle_name
 from tests.support.memory_source import MemoryMetadata
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar
 
 BUNDLE = bundle_name(0)
 SOURCE, TARGET, _ = BROKERS
 TASK = "req-1"
 REQUEST = OperatorRequest(by="ann", reason="r", since_ms=1)
+ENDED = LastingRequest(by="ann", reason="r", since_ms=1, until_ms=1)
 RECORD = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
 ASIDE = replace(RECORD, active=False, ended=TakeoverEnd(by="deadman", reason="r", wall_ms=2, deadman=True))
 PARTIAL = replace(RECORD, namespaces=("other/ns",))
@@ -69,7 +70,7 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCh
         stops={TASK: REQUEST} if GateCheck.TASK in failing else {},
         mode="observe" if GateCheck.MODE in failing else None,
         pause=Pause(reason="r", by="ann", since_ms=1) if GateCheck.PAUSE in failing else None,
-        pinned={BUNDLE: 0} if GateCheck.BUNDLE in failing else {},
+        pinned={BUNDLE: PIN} if GateCheck.BUNDLE in failing else {},
         cordons={TARGET: REQUEST} if GateCheck.TARGET in failing else {},
         drains={} if GateCheck.REQUEST in failing else {SOURCE: REQUEST},
     )
@@ -201,14 +202,14 @@ async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSideca
 @pytest.mark.parametrize(
     ("changes", "question", "found"),
     [
-        ({"pinned": {BUNDLE: 1}}, {}, None),
-        ({"pinned": {BUNDLE: 0}}, {"bundle": ""}, None),
-        ({"pinned": {BUNDLE: 0}}, {}, (Code.PINNED, "since this plan was made")),
-        ({"excluded": {"t:t": 0}}, {}, (Code.EXCLUDED, "by t:t")),
-        ({"excluded": {"t:t": 1}}, {}, None),
-        ({"excluded": {f"r:{TARGET}": 0}}, {}, (Code.EXCLUDED, f"by r:{TARGET}")),
-        ({"excluded": {f"r:{SOURCE}": 0}}, {}, (Code.EXCLUDED, f"by r:{SOURCE}")),
-        ({"excluded": {f"r:{TARGET}": 0}}, {"target": ""}, None),
+        ({"pinned": {BUNDLE: ENDED}}, {}, None),
+        ({"pinned": {BUNDLE: PIN}}, {"bundle": ""}, None),
+        ({"pinned": {BUNDLE: PIN}}, {}, (Code.PINNED, "since this plan was made")),
+        ({"excluded": {"t:t": PIN}}, {}, (Code.EXCLUDED, "by t:t")),
+        ({"excluded": {"t:t": ENDED}}, {}, None),
+        ({"excluded": {f"r:{TARGET}": PIN}}, {}, (Code.EXCLUDED, f"by r:{TARGET}")),
+        ({"excluded": {f"r:{SOURCE}": PIN}}, {}, (Code.EXCLUDED, f"by r:{SOURCE}")),
+        ({"excluded": {f"r:{TARGET}": PIN}}, {"target": ""}, None),
         ({"pauses": {f"broker:{SOURCE}": 0}}, {}, (Code.PAUSED, f"its scope r:{SOURCE} is paused")),
         ({"pauses": {"tenant:other": 0}}, {}, None),
         ({"cordons": {TARGET: REQUEST}}, {}, (Code.CORDONED, TARGET)),

@@ -14,7 +14,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.daemon.gate.guard_state import GuardMemory
+from bundlekeel.daemon.gate.guard_state import GuardMemory, list_moved_brokers
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.daemon.state.documents import OperatorRequest
 from bundlekeel.ports import RawClusterView
@@ -178,12 +178,12 @@ def test_brokers_that_moves_concerned() -> None:
         ended(5, 0, started_ms=NOW_MS + 7, landed_on=""),
         ended(6, 0, started_ms=NOW_MS - 7),
     ]
-    assert GuardMemory(lambda: records).concerned(NOW_MS) == {"s1", "t1", "s3", "x", "s5", "t5"}
+    assert list_moved_brokers(records, NOW_MS) == {"s1", "t1", "s3", "x", "s5", "t5"}
     # Records are in the order in which moves ended; none took more than an hour.
     for behind, found in ((HOUR_MS, {"s1", "t1"}), (HOUR_MS + 1, set())):
         early = [records[1], ended(7, NOW_MS - behind)]
-        assert GuardMemory(lambda early=early: early).concerned(NOW_MS) == found  # type: ignore[misc]
-    assert GuardMemory(lambda: [records[1], {"outcome": "done"}]).concerned(NOW_MS) == set()
+        assert list_moved_brokers(early, NOW_MS) == found
+    assert list_moved_brokers([records[1], {"outcome": "done"}], NOW_MS) == set()
 
 
 def test_what_is_limited() -> None:

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.gate.windows import Allow, Allowance, Calendar, WindowSpan, allowance, span_of
+from bundlekeel.daemon.gate.allowance import Allow, Allowance, WindowSpan, allowance
+from bundlekeel.daemon.gate.windows import Calendar, span_of
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.sections import WindowSettings

@@ -108,7 +108,7 @@ async def test_policies_are_read_where_the_brokers_have_them(static: dict[str, s
 
 
 def test_an_unknown_mode_is_read_as_the_safest_one() -> None:
-    """A word a newer version wrote must not raise the mode."""
+    """An unknown word must not raise the mode."""
     assert mode_in_force("act", Desired(mode="careful")) == "observe"
     assert mode_in_force("act", Desired(mode="recommend")) == "recommend"
     assert mode_in_force("recommend", Desired(mode="act")) == "recommend"

@@ -170,7 +170,7 @@ async def test_a_new_leader_compares_with_what_the_last_one_saw() -> None:
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     await first.cycle.turn()
-    assert first.shared_state.shared.brokers == BROKERS
+    assert first.shared_state.shared.cycle_state.brokers == BROKERS
     await first.coordination.close()
     cluster.source.remove(*BROKERS[1:])
     fresh = await FakeSidecar(cluster, "b").lead()

@@ -17,7 +17,7 @@ from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from tests.support.memory_admin import Fault
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
+from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, with_params
 
 B1, B2, B3 = BROKERS
 BARE = "t/bare/0x00000000_0xffffffff"
@@ -132,7 +132,7 @@ async def test_the_gauge_of_a_drain_goes_with_its_broker() -> None:
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pinned = next(iter(cluster.owners()))
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: PIN}))
     await sidecar.cycle.turn()
     await sidecar.operations.look(())
     left = 'drain_bundles{broker="b1:8080"} 1.0'
@@ -170,7 +170,7 @@ async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pinned = next(iter(cluster.owners()))
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: 0}))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={pinned: PIN}))
     await sidecar.cycle.turn()
     assert cluster.model.owned_by(B1) == [pinned]
     await sidecar.cycle.turn()
@@ -263,12 +263,12 @@ async def test_a_request_that_comes_after_the_plan_holds() -> None:
     await sidecar.policies.refresh(snapshot)
     operator_request = OperatorRequest(by="ann", reason="disks", since_ms=1)
     changes: tuple[tuple[Any, dict[str, Any], str], ...] = (
-        (stays, {"pinned": {stays.bundle: 0}}, "Pinned"),
+        (stays, {"pinned": {stays.bundle: PIN}}, "Pinned"),
         (goes, {"cordons": {goes.target: operator_request}}, "Cordoned"),
         (goes, {"drains": {goes.target: operator_request}}, "Cordoned"),
-        (stays, {"excluded": {f"b:{stays.bundle}": 0}}, "Excluded"),
-        (stays, {"excluded": {"n:t/*": 0}}, "Excluded"),
-        (goes, {"excluded": {f"r:{goes.target}": 0}}, "Excluded"),
+        (stays, {"excluded": {f"b:{stays.bundle}": PIN}}, "Excluded"),
+        (stays, {"excluded": {"n:t/*": PIN}}, "Excluded"),
+        (goes, {"excluded": {f"r:{goes.target}": PIN}}, "Excluded"),
     )
     for move, change, code in changes:
         await want(sidecar, Desired(**change))
@@ -280,10 +280,10 @@ async def test_a_request_that_comes_after_the_plan_holds() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"excluded": {"n:t/n*": 0}},
-        {"excluded": {"t:t": 0}},
-        {"excluded": {"b:t/ns/*": 0}},
-        {"excluded": {f"r:{B1}": 0}},
+        {"excluded": {"n:t/n*": PIN}},
+        {"excluded": {"t:t": PIN}},
+        {"excluded": {"b:t/ns/*": PIN}},
+        {"excluded": {f"r:{B1}": PIN}},
         {"pauses": {"namespace:t/n?": Pause(reason="release", by="ann", since_ms=1)}},
         {"pauses": {"tenant:*": Pause(reason="release", by="ann", since_ms=1)}},
     ],

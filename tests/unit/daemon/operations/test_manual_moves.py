@@ -14,7 +14,7 @@ from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.daemon.state.documents import OperatorRequest, Pause
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar
 
 B1, B2, B3 = BROKERS
 BUNDLE = bundle_name(0)
@@ -127,8 +127,8 @@ async def test_what_nobody_reports_moves_too() -> None:
 @pytest.mark.parametrize(
     ("change", "to", "code"),
     [
-        ({"pinned": {BUNDLE: 0}}, B2, "Pinned"),
-        ({"excluded": {"n:t/*": 0}}, B2, "Excluded"),
+        ({"pinned": {BUNDLE: PIN}}, B2, "Pinned"),
+        ({"excluded": {"n:t/*": PIN}}, B2, "Excluded"),
         ({"cordons": {B2: OperatorRequest(by="a", reason="r", since_ms=1)}}, B2, "Cordoned"),
         ({"pauses": {"tenant:t": Pause(reason="r", by="a", since_ms=1)}}, B2, "Paused"),
         ({}, B1, "SameBroker"),
@@ -175,7 +175,7 @@ async def test_the_leader_refuses_what_has_changed() -> None:
     task = await carried_out(sidecar, operator_request)
     assert (task["state"], "changed" in task["detail"]) == ("failed", True)
     sidecar.cluster.model.own(BUNDLE, B1)
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: PIN}))
     task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["detail"]) == ("failed", "not carried out: a person pinned it to its broker")
     assert sidecar.cluster.model.unloads == []
@@ -245,7 +245,7 @@ async def test_a_pinned_bundle_is_not_split_manually() -> None:
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
     _, operator_request = await sidecar.manual_moves.split(BUNDLE)
-    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: 0}))
+    await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned={BUNDLE: PIN}))
     answer, none = await sidecar.manual_moves.split(BUNDLE)
     assert ([item.code for item in answer.refusals], none) == (["Pinned"], {})
     assert "would be divided" in answer.sentence

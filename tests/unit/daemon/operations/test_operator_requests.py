@@ -20,7 +20,7 @@ from bundlekeel.daemon.operations.reviews import EXPIRES_MS
 from bundlekeel.daemon.state.documents import Pause
 from bundlekeel.daemon.state.shared_state import DESIRED
 from tests.support.builders import bundle_name
-from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
+from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, WallClock
 
 B1, B2, B3 = BROKERS
 WHO: dict[str, Any] = {"reason": "disks", "by": "ann"}
@@ -205,7 +205,7 @@ async def test_a_warm_that_brings_nothing_says_why() -> None:
     leader, _ = await both()
     dry = await leader.service.requests.warm(B1, dry_run=True, **WHO)
     assert (dry.moves, dry.detail) == ([], "it carries its share: its load is 15.0%, the mean 11.7%")
-    pinned = dict.fromkeys(leader.cluster.shares, 0)
+    pinned = dict.fromkeys(leader.cluster.shares, PIN)
     await leader.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pinned=pinned))
     dry = await leader.service.requests.warm(B2, dry_run=True, **WHO)
     assert dry.moves == [] and dry.detail.endswith(": 3 Pinned")

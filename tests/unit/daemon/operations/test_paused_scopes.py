@@ -11,15 +11,14 @@ from bundlekeel.core.model.errors import Conflict
 from bundlekeel.core.model.plan import plan_hash
 from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.state.documents import OperatorRequest, Pause
+from bundlekeel.daemon.state.documents import LastingRequest, Pause
 from tests.support.world import FakeSidecar, with_params
 from tests.unit.daemon.operations.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
 
-ASKED = OperatorRequest(by="ann", reason="disks", since_ms=1)
 END_MS = 4_000_000_000_000
 UNTIL = f"until {clock_text(END_MS)}, by ann: disks"
 PAUSED = {"pauses": {"namespace:t/ns": Pause(reason="disks", by="ann", since_ms=1, until_ms=END_MS)}}
-EXCLUDED = {"excluded": {"n:t/*": END_MS}, "excluded_by": {"n:t/*": ASKED}}
+EXCLUDED = {"excluded": {"n:t/*": LastingRequest(by="ann", reason="disks", since_ms=1, until_ms=END_MS)}}
 SETTINGS = "until the exclusion is taken out of the settings"
 
 

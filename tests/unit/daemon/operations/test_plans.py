@@ -21,7 +21,7 @@ from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.state.documents import Desired, Pause
 from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
-from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar
+from tests.support.world import BROKERS, PATIENT, PIN, FakeCluster, FakeSidecar
 from tests.unit.daemon.cycle.test_splits import CHILDREN, PARENT, hot_cluster
 
 WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
@@ -245,7 +245,7 @@ async def test_a_task_that_fails_for_what_changed_says_what() -> None:
     made = await replicas.plans["http://a"].make(AT_ONCE)
     await replicas.plans["http://a"].execute(made.hash, **WHO)
     await leader.shared_state.change_desired(
-        lambda desired: desired.__class__(pinned={made.moves[0].bundle: 0}),
+        lambda desired: desired.__class__(pinned={made.moves[0].bundle: PIN}),
     )
     await leader.executions.serve()
     (task,) = leader.shared_state.tasks

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.service import Service
-from bundlekeel.daemon.state.documents import Pause
 from tests.support.page_world import PageCluster, PageSidecar
 from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO, both
 
@@ -38,7 +36,6 @@ async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
     await service.resume_scope("namespace:t/ns", **WHO)
     desired = leader.shared_state.desired
     assert (desired.pinned, desired.excluded, desired.pauses) == ({}, {}, {})
-    assert (desired.pinned_by, desired.excluded_by) == ({}, {})
 
 
 async def test_a_bundle_is_meant_whatever_the_case_of_its_range() -> None:
@@ -109,18 +106,6 @@ async def test_a_scope_says_how_much_it_matches() -> None:
         await service.exclude("r:b9:1", seconds=None, **WHO)
     with pytest.raises(NotFound, match="no broker 'b9:1'"):
         await service.pause_scope("broker:b9:1", seconds=None, **WHO)
-
-
-async def test_what_an_earlier_release_stored_with_blanks_can_be_ended() -> None:
-    """As it stands there."""
-    leader, _ = await both()
-    pause = Pause(reason="r", by="ann", since_ms=1)
-    await leader.shared_state.change_desired(
-        lambda desired: msgspec.structs.replace(desired, pauses={"tenant: t": pause}, excluded={"t: t": 0})
-    )
-    await leader.service.requests.resume_scope("tenant: t", **WHO)
-    await leader.service.requests.include("t: t", **WHO)
-    assert (leader.shared_state.desired.pauses, leader.shared_state.desired.excluded) == ({}, {})
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.state.documents import Pause
 from tests.support.builders import bundle_name
-from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar, with_params
+from tests.support.world import BROKERS, EAGER, PIN, FakeCluster, FakeSidecar, with_params
 
 B1, B2, B3 = BROKERS
 NAMESPACE = "t/ns"
@@ -182,7 +182,7 @@ async def test_what_binds_a_person_stays_and_is_said() -> None:
     """A pinned bundle, and one no broker owns, in the dry run and in the task; the others leave."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
     await sidecar.shared_state.change_desired(
-        lambda desired: msgspec.structs.replace(desired, pinned={bundle_name(0): 0})
+        lambda desired: msgspec.structs.replace(desired, pinned={bundle_name(0): PIN})
     )
     del sidecar.cluster.model.owners[bundle_name(1)]
     answer = await sidecar.service.requests.unload_namespace(NAMESPACE, **WHO)
@@ -258,7 +258,7 @@ async def test_names_that_are_no_namespace_and_nothing_to_unload() -> None:
         await service.unload_namespace("t/none", **WHO)
     with pytest.raises(ConfigError):
         await service.unload_namespace("t/../x", **WHO)
-    pins = {bundle: 0 for bundle in sidecar.cluster.owners() if namespace_of(bundle) == NAMESPACE}
+    pins = {bundle: PIN for bundle in sidecar.cluster.owners() if namespace_of(bundle) == NAMESPACE}
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pinned=pins))
     with pytest.raises(Conflict, match="Pinned"):
         await service.unload_namespace(NAMESPACE, execute=True, **WHO)

@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.model.errors import AdminUnreachable
 from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.native import PassedUsage
-from bundlekeel.daemon.quotas.usage import BY_TOPIC, TRANSPORT_KEY
+from bundlekeel.core.quotas.published_usage import PassedUsage
+from bundlekeel.daemon.quotas.usage_listener import BY_TOPIC, TRANSPORT_KEY
 from tests.support.builders import report
 from tests.support.memory_admin import Fault
 from tests.support.memory_usage import usage_message

@@ -9,8 +9,8 @@ import pytest
 
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import Conflict, StoreError
-from bundlekeel.daemon.listings import row_of, unit_rows
-from bundlekeel.daemon.operations.doctor_checks import channel_checks
+from bundlekeel.daemon.channel_rows import row_of, unit_rows
+from bundlekeel.daemon.operations.doctor_channel import channel_checks
 from bundlekeel.daemon.sources.channel_watch import REGISTRY_LAG_MS, VARIANT_DISAGREES
 from tests.support.channel_stage import BROKERS, BUNDLE, OTHER, STORE_CLASS, TOPIC_CLASS, ChannelStage
 from tests.support.contracts.coordination import eventually

@@ -15,7 +15,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterOptions, LiveLoads
+from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterDemand, CounterOptions, LiveLoads
 from bundlekeel.ports import Clock, RawClusterView
 from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_source import MemoryMetadata
@@ -102,13 +102,10 @@ class Stage:
         self.clock = clock
         self.counting = Counting(clock)
         self.metadata = MemoryMetadata()
-        self.live = LiveLoads(
-            self.counting, self.metadata, clock, CounterOptions(), cpu_seconds=self.counting.cpu_seconds
-        )
+        demand = CounterDemand(wanted=lambda: self.leads, moving=lambda: self.moves, in_flight=lambda: self.calls)
+        probe = self.counting.cpu_seconds
+        self.live = LiveLoads(self.counting, self.metadata, clock, CounterOptions(), cpu_seconds=probe, demand=demand)
         self.leads, self.moves, self.calls, self.news = True, False, False, 0
-        self.live.wanted = lambda: self.leads
-        self.live.moving = lambda: self.moves
-        self.live.in_flight = lambda: self.calls
         self.live.on_news = self._note
         self.endpoints = {name: BrokerEndpoint(broker_id=name, web_url=f"http://{name}") for name in BROKERS}
         self.reported_ms = clock.wall_ms()

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.capacity import CapacityOverride
 from bundlekeel.core.model.extensible import BundleLoads, is_rest
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, CapacityOverride
+from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.core.planning.engine import PlanResult
 from bundlekeel.core.planning.ledger import open_entries

@@ -13,7 +13,7 @@ from bundlekeel.core.model.errors import AdminFault, AdminTimeout, SnapshotError
 from bundlekeel.core.model.extensible import LOAD_MANAGER, BundleLoads
 from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
 from bundlekeel.core.model.names import FULL_UPPER, bundle_for_hash, parse_topic
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
+from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
 from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
 from bundlekeel.ports import RawClusterView
 from tests.support.builders import bundle_name, report, stored
@@ -416,7 +416,7 @@ async def test_counters_take_the_place_of_old_figures(mode: str) -> None:
     topic = parse_topic("persistent://t/ns/x")
     bundle = str(bundle_for_hash("t/ns", [0, FULL_UPPER], topic.hash))
     counting = asyncio.create_task(count_up(stage, "b1:8080", str(topic), 0.3))
-    stage.live.wanted = lambda: True
+    stage.live.use(CounterDemand(wanted=lambda: True))
     if mode == "modular":
         stage.registry.put(report("b1:8080", {bundle: 0.5}, last_update=stage.clock.wall_ms()))
     else:

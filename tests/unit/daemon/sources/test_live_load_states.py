@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.counters import CounterReading
 from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.daemon.operations.doctor_checks import live_loads_check
+from bundlekeel.daemon.operations.go_live import live_loads_check
 from tests.unit.daemon.sources.test_counters import BROKERS, BUNDLE, Stage, played
 
 

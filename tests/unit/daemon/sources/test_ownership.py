@@ -9,7 +9,7 @@ import pytest
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.load import AdvertisedListener, Owner
-from bundlekeel.daemon.listings import row_of
+from bundlekeel.daemon.channel_rows import row_of
 from bundlekeel.daemon.operations.where import where
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.ownership import ChannelByVariant, read_variant, serving

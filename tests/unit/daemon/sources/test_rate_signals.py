@@ -14,7 +14,7 @@ from bundlekeel.core.guard.state import GuardState
 from bundlekeel.core.model.errors import AdminFault, CodecError
 from bundlekeel.core.model.load import BrokerEndpoint
 from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.daemon.gate.guard_state import GuardMemory
+from bundlekeel.daemon.gate.guard_state import GuardMemory, list_moved_brokers
 from bundlekeel.daemon.sources.rate_signals import MOST, RateSignals
 from bundlekeel.ports import RawClusterView
 from tests.support.builders import NOW_MS
@@ -180,8 +180,8 @@ def test_concerned_are_those_of_late() -> None:
             {"source": "e", "destination": "f", "landed_ms": 0, "started_ms": NOW_MS, "outcome": "unknown"},
         ]
     )
-    assert GuardMemory(lambda: records).concerned(NOW_MS - 99) == {"e", "f"}
-    assert GuardMemory(lambda: records).concerned(NOW_MS - 100) == {"a", "b", "e", "f"}
+    assert list_moved_brokers(records, NOW_MS - 99) == {"e", "f"}
+    assert list_moved_brokers(records, NOW_MS - 100) == {"a", "b", "e", "f"}
 
 
 @pytest.mark.parametrize("limits", ["1.2.3_5", "..._5", "0.5_1.2.3", f"{'9' * 400}_5", f"0.5_{'9' * 5000}"])

@@ -11,14 +11,14 @@ from starlette.datastructures import Headers
 from bundlekeel.api.admission import _read_body
 from bundlekeel.codec.external_input import utc
 from bundlekeel.core.channel.findings import Deadlines
-from bundlekeel.core.filters.assign import version_key
 from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.core.filters.versions import version_key
 from bundlekeel.core.model.errors import CodecError, ConfigError
 from bundlekeel.core.model.names import TopicName
 from bundlekeel.core.model.parameters import coerce
 from bundlekeel.core.model.text_format import parse_duration
 from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.quotas import usage
+from bundlekeel.daemon.quotas import usage_listener
 from bundlekeel.daemon.quotas.rates import _whole
 from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers
 from bundlekeel.daemon.state.effective_parameters import merging
@@ -56,8 +56,11 @@ def test_s03_readers_of_broker_settings_use_the_stock_value(wrong: str) -> None:
     brokers.settings_of = lambda _broker: values
     assert brokers.stats_seconds("b:1") == ExtensibleBrokers(bundles="all", stats_interval=60.0).stats_seconds("b:1")
     unused: Any = None
-    config: Any = SimpleNamespace(values=lambda _broker: dict.fromkeys([usage._PERIOD_KEY], wrong), adoptable=dict)
-    assert usage.UsageListener(feed=unused, config=config, clock=unused)._period("b:1") == usage._PERIOD_DEFAULT
+    config: Any = SimpleNamespace(
+        values=lambda _broker: dict.fromkeys([usage_listener._PERIOD_KEY], wrong), adoptable=dict
+    )
+    listener = usage_listener.UsageListener(feed=unused, config=config, clock=unused)
+    assert listener._period("b:1") == usage_listener._PERIOD_DEFAULT
 
 
 @pytest.mark.parametrize("wrong", ["9" * 5_000, "-1", "\u0663", "inf"])

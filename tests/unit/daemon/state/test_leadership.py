@@ -14,6 +14,7 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.daemon.state.leadership import Leadership, Lease
 from bundlekeel.ports import Member
+from bundlekeel.settings.model import LeadershipSettings
 from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.virtual_time import LoopClock, staged
@@ -173,9 +174,7 @@ class Place:
             clock,
             self.telemetry,
             Member(id=name),
-            seats=2,
-            heartbeat_seconds=1.0,
-            margin_ratio=0.1,
+            LeadershipSettings(seats=2, heartbeat=1.0, margin_ratio=0.1),
             **more,
         )
 

@@ -37,7 +37,8 @@ REQUEST = {"by": "a", "reason": "r", "since_ms": 1}
 
 
 def state(**fields: Any) -> LeaderState:
-    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "cycle": 2, **fields})
+    own = {name: fields.pop(name) for name in ("epoch", "wall_ms", "report", "tasks") if name in fields}
+    data = (1).to_bytes(4, "big") + encode({"epoch": 1, **own, "cycle_state": {"cycle": 2, **fields}})
     return decode_state([Document(path="state/0000", data=data, version=0)], what="state")
 
 
@@ -47,12 +48,15 @@ LEDGER = {"opened_ms": 1, "bundle": BUNDLE, "source": "a", "target": "b", "traff
 
 
 def test_s06_what_we_store_is_in_range() -> None:
-    assert (
-        state(external_moves=EXTERNAL, recent={BUNDLE: {"at_ms": 5, "source": "a"}}).external_moves.rest_until_ms == 5
+    leader_state = state(
+        external_moves=EXTERNAL, recent={BUNDLE: {"at_ms": 5, "source": "a"}}, ledger={"entries": [LEDGER]}
     )
-    assert state(ledger={"entries": [LEDGER]}).ledger.entries[0].opened_ms == 1
+    assert leader_state.cycle_state.external_moves.rest_until_ms == 5
+    assert leader_state.cycle_state.ledger.entries[0].opened_ms == 1
     assert decode_moves(encode([MOVE]), what="m")
-    assert decode(encode({"pinned": {BUNDLE: 1}, "excluded": {"t/n": 0}}), Desired).pinned == {BUNDLE: 1}
+    pin = REQUEST | {"until_ms": 1}
+    pinned = decode(encode({"pinned": {BUNDLE: pin}, "excluded": {"t/n": REQUEST}}), Desired).pinned
+    assert msgspec.to_builtins(pinned) == {BUNDLE: pin}
 
 
 @pytest.mark.parametrize("wrong", [FAR, -5, 2**63])
@@ -84,7 +88,8 @@ def test_s06_a_state_out_of_range_is_unreadable(fields: Any, wrong: int) -> None
 def test_s06_other_documents_out_of_range_are_unreadable(wrong: int) -> None:
     pause = REQUEST | {"until_ms": wrong}
     takeover = {"by": "a", "reason": "r", "wall_ms": 1, "overrides": {}, "runtime": {}, "active": False}
-    ended = {"by": "a", "reason": "r", "wall_ms": wrong}
+    takeover |= {"namespaces": [], "excluded_by_us": [], "ended": None}
+    ended = {"by": "a", "reason": "r", "wall_ms": wrong, "deadman": False}
     intent = {"id": "1.1", "bundle": BUNDLE, "from": "a", "to": "b", "epoch": 1, "member": "m", "cycle_id": "1"}
     intent |= {"wall_ms": wrong, "deadline_ms": wrong + 1, "topic": ""}
     split = {"id": "1.1", "bundle": BUNDLE, "broker": "a", "positions": [5], "epoch": 1, "member": "m", "cycle_id": "1"}
@@ -93,8 +98,8 @@ def test_s06_other_documents_out_of_range_are_unreadable(wrong: int) -> None:
     readers = [
         lambda: decode(encode({"pause": pause}), Desired),
         lambda: decode(encode({"pauses": {"tenant:t": pause}}), Desired),
-        lambda: decode(encode({"pinned": {BUNDLE: wrong}}), Desired),
-        lambda: decode(encode({"excluded": {"t/n": wrong}}), Desired),
+        lambda: decode(encode({"pinned": {BUNDLE: pause}}), Desired),
+        lambda: decode(encode({"excluded": {"t/n": pause}}), Desired),
         lambda: decode(encode({"cordons": {"b:1": REQUEST | {"since_ms": wrong}}}), Desired),
         lambda: decode(encode({"mode_ms": wrong}), Desired),
         lambda: decode_moves(encode([MOVE | {"landed_ms": wrong}]), what="m"),
@@ -141,7 +146,7 @@ async def test_s06_a_rest_of_ages_is_set_aside_and_not_stored_again() -> None:
     sidecar = await FakeSidecar(FakeCluster()).lead()
     epoch = sidecar.shared_state.current_epoch()
     await sidecar.shared_state.save(CycleState(cycle=1), {}, epoch=epoch)
-    bad = encode({"epoch": epoch, "cycle": 1, "external_moves": EXTERNAL | {"rest_until_ms": FAR}})
+    bad = encode({"epoch": epoch, "cycle_state": {"external_moves": EXTERNAL | {"rest_until_ms": FAR}}})
     sidecar.cluster.store.nodes[f"{STATE}/0000"].data = (1).to_bytes(4, "big") + bad
     await sidecar.shared_state.begin_term(epoch)
     assert STATE in sidecar.shared_state.unreadable[STATE]

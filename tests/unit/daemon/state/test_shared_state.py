@@ -36,26 +36,36 @@ from tests.support.world import FakeCluster, FakeSidecar
 
 def test_document_survives_encoding() -> None:
     """What is written is what is read."""
-    state = LeaderState(epoch=3, cycle=9, recent={"t/ns/0x0_0x1": RecentMove(at_ms=5, source="b1:8080")})
+    recent = {"t/ns/0x0_0x1": RecentMove(at_ms=5, source="b1:8080")}
+    state = LeaderState(epoch=3, cycle_state=CycleState(cycle=9, recent=recent))
     assert decode(encode(state), LeaderState) == state
 
 
-@pytest.mark.parametrize("data", [b"", b"garbage", encode({"cycle": "many"}), encode([1, 2]), encode(5)])
+@pytest.mark.parametrize("data", [b"", b"garbage", encode({"epoch": "many"}), encode([1, 2]), encode(5)])
 def test_unreadable_document_is_refused(data: bytes) -> None:
     """A torn or foreign document is refused in the one way that its readers expect."""
     with pytest.raises(CodecError):
         decode(data, LeaderState)
 
 
+@pytest.mark.parametrize("kind", [Desired, LeaderState, documents.AveragesPart])
+@pytest.mark.parametrize("schema", [SCHEMA - 1, SCHEMA + 1])
+def test_a19_a_document_of_another_schema_is_refused(kind: type, schema: int) -> None:
+    """Its values may mean something else."""
+    with pytest.raises(CodecError, match=f"of schema {schema}, and this release reads only schema {SCHEMA}"):
+        decode(encode({"schema": schema}), kind)
+    assert decode(encode({"schema": SCHEMA}), kind) == kind()
+
+
 def state_with(task: object) -> LeaderState:
     """The leader's state with this task, read as it is from the store."""
-    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "cycle": 2, "tasks": [task]})
+    data = (1).to_bytes(4, "big") + encode({"epoch": 1, "tasks": [task]})
     return documents.decode_state([Document(path="state/0000", data=data, version=0)], what="state")
 
 
 @pytest.mark.parametrize("task", [{"task": "r1"}, {"task": "r1", "state": "done", "hash": 5}, 5])
 def test_a_state_with_a_task_that_is_none_is_refused(task: object) -> None:
-    """As a whole, where it is read: the list of tasks never fails on it. A leader of another release may store less."""
+    """As a whole, where it is read: the list of tasks never fails on it."""
     assert state_with({"task": "r1", "state": "done"}).tasks
     with pytest.raises(CodecError, match="state"):
         state_with(task)
@@ -81,7 +91,7 @@ async def test_large_state_is_stored_in_chunks_and_shrinks() -> None:
     nodes = await sidecar.coordination.read_tree(shared_state.STATE)
     assert len(nodes) > 1
     other = await FakeSidecar(sidecar.cluster, "b").lead()
-    assert other.shared_state.shared.recent == noise
+    assert other.shared_state.shared.cycle_state.recent == noise
     await sidecar.shared_state.save(CycleState(cycle=2), {}, epoch=sidecar.shared_state.current_epoch())
     assert len(await sidecar.coordination.read_tree(shared_state.STATE)) == 1
 
@@ -123,7 +133,7 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
     await state.refresh()
     everything = [shared_state.DESIRED, TAKEOVER, FAILSAFE, shared_state.STATE, shared_state.MOVES]
     assert sorted(values) == sorted(everything)
-    assert state.shared.cycle == 1
+    assert state.shared.cycle_state.cycle == 1
     for changed, change in (
         ([], asyncio.sleep(0)),
         ([shared_state.DESIRED], saved.change_desired(lambda held: structs.replace(held, mode="observe"))),
@@ -134,7 +144,7 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
         await change
         await state.refresh()
         assert values == changed
-    assert (state.shared.cycle, state.desired.mode) == (2, "observe")
+    assert (state.shared.cycle_state.cycle, state.desired.mode) == (2, "observe")
 
 
 async def test_whether_a_takeover_is_known_is_told_apart_from_none() -> None:
@@ -232,9 +242,9 @@ async def test_deposed_leader_cannot_write() -> None:
     await new.shared_state.save(CycleState(cycle=6), {}, epoch=new.shared_state.current_epoch())
     await old.coordination.start()
     with pytest.raises(LeadershipLost):
-        await documents.store_blob(old.coordination, epoch, shared_state.STATE, LeaderState(cycle=99), [])
+        await documents.store_blob(old.coordination, epoch, shared_state.STATE, LeaderState(epoch=99), [])
     await new.shared_state._read_leader_state()
-    assert new.shared_state.shared.cycle == 6
+    assert new.shared_state.shared.cycle_state.cycle == 6
 
 
 async def test_request_left_by_a_follower_is_carried_out_once() -> None:
@@ -247,9 +257,9 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     moves = [[move.bundle, move.source, move.target] for move in made.moves]
     body = {"hash": made.hash, "reason": "r", "by": "me", "moves": moves, "request": {}}
     await other.shared_state.leave_request(body)
-    leader.cycle.params = other.cycle.params
+    leader.cycle.status.params = other.cycle.params
     snapshot, picture = await leader.observer.snapshot()
-    leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
+    leader.cycle.status.snapshot, leader.cycle.status.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
     await leader.policies.refresh(snapshot)
@@ -265,7 +275,7 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
     leader = await FakeSidecar(cluster, mode="act").lead()
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     snapshot, picture = await leader.observer.snapshot()
-    leader.cycle.snapshot, leader.cycle.picture = snapshot, picture
+    leader.cycle.status.snapshot, leader.cycle.status.picture = snapshot, picture
     leader.admin.set_endpoints(picture.endpoints)
     await leader.config.refresh(picture.endpoints)
     await leader.policies.refresh(snapshot)
@@ -279,15 +289,6 @@ async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
 REQUEST = OperatorRequest(by="ann", reason="new disks", since_ms=5)
 
 
-class OldDesired(msgspec.Struct, frozen=True, kw_only=True):
-    """The document as the release before this one reads and writes it."""
-
-    schema: int = SCHEMA
-    mode: str | None = None
-    pause: Pause | None = None
-    pinned: dict[str, int] = {}
-
-
 class NewWish(OperatorRequest, frozen=True, kw_only=True):
     """A request with a field that this release does not know."""
 
@@ -297,22 +298,12 @@ class NewWish(OperatorRequest, frozen=True, kw_only=True):
 class NewDesired(Desired, frozen=True, kw_only=True):
     """The document of a release to come: a field more, and one more inside each drain."""
 
-    schema: int = SCHEMA + 1
     drains: dict[str, NewWish] = msgspec.field(default_factory=dict)  # type: ignore[assignment]
     holidays: list[str] = msgspec.field(default_factory=list)
 
 
-def test_the_release_before_reads_mode_pause_and_pins() -> None:
-    """An emergency stop reaches older sidecars too, and theirs reaches us."""
-    pause = Pause(reason="fire", by="ann", since_ms=1)
-    ours = Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0}, drains={"b1:8080": REQUEST})
-    old = decode(encode(ours), OldDesired)
-    assert old == OldDesired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0})
-    assert decode(encode(old), Desired) == Desired(mode="recommend", pause=pause, pinned={"t/ns/0x0_0x1": 0})
-
-
 def test_what_a_newer_release_stored_stays_when_we_write() -> None:
-    """Its fields, its schema, and the fields inside entries that we do not touch."""
+    """Its fields, and the fields inside entries that we do not touch."""
     newer = NewDesired(
         mode="act",
         drains={
@@ -332,16 +323,6 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
         mode="recommend",
         drains={"b1:8080": newer.drains["b1:8080"], "b3:1": NewWish(by="cid", reason="fans", since_ms=9)},
     )
-
-
-def test_who_pinned_survives_the_release_before_which_does_not_know_of_it() -> None:
-    """What it stored has no such entry; what it writes keeps ours."""
-    ours = Desired(pinned={"t/ns/0x0_0x1": 0}, pinned_by={"t/ns/0x0_0x1": REQUEST})
-    before = decode(encode(ours), OldDesired)
-    assert before.pinned == ours.pinned and decode(encode(before), Desired).pinned_by == {}
-    assert decode(rewritten(encode(ours), msgspec.structs.replace(ours, mode="recommend")), Desired).pinned_by == {
-        "t/ns/0x0_0x1": REQUEST
-    }
 
 
 def test_a_pause_of_ours_does_not_inherit_what_belonged_to_another() -> None:

@@ -1,0 +1,1 @@
+"""Tools that run once per release and write measured pages: `python -m evidence.NAME`."""

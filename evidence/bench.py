@@ -1,0 +1,262 @@
+"""Times decoding and planning beside Pulsar's own Java, on the same states in the same run: `make bench`.
+
+Both sides get the same JSON lines: ours through `bundlekeel decide`, Java's through the oracle (dev/oracle), which
+runs the classes of the pulsar-broker jar. `decode` is the JSON text of all reports to what the shedder reads,
+averages already in memory; `plan` is the shedder with its memory. Three brokers in ten are hot, so every cycle acts.
+`transfer` stands there twice: `extensible` is what TransferShedder is given, each broker's load and its ten largest
+bundles; without that word it is ours on the modular reports of all the others.
+Figures are wall-clock milliseconds; nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from dev.markdown import table
+from dev.oracle.oracle import Oracle
+from evidence import lean
+from evidence.bench_states import SIZES, extensible_line, turn_line
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "bench.md"
+BUNDLEKEEL = Path(sys.executable).with_name("bundlekeel")
+NATIVE = ("threshold", "overload", "uniform", "avg")
+OURS_ALONE = ("deviation", "transfer")
+# On the load data of the extensible load manager, of which the shedder sees the largest bundles of each broker only.
+EXTENSIBLE = "transfer, extensible"
+# The shedders act in each turn: no waiting for a count of hits.
+CONFIG = {
+    "loadBalancerAvgShedderHitCountLowThreshold": 1,
+    "loadBalancerAvgShedderHitCountHighThreshold": 1,
+    "loadBalancerSheddingConditionHitCountThreshold": 0,
+}
+# By number of bundles. Pulsar's loops grow with the square of the brokers: few turns must do there.
+JAVA_TURNS = {1_000: 200, 10_000: 20, 100_000: 3, 300_000: 1}
+OUR_TURNS = {1_000: 200, 10_000: 50, 100_000: 15, 300_000: 7}
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Milliseconds of several turns."""
+
+    least: float
+    median: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{_figure(self.median)} ({_figure(self.least)}-{_figure(self.most)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One strategy on one state: how long it took, and how many bundles it would unload."""
+
+    decode: Spread
+    plan: Spread
+    unloads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One strategy at one size, `bundles` in all: corrected, compat and Java; the last two are absent where Pulsar has
+    no class."""
+
+    size: str
+    bundles: int
+    strategy: str
+    ours: Timing
+    compat: Timing | None
+    java: Timing | None
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+class Ours:
+    """A `bundlekeel decide` process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def send(self, line: object) -> None:
+        """A line that gives no answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+        self._process.stdin.flush()
+
+    def ask(self, line: object) -> Any:
+        """A line and its answer."""
+        self.send(line)
+        assert self._process.stdout is not None
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise RuntimeError(f"decide: {answer['error']}")
+        return answer
+
+    def peak_mb(self) -> float:
+        """The most memory that was resident, in MB."""
+        return lean.peak(Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii").splitlines())
+
+
+@contextmanager
+def decide() -> Iterator[Ours]:
+    """A process of ours for a while."""
+    with subprocess.Popen([BUNDLEKEEL, "decide"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield Ours(process)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int) -> Timing:
+    """One turn, then `turns` more, timed one by one."""
+    if isinstance(side, Ours):
+        side.send({"reset": reset})
+    else:
+        side.ask({"reset": reset})
+    first = side.ask(turn)
+    # TransferShedder's decisions have another shape in the oracle: a list, not a list a broker.
+    unloads = len(first["unloads"]) if "unloads" in first else sum(map(len, first["unload"].values()))
+    answers = [side.ask({"bench": 1}) for _ in range(turns)]
+    decode, plan = ([answer[f"{part}_ms_median"] for answer in answers] for part in ("decode", "plan"))
+    return Timing(_spread(decode), _spread(plan), unloads)
+
+
+def _spread(values: list[float]) -> Spread:
+    return Spread(min(values), statistics.median(values), max(values))
+
+
+def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> tuple[list[Row], float]:
+    """All strategies at one size, and our peak memory in MB."""
+    modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
+    found: list[Row] = []
+    peak = 0.0
+    with Oracle("-Xmx6g") as oracle:
+        for row in (*NATIVE, EXTENSIBLE, *OURS_ALONE):
+            console.print(f"{size} {row}", style="dim")
+            reset = {"strategy": row.partition(",")[0], "config": CONFIG}
+            native = row in (*NATIVE, EXTENSIBLE)
+            turn = extensible_line(brokers, bundles) if row == EXTENSIBLE else modular
+            kind = {"kind": "transfer" if row == EXTENSIBLE else "modular"}
+            with decide() as ours:
+                corrected = measured(ours, reset | {"compat": "none"}, turn, OUR_TURNS[total])
+                peak = max(peak, ours.peak_mb())
+                compat = measured(ours, reset | {"compat": "4.2"}, turn, OUR_TURNS[total]) if native else None
+            java = (
+                measured(oracle, reset | kind, turn, JAVA_TURNS[total])
+                if native and (all_java or total < 300_000)
+                else None
+            )
+            found.append(Row(size, total, row, corrected, compat, java))
+    return found, peak
+
+
+def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Planning: header and cells."""
+    header = ["brokers x bundles", "strategy", "ours", "compat 4.2", "Java 4.2.4", "Java / ours", "Java / compat"]
+    cells = [
+        [
+            *(row.size, row.strategy, str(row.ours.plan)),
+            *(str(row.compat.plan) if row.compat else "-", str(row.java.plan) if row.java else "-"),
+            _ratio(row.java, row.ours, "plan"),
+            _ratio(row.java, row.compat, "plan"),
+        ]
+        for row in rows
+    ]
+    return header, cells
+
+
+def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Decoding: the same for all strategies, so one row a size."""
+    header = ["brokers x bundles", "ours", "compat 4.2", "Java 4.2.4", "Java / ours"]
+    cells = [
+        [
+            *(row.size, str(row.ours.decode)),
+            *(str(row.compat.decode) if row.compat else "-", str(row.java.decode) if row.java else "-"),
+            _ratio(row.java, row.ours, "decode"),
+        ]
+        for row in rows
+        if row.strategy == NATIVE[0]
+    ]
+    return header, cells
+
+
+def scaling_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Ours by bundle: a column that is no larger than the one before is linear or better."""
+    cells: dict[str, list[str]] = {}
+    for row in rows:
+        cells.setdefault(row.strategy, []).append(f"{1000 * row.ours.plan.median / row.bundles:.2f}")
+        if row.strategy == NATIVE[0]:
+            cells.setdefault("decode", []).append(f"{1000 * row.ours.decode.median / row.bundles:.2f}")
+    sizes = dict.fromkeys(row.size for row in rows)
+    return ["", *sizes], [[name, *figures] for name, figures in cells.items()]
+
+
+def _ratio(java: Timing | None, other: Timing | None, part: Literal["decode", "plan"]) -> str:
+    if java is None or other is None:
+        return "-"
+    theirs, ours = (side.decode if part == "decode" else side.plan for side in (java, other))
+    return f"{theirs.median / ours.median:,.1f}"
+
+
+def write_page(tables: dict[str, tuple[list[str], list[list[str]]]], notes: list[str]) -> None:
+    """docs/reference/bench.md."""
+    parts = ["# Bench: beside Pulsar's own Java", "", "Written by `make bench`; do not edit.", "", *notes]
+    for title, (header, cells) in tables.items():
+        parts += ["", f"## {title}", "", *table(header, cells)]
+    PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure, show, and with `--write` renew the page."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.bench", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")
+    parser.add_argument("--all-java", action="store_true", help="Java at the largest size too: minutes a turn")
+    chosen = parser.parse_args()
+    console = Console(highlight=False, width=130)
+    sizes = [(b, n) for b, n in SIZES if not chosen.size or f"{b}x{n}" in chosen.size]
+    rows: list[Row] = []
+    memory: list[list[str]] = []
+    for brokers, bundles in sizes:
+        found, peak = rows_of(brokers, bundles, console, all_java=chosen.all_java)
+        rows += found
+        memory.append([f"{brokers:,} x {bundles}", f"{peak:.0f}"])
+    tables = {
+        "Plan, milliseconds: median (least-most)": plan_table(rows),
+        "Decode, milliseconds: median (least-most)": decode_table(rows),
+        "Microseconds a bundle, ours: plan by strategy, and decode": scaling_table(rows),
+        "Memory: largest resident size of `decide`, averages of all bundles included": (
+            ["brokers x bundles", "MB"],
+            memory,
+        ),
+        f"Commands and a sidecar that is ready: least of {lean.ROUNDS}": (
+            ["", "CPU seconds", "MiB"],
+            [[name, f"{cpu:.2f}", f"{resident:.0f}"] for name, cpu, resident in lean.figures()],
+        ),
+    }
+    for title, (header, cells) in tables.items():
+        shown = Table(title=title, title_justify="left")
+        for index, name in enumerate(header):
+            shown.add_column(name, justify="left" if index < 1 else "right")
+        for row in cells:
+            shown.add_row(*row)
+        console.print(shown)
+    if chosen.write:
+        write_page(tables, [__doc__.partition("\n\n")[2].strip()])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Times the history recorder on a large made-up cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
+
+Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
+more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the
+recorder's thread works a cycle (the cycle itself only puts its input on a queue), publishing a minute, rebuilding, and
+bytes a day; planning for comparison. Then the daemon's own recorder runs beside cycles that follow one another at once,
+the worst there is, since both share an interpreter: how long a cycle plans alone and beside it, how long handing the
+input over takes, and what was recorded. With `--write` the figures become docs/reference/bench-history.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from bundlekeel.adapters.clock import SystemClock
+from bundlekeel.adapters.history import FileWal, ParquetStore
+from bundlekeel.adapters.metrics import PrometheusTelemetry
+from bundlekeel.core.history.frames import frame_of, outcome_of
+from bundlekeel.core.history.record import Frame, recorded
+from bundlekeel.core.history.replay import rebuilt, replay
+from bundlekeel.core.model.averages import Averages
+from bundlekeel.core.model.load import BrokerReport, Floats
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import build_snapshot
+from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.daemon.records.recorder import Recorder
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "bench-history.md"
+NOW_MS = 1_700_000_000_000 // 3_600_000 * 3_600_000
+CYCLE_MS = 10_000
+Result = TypeVar("Result")
+CYCLES_A_DAY = 86_400_000 // CYCLE_MS
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--brokers", type=int, default=1000)
+    parser.add_argument("--bundles", type=int, default=100, help="of each broker")
+    parser.add_argument("--minutes", type=int, default=2)
+    parser.add_argument("--report-every", type=int, default=6, help="cycles between two reports of a broker")
+    parser.add_argument("--beside", type=int, default=6, help="cycles beside the daemon's recorder; 0 leaves that out")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    busy = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), given.report_every)
+        bench.run(given.brokers, given.bundles, 6 * given.minutes)
+        if given.beside:
+            cycles = list(inputs(given.brokers, given.bundles, given.beside, given.report_every))
+            bench.lines += asyncio.run(Beside(Path(folder) / "beside", cycles).run())
+    print("\n".join(bench.lines))
+    if given.write:
+        write_page(bench.lines, busy)
+
+
+def write_page(lines: list[str], busy: float) -> None:
+    """docs/reference/bench-history.md."""
+    assert __doc__ is not None
+    head = ["# Bench: the recorder", "", "Written by `python -m evidence.bench_history --write`; do not edit.", ""]
+    about = __doc__.partition("\n\n")[2].partition("With `--write`")[0].strip()
+    told = f"Before the run {busy:.1f} processes of this machine ({os.cpu_count()} cores) ran or waited for a core."
+    PAGE.write_text("\n".join([*head, about, told, "", "```", *lines, "```"]) + "\n", encoding="utf-8")
+
+
+@dataclass(slots=True)
+class Bench:
+    """One run in a folder of its own."""
+
+    folder: Path
+    report_every: int
+    took: dict[str, list[float]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def run(self, brokers: int, bundles: int, cycles: int) -> None:
+        """Record so many cycles, publish each minute, replay the last one."""
+        wal, store = FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
+        before: tuple[int, Frame] | None = None
+        for cycle, given in enumerate(inputs(brokers, bundles, cycles, self.report_every), 1):
+            made = self.timed("plan", partial(plan, given))
+            outcome = outcome_of(made, {"cycle": cycle}, acted=False, software="bench")
+            started = time.perf_counter()
+            frame = frame_of(given)
+            record = recorded(before, frame, epoch=1, cycle=cycle, outcome=outcome)
+            wal.append(1, record)
+            self.took.setdefault("first record" if record.full else "record", []).append(time.perf_counter() - started)
+            before = cycle, frame
+            if cycle % 6 == 0:
+                wal.roll()
+                for segment in wal.closed():
+                    records = wal.records(segment)
+                    self.timed("publish", partial(store.publish, 1, segment.seq, records))
+                    wal.discard(segment)
+        files = store.files()
+        together = [record for file in files for record in store.records(file)]
+        frames = self.timed("rebuild all", lambda: list(rebuilt(together)))
+        same = sum(replay(item).same for item in frames)
+        self.show(brokers, bundles, cycles, [file.size for file in files], same)
+        wal.close()
+
+    def timed(self, name: str, work: Callable[[], Result]) -> Result:
+        """Do it, and note how long it took."""
+        started = time.perf_counter()
+        made = work()
+        self.took.setdefault(name, []).append(time.perf_counter() - started)
+        return made
+
+    def show(self, brokers: int, bundles: int, cycles: int, sizes: list[int], same: int) -> None:
+        """The figures."""
+        self.lines = [
+            f"{brokers:,} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles"
+        ]
+        for name, seconds in self.took.items():
+            self.lines.append(_spread(name, seconds))
+        later = sizes[1:] or sizes
+        delta = sum(later) / (6 * len(later))
+        full = max(0.0, sizes[0] - 6 * delta) if sizes[1:] else 0.0
+        day = (24 * full + CYCLES_A_DAY * delta) / 1e9
+        self.lines += [
+            f"  files: {sizes[0]:,} B with a whole picture, then {statistics.mean(later):,.0f} B a minute",
+            f"  a day: {day:.2f} GB in {24 * 60} files, 24 of them after compaction",
+            f"  replayed to the recorded hash: {same} of {cycles}",
+        ]
+
+
+def _spread(name: str, seconds: list[float]) -> str:
+    return f"  {name:22} median {statistics.median(seconds):8.3f} s   most {max(seconds):8.3f} s"
+
+
+@dataclass(slots=True)
+class Beside:
+    """The daemon's recorder at work while cycles go on."""
+
+    folder: Path
+    cycles: list[PlanInput]
+    handed: list[float] = field(default_factory=list)
+
+    async def run(self) -> list[str]:
+        """Plan all cycles alone, then all beside the recorder; the figures."""
+        alone = [await self._cycle(number, None) for number in range(1, len(self.cycles) + 1)]
+        telemetry = PrometheusTelemetry()
+
+        def places() -> tuple[FileWal, ParquetStore]:
+            return FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
+
+        recorder = Recorder(places, telemetry, SystemClock(), leads=lambda: False)
+        running = asyncio.create_task(recorder.run())
+        await asyncio.sleep(0.5)
+        beside = [await self._cycle(number, recorder) for number in range(1, len(self.cycles) + 1)]
+        await asyncio.sleep(1.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await recorder.close()
+        counted = telemetry.render("text/plain")[0].decode()
+        told = [
+            line.rpartition(" ") for line in counted.splitlines() if line.startswith("bundlekeel_history_cycles_total{")
+        ]
+        return [
+            "cycles one after the other, beside the daemon's recorder",
+            _spread("cycle alone", alone),
+            _spread("cycle beside it", beside),
+            _spread("handing over", self.handed),
+            *(f"  {name.partition('{')[2].rstrip('}')}: {float(value):.0f}" for name, _, value in told),
+        ]
+
+    async def _cycle(self, number: int, recorder: Recorder | None) -> float:
+        started = time.perf_counter()
+        given = self.cycles[number - 1]
+        # As the daemon does it.
+        made = await asyncio.to_thread(plan, given)
+        planned = time.perf_counter()
+        if recorder is not None:
+            recorder.take(1, given, made, {"cycle": number, "acted": False})
+            self.handed.append(time.perf_counter() - planned)
+        return planned - started
+
+
+def inputs(brokers: int, bundles: int, cycles: int, report_every: int) -> Iterator[PlanInput]:
+    """A cluster whose brokers report in turn, with Zipf-like bundles that change by a few percent."""
+    random = np.random.default_rng(1)
+    averages, memory = Averages(), StrategyMemory()
+    base = random.pareto(2.0, (brokers, bundles)) * 100
+    reports = [_report(number, base[number], NOW_MS) for number in range(brokers)]
+    for report in reports:
+        averages.add_report(report, now_ms=NOW_MS)
+    for cycle in range(cycles):
+        now = NOW_MS + cycle * CYCLE_MS
+        for number in range(cycle % report_every, brokers, report_every) if cycle else ():
+            reports[number] = _report(number, base[number] * random.normal(1, 0.05, bundles).clip(0.1), now)
+            averages.add_report(reports[number], now_ms=now)
+        snapshot = build_snapshot(reports=reports, averages=averages, wall_ms=now)
+        given = PlanInput(snapshot=snapshot, params=Parameters(), memory=memory)
+        memory = plan(given).memory
+        yield given
+
+
+def _report(number: int, rates: Floats, now: int) -> BrokerReport:
+    names = tuple(
+        f"t/ns{(number * len(rates) + row) // 65_535}/0x{((number * len(rates) + row) % 65_535) << 16:08x}"
+        f"_0x{((number * len(rates) + row) % 65_535 + 1) << 16:08x}"
+        for row in range(len(rates))
+    )
+    traffic = np.column_stack([rates, rates, rates * 10_000, rates * 10_000])
+    total = traffic.sum(axis=0)
+    return BrokerReport(
+        broker_id=f"broker-{number:04d}:8080",
+        usage=np.array([total[0] / 100, 100.0, total[2] / 125, total[3] / 125]),
+        limit=np.array([800.0, 1000.0, 1e7, 1e7]),
+        traffic=total,
+        last_update=now,
+        bundle_names=names,
+        bundle_traffic=traffic,
+        bundle_counts=np.ones((len(rates), 3), dtype=np.int64),
+    )
+
+
+if __name__ == "__main__":
+    main()

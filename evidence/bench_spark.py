@@ -1,0 +1,311 @@
+"""Times the back-test on Spark: `python -m evidence.bench_spark [--write]`.
+
+A made-up day of minutes, recorded by the real adapters, is rebuilt from its files and planned again by five strategies,
+on a Spark standalone cluster of this machine with two workers of one core each. At a smaller size the same is done on
+one day and on four (growth), by one worker and by two (speed-up), and the plans alone by one plain process and by two,
+in the same run. A few minutes of a thousand brokers are planned for the extrapolation. Wall-clock seconds; those of CPU
+are what executors and their Python workers used, so they hold on a busy machine too. `--folder` keeps the histories.
+Exit code 1: five minutes were not enough, growth is more than linear, or Spark's speed-up is below 0.8 of the plain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import get_context
+from pathlib import Path
+from textwrap import wrap
+from typing import Final
+
+import psutil
+
+from bundlekeel.core.history.frames import plain
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.jobs import backtest as spark_backtest
+from bundlekeel.jobs.backtest import BacktestInputs, DenseBlock
+from bundlekeel.jobs.blocks import blocks_of, warm_of
+from bundlekeel.jobs.periods import open_store, periods_of
+from bundlekeel.jobs.places import OutputFolder
+from bundlekeel.jobs.session import session
+from bundlekeel.sim.backtest import Candidate, RecordedTraffic, backtest
+from dev.history_model import World, dense
+from dev.history_worlds import write
+from dev.markdown import table
+from dev.spark_cluster import SETTINGS, standalone
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "reference" / "bench-spark.md"
+PERIOD_MS: Final = 60_000
+ALLOWED_SECONDS: Final = 300.0
+ENOUGH: Final = 0.8
+STRATEGIES: Final = ("avg", "threshold", "uniform", "overload", "transfer")
+CANDIDATES: Final = tuple(
+    Candidate(name=name, changes={"strategy": name, "compat": "none"} if name != "avg" else {}) for name in STRATEGIES
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One run. `rebuild`, `plan`: wall-clock seconds of both stages; `cpu`: seconds of CPU of both."""
+
+    what: str
+    days: int
+    workers: int
+    rebuild: float
+    plan: float
+    cpu: float
+    history_bytes: int
+    array_bytes: int
+
+    @property
+    def wall(self) -> float:
+        """From files to figures."""
+        return self.rebuild + self.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Large:
+    """A few minutes of a large cluster, planned in one plain process."""
+
+    brokers: int
+    bundles: int
+    periods: int
+    seconds_a_period: float
+    bytes_a_period: float
+
+
+def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
+    """A history of so many days below the folder; it is not made again when it is whole."""
+    place = folder / f"{brokers}x{bundles}x{days}"
+    if len(open_store(str(place)).files()) < 24 * days:
+        started = time.monotonic()
+        write(World(days=days, brokers=brokers, bundles=bundles), place)
+        tell(f"{place.name}: {days} days of history written in {time.monotonic() - started:.0f} s")
+    return place
+
+
+def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed, list[DenseBlock]]:
+    """Rebuild and plan all of it on a cluster of its own."""
+    found = periods_of(open_store(str(history)).files())
+    dates = sorted({item.date for item in found})[:days]
+    wanted = blocks_of(found, dates, hours=6, warm_hours=1)
+    params = {f"params.{name}": value for name, value in plain(Parameters()).items()}
+    ground = BacktestInputs(history=str(history), work=str(work), period_ms=PERIOD_MS, per_unit={}, params=params)
+    with tempfile.TemporaryDirectory() as folder, standalone(Path(folder), workers=workers) as master:
+        memory = {"spark.executor.memory": "1g", "spark.ui.enabled": "false"}
+        with session(master, SETTINGS | memory) as spark:
+            # The first job starts the Python workers, which import what the stages need.
+            spark.range(0, workers, numPartitions=workers).rdd.map(_imported).count()
+            cpu, started = cpu_below(), time.monotonic()
+            there, without = spark_backtest.made_dense(spark, wanted, ground)
+            assert not without, without
+            between = time.monotonic()
+            measures = spark_backtest.tried(spark, [[item] for item in there], CANDIDATES, str(work))
+            ended = time.monotonic()
+            assert len(measures) >= len(there) * len(CANDIDATES)
+            cpu = cpu_below() - cpu
+    made = Timed(
+        what=history.name,
+        days=days,
+        workers=workers,
+        rebuild=between - started,
+        plan=ended - between,
+        cpu=cpu,
+        history_bytes=sum(item.size for item in found if item.date in dates),
+        array_bytes=sum(item.bytes for item in there),
+    )
+    tell(f"{made.what}, {days} days, {workers} workers: {made.wall:.0f} s, {made.cpu:.0f} s of CPU")
+    return made, there
+
+
+def _imported(_: object) -> bool:
+    return bool(import_module("bundlekeel.jobs.backtest"))
+
+
+def cpu_below() -> float:
+    """Seconds of CPU that all processes below this one have used, ended ones included where their parents know."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def planned(work: str, name: str, start_ms: int) -> int:
+    """What one task of the second stage does, in a plain process."""
+    traffic = RecordedTraffic.from_bytes(OutputFolder(work).read(name))
+    return len(backtest(traffic, CANDIDATES, warm=warm_of(traffic, start_ms)))
+
+
+def by_processes(work: Path, there: Sequence[DenseBlock], count: int) -> float:
+    """Seconds in which so many plain processes plan all blocks."""
+    # Spawned: a fork would take the connection to Spark along.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        list(pool.map(time.sleep, [1.0] * count))
+        started = time.monotonic()
+        waiting = [pool.submit(planned, str(work), item.name, item.start_ms) for item in there]
+        assert all(item.result() for item in waiting)
+        return time.monotonic() - started
+
+
+def large(brokers: int, bundles: int, periods: int) -> Large:
+    """Plan some periods of a large cluster, all candidates each."""
+    traffic = dense(World(days=1, brokers=brokers, bundles=bundles), 0, periods)
+    started = time.process_time()
+    backtest(traffic, CANDIDATES)
+    seconds = (time.process_time() - started) / periods
+    return Large(
+        brokers=brokers,
+        bundles=bundles,
+        periods=periods,
+        seconds_a_period=seconds,
+        bytes_a_period=traffic.nbytes / periods,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """All of one run. `plain`: seconds of one process and of two. `busy`: processes that waited for a core before."""
+
+    day: Timed
+    growth: tuple[Timed, Timed]
+    alone: Timed
+    plain: tuple[float, float]
+    large: Large
+    busy: float
+
+    @property
+    def growing(self) -> float:
+        """Seconds of four days over four times those of one day; 1 is linear."""
+        one, more = self.growth
+        return more.wall / one.wall / (more.days / one.days)
+
+    @property
+    def speed_up(self) -> float:
+        """Seconds of planning by one worker over those by two."""
+        return self.alone.plan / self.growth[0].plan
+
+    @property
+    def plain_speed_up(self) -> float:
+        """The same for plain processes."""
+        return self.plain[0] / self.plain[1]
+
+    def faults(self) -> list[str]:
+        """What does not hold, in sentences."""
+        found = []
+        if self.day.wall > ALLOWED_SECONDS:
+            found.append(f"a day took {self.day.wall:.0f} s, {ALLOWED_SECONDS:.0f} are allowed")
+        if self.growing > 1:
+            found.append(f"four days took {self.growing:.2f} times as long as four times one day")
+        if self.speed_up < ENOUGH * self.plain_speed_up:
+            found.append(f"speed-up {self.speed_up:.2f}, that of plain processes is {self.plain_speed_up:.2f}")
+        return found
+
+
+def measured(folder: Path, day: tuple[int, int], small: tuple[int, int], much: tuple[int, int]) -> Results:
+    """Run everything."""
+    busy = os.getloadavg()[0]
+    growing = recorded(folder, *small, 4)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        places = [Path(work) / str(number) for number in range(5)]
+        # The first one reads everything from the disk, so it does not count.
+        on_spark(growing, 1, 2, places[4])
+        one, blocks = on_spark(growing, 1, 2, places[0])
+        alone, _ = on_spark(growing, 1, 1, places[1])
+        processes = by_processes(places[0], blocks, 1), by_processes(places[0], blocks, 2)
+        tell(f"plain processes: one {processes[0]:.0f} s, two {processes[1]:.0f} s")
+        four, _ = on_spark(growing, 4, 2, places[2])
+        whole, _ = on_spark(recorded(folder, *day, 1), 1, 2, places[3])
+    return Results(
+        day=whole, growth=(one, four), alone=alone, plain=processes, large=large(*much, periods=10), busy=busy
+    )
+
+
+def lines_of(results: Results) -> list[str]:
+    """As lines of a page."""
+    rows = (results.day, *results.growth, results.alone)
+    head = ["brokers x bundles x days recorded", "days", "workers", "rebuild, s", "plan, s", "together, s", "CPU, s"]
+    seconds = ([f"{value:.0f}" for value in (row.rebuild, row.plan, row.wall, row.cpu)] for row in rows)
+    lines = table(head, ([row.what, row.days, row.workers, *took] for row, took in zip(rows, seconds, strict=True)))
+    one, two = results.plain
+    told = (
+        f"Growth: four days take {results.growing:.2f} times four times one day. Speed-up of planning by two workers"
+        f" over one: {results.speed_up:.2f}; by two plain processes over one ({one:.0f} s and {two:.0f} s):"
+        f" {results.plain_speed_up:.2f}. Before the run {results.busy:.1f} processes of this machine"
+        f" ({os.cpu_count()} cores) ran or waited for a core."
+    )
+    lines += ["", *wrap(told, 120), "", *wrap(extrapolated(results), 120)]
+    return lines
+
+
+def extrapolated(results: Results) -> str:
+    """Thirty days of a thousand brokers and a hundred thousand bundles."""
+    sample, day = results.large, results.day
+    periods, scale = 30 * 1440, sample.bundles / int(day.what.split("x")[1])
+    # Blocks of six hours are begun an hour earlier.
+    planning = periods * 7 / 6 * sample.seconds_a_period / 3600
+    share = day.rebuild / day.wall
+    rebuilding = 30 * scale * day.cpu * share / 3600
+    history, arrays = 30 * scale * day.history_bytes, periods * 7 / 6 * sample.bytes_a_period
+    return (
+        f"Extrapolated to 30 days of {sample.brokers:,} brokers x {sample.bundles:,} bundles, five strategies:"
+        f" {planning + rebuilding:,.0f} core-hours ({planning:,.0f} of planning, from {sample.seconds_a_period:.2f} s a"
+        f" minute of history, measured on {sample.periods} minutes; {rebuilding:,.0f} of rebuilding, by size from the"
+        f" day above), {history / 1e9:,.0f} GB of history to read, {arrays / 1e9:,.0f} GB of arrays between the stages."
+    )
+
+
+def page(results: Results) -> str:
+    """docs/reference/bench-spark.md."""
+    head = [
+        "# Bench: the back-test on Spark",
+        "",
+        "Written by `python -m evidence.bench_spark --write`; do not edit.",
+        "",
+    ]
+    assert __doc__ is not None
+    about = __doc__.partition("\n\n")[2].partition("`--folder`")[0].strip()
+    return "\n".join([*head, about, "", *lines_of(results)]) + "\n"
+
+
+def tell(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def size(text: str) -> tuple[int, int]:
+    """BROKERSxBUNDLES."""
+    brokers, _, bundles = text.partition("x")
+    return int(brokers), int(bundles)
+
+
+def main() -> int:
+    """Measure, print, and with `--write` renew the page; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.bench_spark", description=__doc__)
+    parser.add_argument("--size", type=size, default=(100, 10_000), metavar="BROKERSxBUNDLES", help="of the day")
+    parser.add_argument("--small", type=size, default=(20, 2_000), metavar="BROKERSxBUNDLES", help="of the growth")
+    parser.add_argument("--large", type=size, default=(1000, 100_000), metavar="BROKERSxBUNDLES", help="planned only")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "bench-spark", help="where histories are kept")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    results = measured(given.folder, given.size, given.small, given.large)
+    print("\n".join(lines_of(results)))
+    if given.write:
+        PAGE.write_text(page(results), encoding="utf-8")
+    for text in (wrong := results.faults()):
+        print(text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

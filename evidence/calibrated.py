@@ -1,0 +1,490 @@
+"""Is a calibration worth it? `python -m evidence.calibrated [--seeds 1 2 3] [--days 14] [--again] [--write]`.
+
+Made-up worlds, each from its seed, of different sizes, noise, spikes and growth. In each the search of the nightly job
+looks at the first days; what it proposes within some nights' steps is judged on the held-out ones, beside the default
+settings: imbalance (time mean of max/mean - 1) and moves a day. Both go through the same traffic from the same
+beginnings: block by block, as the search saw it; unbroken over the held-out days, as the job judges it and a cluster
+runs; and unbroken with a snapshot each minute, as stock clusters make them. What a world came to is kept in `--folder`,
+so that a run can be broken off and gone on with. `--again` takes what the page says was proposed instead of searching,
+which is an hour of one core for ten worlds; it works out the figures of these seeds anew and keeps those of others.
+With `--period 60` the search sees snapshots of a stock cluster, too (about half an hour of one core a world); `--write`
+then renews the page's last section alone.
+Exit code 1: in blocks, a world's imbalance is more than 1 % worse than with the defaults, or the median world saves
+less than 15 % of the moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Final
+
+import numpy as np
+
+from bundlekeel.core.calibration.thresholds import EQUAL, AdoptionRules
+from bundlekeel.core.model.load import Ints
+from bundlekeel.jobs.selection import adoptable
+from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest, unbroken
+from bundlekeel.sim.backtest.choice import choose, split_days
+from bundlekeel.sim.backtest.search import SearchSpace, present, search, total
+from bundlekeel.sim.backtest.traffic import Averaging, Chunk, chunks
+from dev.history_model import World, dense
+from dev.history_worlds import steps
+from dev.markdown import table
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "reference" / "calibration.md"
+FEWER: Final = 0.15
+# As the nightly job cuts history.
+BLOCK_S: Final = 6 * 3600
+WARM_S: Final = 3600
+RUNS: Final = ("blocks", "unbroken", "stock")
+# The section of what was searched and judged as stock clusters run.
+OWN: Final = "Searched and judged on snapshots of 60 s"
+# What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
+NAMES: Final = (
+    *("avg_low_threshold_percent", "move_price", "avg_low_floor_percent", "swing_worth"),
+    *("max_unload_ratio", "min_unload_share", "cool_down_seconds"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How much of it: days, seconds between two snapshots, points a parameter, rounds of refinement, how many of the
+    best these go on from, after how many nights' steps the settings are judged, and seconds between two snapshots of a
+    stock cluster, by which they are judged too."""
+
+    days: int
+    period_seconds: int
+    points: int
+    rounds: int
+    keep: int
+    nights: int
+    stock_seconds: int = 60
+
+    @property
+    def stock(self) -> bool:
+        """Whether the search, too, sees snapshots as stock clusters make them."""
+        return self.period_seconds == self.stock_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Both settings on held-out days. `moves`: a day."""
+
+    imbalance: float
+    calibrated_imbalance: float
+    moves: float
+    calibrated_moves: float
+
+    @staticmethod
+    def of(before: CandidateMeasures, after: CandidateMeasures) -> Pair:
+        """What both came to."""
+        return Pair(
+            imbalance=before.imbalance,
+            calibrated_imbalance=after.imbalance,
+            moves=before.moves_per_day,
+            calibrated_moves=after.moves_per_day,
+        )
+
+    @property
+    def worse(self) -> float:
+        """By which share imbalance is worse; below 0: better."""
+        return self.calibrated_imbalance / self.imbalance - 1 if self.imbalance else 0.0
+
+    @property
+    def fewer(self) -> float:
+        """Which share of the moves is saved."""
+        return 1 - self.calibrated_moves / self.moves if self.moves else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One world: what it is like, what is proposed, and both settings in blocks, unbroken, and unbroken with the stock
+    interval of snapshots (None: nothing changes, or it was not run). candidates: that the search tried, 0: the page's
+    proposal is judged."""
+
+    seed: int
+    about: str
+    candidates: int
+    held_out: int
+    blocks: Pair
+    unbroken: Pair | None
+    stock: Pair | None
+    changes: Mapping[str, Any]
+    reason: str
+    cpu_seconds: float
+
+
+def world_of(seed: int, size: Size) -> World:
+    """The world of a seed: everything about it is drawn."""
+    rng = np.random.default_rng([seed, 2024])
+    return World(
+        seed=seed,
+        days=size.days,
+        brokers=int(rng.integers(4, 13)),
+        bundles=int(rng.integers(96, 321)),
+        period_seconds=size.period_seconds,
+        load=float(rng.uniform(0.25, 0.5)),
+        daily=float(rng.uniform(0.2, 0.7)),
+        weekly=float(rng.uniform(0.0, 0.5)),
+        growth=float(rng.uniform(-0.005, 0.02)),
+        noise=float(rng.uniform(0.05, 0.3)),
+        zipf=float(rng.uniform(0.5, 1.0)),
+        spiky=int(rng.integers(0, 4)),
+        unequal=float(rng.choice([0.0, 0.0, 0.3])),
+    )
+
+
+def about(world: World) -> str:
+    """What is particular about it."""
+    told = f"{world.brokers} x {world.bundles}, noise {world.noise:.2f}, zipf {world.zipf:.2f}, {world.spiky} spiky"
+    return f"{told}, brokers differ" if world.unequal else told
+
+
+def owners_of(world: World) -> list[Ints]:
+    """Where each bundle was at the beginning of every block while the default settings ran, from the first day on."""
+    every = BLOCK_S // world.period_seconds
+    # A split would leave halves that the next block does not know.
+    whole = replace(world, params=replace(world.params, split_enabled=False))
+    found: list[Ints] = []
+    for number, step in enumerate(steps(whole)):
+        if number % every == 0:
+            assert step.given is not None
+            bundles = step.given.snapshot.bundles
+            found.append(bundles.owner[np.argsort(np.array(bundles.names))])
+    return found
+
+
+def blocks_of(world: World, owners: Sequence[Ints]) -> Iterator[Chunk]:
+    """The world as the nightly job cuts it: blocks that begin where bundles were recorded to be, the first hour of
+    which (of the block before) warms up. Every candidate plays all blocks."""
+    whole, length, warm = dense(world), BLOCK_S // world.period_seconds, WARM_S // world.period_seconds
+    for number, (chunk, owner) in enumerate(zip(chunks(whole, length, warm), owners, strict=True)):
+        begin = number * length - chunk.warm
+        made = dense(world, begin, begin + chunk.traffic.periods, owner)
+        given = chunk.traffic
+        yield replace(chunk, traffic=replace(made, short=given.short, long=given.long, samples=given.samples))
+
+
+def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) -> Row:
+    """Search on the first days of a world and choose, or take these `changes`; judge on the last days."""
+    started, world = time.process_time(), world_of(seed, size)
+    owners = owners_of(world)
+    blocks = dict(enumerate(blocks_of(world, owners)))
+    days = {number: int(block.traffic.days[-1]) for number, block in blocks.items()}
+    train, held = ([number for number in days if days[number] in part] for part in split_days(days.values()))
+    now, chosen, tried, reason = present(), Candidate(name="calibrated", changes=changes or {}), 0, "as the page says"
+    if changes is None:
+        reach = size.nights * AdoptionRules().max_steps
+        space = SearchSpace(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
+        thorough = {"points": size.points, "rounds": size.rounds, "keep": size.keep}
+        found = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
+        choice = choose(found, world.params, train=train, held=held)
+        tried, chosen, reason = len(found.candidates), choice.candidate, choice.reason
+    both = list({item.key: item for item in (now, chosen)}.values())
+    first, owner = held[0] * BLOCK_S, owners[held[0]]
+    judged = {key: total(parts) for key, parts in in_blocks({number: blocks[number] for number in held}, both).items()}
+    courses = [
+        in_one_course(replace(world, period_seconds=period), first, owner, both)
+        for period in dict.fromkeys((size.period_seconds, size.stock_seconds))
+        if len(both) > 1
+    ]
+    pairs = [Pair.of(run[now.key], run[chosen.key]) for run in (judged, *courses)]
+    return Row(
+        seed=seed,
+        about=about(world),
+        candidates=tried,
+        held_out=len({days[number] for number in held}),
+        blocks=pairs[0],
+        unbroken=pairs[1] if courses else None,
+        stock=pairs[-1] if courses else None,
+        changes=chosen.changes,
+        reason=reason,
+        cpu_seconds=time.process_time() - started,
+    )
+
+
+def in_blocks(
+    blocks: Mapping[int, Chunk], candidates: Sequence[Candidate]
+) -> Mapping[str, Mapping[int, CandidateMeasures]]:
+    """Each candidate on each block, from the recorded placement on."""
+    found: dict[str, dict[int, CandidateMeasures]] = {}
+    for number, block in blocks.items():
+        for row in backtest(block.traffic, candidates, warm=block.warm):
+            numbers = found.setdefault(row.candidate, {})
+            numbers[number] = numbers.get(number, CandidateMeasures()) + row.measures
+    return found
+
+
+def in_one_course(
+    world: World, first_s: int, owner: Ints, candidates: Sequence[Candidate]
+) -> dict[str, CandidateMeasures]:
+    """Each candidate from this second of the world to its end, begun where bundles were recorded to be then."""
+    begin, warm = first_s // world.period_seconds, WARM_S // world.period_seconds
+    whole = dense(world)
+    averages = Averaging(whole)
+    averages.advance(whole, begin - warm)
+    made = dense(world, begin - warm, owner=owner)
+    made = replace(made, short=averages.short, long=averages.long, samples=averages.samples)
+    found: dict[str, CandidateMeasures] = {}
+    for row in unbroken([Chunk(traffic=made, warm=warm)], candidates):
+        found[row.candidate] = found.get(row.candidate, CandidateMeasures()) + row.measures
+    return found
+
+
+def rows_of(
+    seeds: Sequence[int], size: Size, folder: Path, workers: int, said: Mapping[int, Row] | None = None
+) -> list[Row]:
+    """Every world, those that are kept in the folder read from there. `said`: what the page says of each, whose
+    proposals are judged anew; other seeds than `seeds` are as it says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    how = "-".join(map(str, (*asdict(size).values(), *(["again"] if said else []))))
+    kept = {seed: folder / f"{seed}-{how}.json" for seed in seeds}
+    found = {seed: _row(json.loads(path.read_text())) for seed, path in kept.items() if path.exists()}
+    # Not forked: a fork beside other threads may inherit a lock that nobody releases.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = {
+            pool.submit(calibrated, seed, size, said[seed].changes if said else None): seed
+            for seed in seeds
+            if seed not in found
+        }
+        for done in as_completed(waiting):
+            row = found[waiting[done]] = done.result()
+            kept[row.seed].write_text(json.dumps(asdict(row)))
+            print(f"world {row.seed} ({row.about}): {row.reason}; {row.cpu_seconds:.0f} s of CPU", flush=True)
+    found = {**(said or {}), **found}
+    return [found[seed] for seed in sorted(found)]
+
+
+def _row(kept: dict[str, Any]) -> Row:
+    return Row(**kept | {name: Pair(**kept[name]) for name in RUNS if kept[name]})
+
+
+def said_by(text: str) -> dict[int, Row]:
+    """What the page says of each world, to as many digits."""
+    number = r"([-+\d.]+)%? \| "
+    first, *courses = (
+        {int(seed): (about, cells, rest) for seed, about, *cells, rest in re.findall(pattern, part, re.MULTILINE)}
+        for part in text.split("\n## ")[1:]
+        for pattern in [rf"^\| (\d+) \| (\d+ x [^|]+ \| )?{number * 6}?(.*)$"]
+    )
+    pairs = [{seed: _pair(cells) for seed, (_, cells, _) in part.items()} for part in (first, *courses)]
+    return {
+        seed: Row(
+            seed=seed,
+            about=about.removesuffix(" | "),
+            candidates=0,
+            held_out=0,
+            blocks=pairs[0][seed],
+            unbroken=pairs[1].get(seed) if courses else None,
+            stock=pairs[2].get(seed) if courses else None,
+            changes={name: float(value) for name, value in re.findall(r"`(\w+)` ([\d.]+)", rest)},
+            reason="as the page says",
+            cpu_seconds=0.0,
+        )
+        for seed, (about, _, rest) in first.items()
+    }
+
+
+def _pair(cells: Sequence[str]) -> Pair:
+    imbalance, calibrated_imbalance, _, moves, calibrated_moves, _ = map(float, cells)
+    return Pair(
+        imbalance=imbalance,
+        calibrated_imbalance=calibrated_imbalance,
+        moves=moves,
+        calibrated_moves=calibrated_moves,
+    )
+
+
+def faults(rows: Sequence[Row]) -> list[str]:
+    """What does not hold, in sentences."""
+    found = [f"world {row.seed}: imbalance is {row.blocks.worse:.1%} worse" for row in rows if row.blocks.worse > EQUAL]
+    middle = statistics.median(row.blocks.fewer for row in rows)
+    if middle < FEWER:
+        found.append(f"the median world saves {middle:.0%} of the moves, at least {FEWER:.0%} are wanted")
+    return found
+
+
+def table_of(rows: Sequence[Row], size: Size) -> list[str]:
+    """As lines of a page."""
+    figures = ("imbalance", "calibrated", "worse by", "moves a day", "calibrated", "fewer")
+    changes = (", ".join(f"`{name}` {value:g}" for name, value in sorted(row.changes.items())) for row in rows)
+    lines = table(
+        ["seed", "brokers x bundles, what is particular", *figures, "what changes"],
+        (
+            [row.seed, row.about, *_cells(row.blocks), said or "nothing"]
+            for row, said in zip(rows, changes, strict=True)
+        ),
+    )
+    middle = statistics.median(row.blocks.fewer for row in rows)
+    most = max(row.blocks.worse for row in rows)
+    counted = f"Median: {middle:.0%} fewer moves, with the proposals that the job refuses."
+    lines += ["", f"{counted} Largest loss of balance: {most:+.2%}."]
+    for name, title, text in _courses(size):
+        pairs: dict[int, Pair] = {row.seed: pair for row in rows if (pair := getattr(row, name)) is not None}
+        cells = ([seed, *_cells(pair)] for seed, pair in pairs.items())
+        lines += ["", f"##{'#' if size.stock else ''} {title}", *_paragraphs(text), ""]
+        lines += table(["seed", *figures], cells)
+        lost = {seed: pair.worse for seed, pair in pairs.items() if pair.worse > EQUAL}
+        told = ", ".join(f"{seed} ({worse:+.1%})" for seed, worse in lost.items()) or "none"
+        lines += ["", f"Worlds that lose more than {EQUAL:.0%} of balance, {len(lost)} of {len(pairs)}: {told}."]
+        if missing := [str(row.seed) for row in rows if row.changes and row.seed not in pairs]:
+            lines[-1] += f" Not run so: {', '.join(missing)}."
+    return lines
+
+
+def _courses(size: Size) -> list[tuple[str, str, str]]:
+    """Of each unbroken run its name, the title of its table, and what stands above that."""
+    unbroken = (
+        "The same settings in one run over all held-out days, as a cluster runs. The nightly job makes such a run of"
+        f" its own, and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
+    )
+    stock = (
+        f"The same run with a snapshot each {size.stock_seconds} s, as stock clusters make them, and settings that were"
+        f" found on snapshots of {size.period_seconds} s. A hit is a report, so there are"
+        f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
+        " does not hold for another."
+    )
+    found = [("unbroken", "Unbroken", unbroken), ("stock", f"Unbroken, a snapshot each {size.stock_seconds} s", stock)]
+    return found[:1] if size.stock else found
+
+
+def _paragraphs(*texts: str) -> list[str]:
+    """Each after an empty line, in lines of a page."""
+    return [line for text in texts for line in ("", *wrap(text, 120, break_on_hyphens=False))]
+
+
+def _cells(pair: Pair) -> tuple[str, ...]:
+    imbalance = f"{pair.imbalance:.4f}", f"{pair.calibrated_imbalance:.4f}", f"{pair.worse:+.1%}"
+    return (*imbalance, f"{pair.moves:.1f}", f"{pair.calibrated_moves:.1f}", f"{pair.fewer:.0%}")
+
+
+def _anchor(title: str) -> str:
+    """Of a heading of the page."""
+    return title.lower().replace(",", "").replace(" ", "-")
+
+
+def page(rows: Sequence[Row], size: Size) -> str:
+    """docs/reference/calibration.md."""
+    held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
+    verdict = (
+        f"**Thresholds that were found on snapshots of {size.period_seconds} s do not hold for the"
+        f" {size.stock_seconds} s of stock clusters** ([figures](#{_anchor(_courses(size)[-1][1])})). Calibrate on"
+        f" history of the cluster's own interval: [what that brings at {size.stock_seconds} s](#{_anchor(OWN)})."
+    )
+    search = (
+        f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a snapshot each"
+        f" {size.period_seconds} s. The nightly job's search (within what {size.nights} nights may change) sees the"
+        f" first days; the figures are of the {held} held-out ones: the default settings beside the calibrated ones, on"
+        " the same traffic. Imbalance is the time mean of max/mean - 1."
+    )
+    blocks = (
+        f"As the search sees it: each block of {BLOCK_S // 3600} hours begins at the recorded placement, so a setting"
+        " lives on the balance that the defaults left behind, and the rule of choice was made on these worlds. So it"
+        " promises less for a cluster that runs on for days."
+    )
+    tried = max(row.candidates for row in rows)
+    how = f"up to {tried} candidates a world" if tried else "what changes is as the page before had it, none searched"
+    minutes = sum(row.cpu_seconds for row in rows) / 60
+    spent = "1 minute" if round(minutes) == 1 else f"{minutes:.0f} minutes"
+    parts = [
+        "# What a calibration is worth",
+        "",
+        f"Written by `python -m evidence.calibrated {'' if tried else '--again '}--write`; do not edit.",
+        *_paragraphs(verdict, search),
+        "",
+        f"## In blocks of {BLOCK_S // 3600} hours",
+        *_paragraphs(blocks),
+        "",
+        *table_of(rows, size),
+        "",
+        f"Worlds run last: {', '.join(run)}, in {spent} of one core; {how}.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def own_section(rows: Sequence[Row], size: Size) -> str:
+    """The last section of the page: searched and judged on snapshots of a stock cluster."""
+    about = (
+        f"Other worlds (seeds {', '.join(str(row.seed) for row in rows)}), on which nothing of the method was made:"
+        f" {size.days} days with a snapshot each {size.period_seconds} s, as stock clusters make them. The same search"
+        " sees the first days, and both settings are judged on the held-out ones, with the same interval. A proposal"
+        f" that loses more than {EQUAL:.0%} of balance unbroken is refused by the nightly job (`WorseUnbroken`)."
+    )
+    found = [row.unbroken for row in rows if row.unbroken is not None]
+    good = [f"{pair.fewer:.0%}" for pair in found if pair.worse <= EQUAL]
+    said = (
+        f"Of {len(rows)} worlds {len(found)} get a proposal; the job refuses {len(found) - len(good)} of these."
+        f" Fewer moves in the others, unbroken: {', '.join(good) or 'none'}."
+    )
+    minutes = sum(row.cpu_seconds for row in rows) / 60
+    parts = [
+        f"## {OWN}",
+        "",
+        f"Written by `python -m evidence.calibrated --period {size.period_seconds} --seeds"
+        f" {' '.join(str(row.seed) for row in rows)} --write`.",
+        *_paragraphs(about, said),
+        "",
+        *table_of(rows, size),
+        "",
+        f"{minutes:.0f} minutes of one core; up to {max(row.candidates for row in rows)} candidates a world.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def renewed(text: str, rows: Sequence[Row], size: Size) -> str:
+    """The page with what was run, and what was not as it is."""
+    begin = text.find(f"## {OWN}\n")
+    main_part, own = (text, "") if begin < 0 else (text[:begin], text[begin:])
+    return f"{main_part.rstrip()}\n\n{own_section(rows, size)}" if size.stock else f"{page(rows, size)}\n{own}"
+
+
+def main() -> int:
+    """Run, print, and with `--write` renew the page; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.calibrated", description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)), help="which worlds (1 to 10)")
+    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--period", type=int, default=300, help="seconds between two snapshots")
+    parser.add_argument("--points", type=int, default=5, help="values a parameter in the first round")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of refinement")
+    parser.add_argument("--keep", type=int, default=2, help="how many of the best they go on from")
+    parser.add_argument("--nights", type=int, default=2, help="how many nights' steps a setting may be away")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "calibrated", help="where worlds are kept")
+    parser.add_argument("--again", action="store_true", help="judge anew what the page proposes, search nothing")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    size = Size(
+        days=given.days,
+        period_seconds=given.period,
+        points=given.points,
+        rounds=given.rounds,
+        keep=given.keep,
+        nights=given.nights,
+    )
+    said = said_by(PAGE.read_text(encoding="utf-8")) if given.again else None
+    if said is not None and (missing := set(given.seeds) - set(said)):
+        parser.error(f"--again: the page says nothing of seeds {', '.join(map(str, sorted(missing)))}")
+    rows = rows_of(given.seeds, size, given.folder, given.workers, said)
+    print("\n".join(table_of(rows, size)))
+    if given.write:
+        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), rows, size), encoding="utf-8")
+    for text in (wrong := faults(rows)):
+        print(text)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

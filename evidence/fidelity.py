@@ -1,0 +1,173 @@
+"""Replays recorded cycles elsewhere and compares the hashes of their plans: `python -m evidence.fidelity [--write]`.
+
+Elsewhere is this Python with every processor feature turned off that numpy can do without, and every other minor
+version of Python that is found (in PATH, below ~/.pyenv/versions, or named with --python), each in a throwaway virtual
+environment with the locked dependencies. The history is that of `--history`, such as a real sidecar's; without it, a
+made-up day of each strategy. Exit code 1: a plan differs, too few cycles moved something, or there is no other Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__  # type: ignore[import-not-found]
+
+from bundlekeel.adapters.history import ParquetStore
+from bundlekeel.core.model.parameter_table import STRATEGIES
+from bundlekeel.core.model.parameters import Parameters
+from dev.history_worlds import World, records
+from dev.markdown import table
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "reference" / "fidelity.md"
+LOCK: Final = ROOT / "requirements" / "runtime.lock"
+OLDEST: Final = (3, 11)
+# Fewer cycles that move something would prove little.
+MOVING: Final = 30
+# Unsteady traffic, a picture every ten minutes: strategies have something to do in it.
+BUSY: Final = World(days=1, brokers=5, bundles=60, period_seconds=600, noise=0.25, spiky=1, seed=4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one replay: where, and how many cycles were the same and moved something."""
+
+    where: str
+    cycles: int
+    same: int
+    moved: int
+    wrong: str = ""
+
+    @property
+    def held(self) -> bool:
+        """Whether every plan was the recorded one, and enough of them moved something."""
+        return not self.wrong and self.same == self.cycles and self.moved >= MOVING
+
+
+def features() -> str:
+    """The processor features that numpy uses here and could do without, as NPY_DISABLE_CPU_FEATURES takes them."""
+    return " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get(name))
+
+
+def made_up(folder: Path) -> str:
+    """A day of each strategy, one epoch each; the folder."""
+    store = ParquetStore(folder)
+    for epoch, strategy in enumerate(STRATEGIES, 1):
+        world = replace(BUSY, params=Parameters(strategy=strategy))
+        hours: dict[int, list[Any]] = {}
+        for record in records(world):
+            hours.setdefault(record.wall_ms // 3_600_000, []).append(replace(record, epoch=epoch))
+        for seq, (_, together) in enumerate(sorted(hours.items()), 1):
+            store.publish(epoch, seq, together)
+    return str(folder)
+
+
+def replayed(python: Path, history: str, where: str, **environment: str) -> Outcome:
+    """Run `bundlekeel replay all` by that Python."""
+    command = [str(python), "-m", "bundlekeel", "replay", "all", "--history", history, "-o", "json"]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "service"), "PYTHONHASHSEED": "7"} | environment
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    try:
+        found = json.loads(ran.stdout)
+    except ValueError:
+        return Outcome(where=where, cycles=0, same=0, moved=0, wrong=ran.stderr.strip()[-300:] or "no answer")
+    return Outcome(where=where, cycles=found["cycles"], same=found["same"], moved=found["moved"])
+
+
+def others(named: Sequence[str]) -> dict[tuple[int, int], Path]:
+    """Pythons of other minor versions that Bundlekeel supports, by version."""
+    pyenv = sorted((Path.home() / ".pyenv" / "versions").glob("*/bin/python"))
+    in_path = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
+    places = [Path(name) for name in named] or [*pyenv, *(Path(name) for name in in_path if name)]
+    found: dict[tuple[int, int], Path] = {}
+    for place in places:
+        version = _version(place)
+        if version is not None and version >= OLDEST and version != sys.version_info[:2]:
+            found.setdefault(version, place)
+    return dict(sorted(found.items()))
+
+
+def _version(python: Path) -> tuple[int, int] | None:
+    asked = [str(python), "-c", "import sys; print(*sys.version_info[:2])"]
+    try:
+        ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+        major, minor = ran.stdout.split()
+    except (OSError, ValueError):
+        return None
+    return int(major), int(minor)
+
+
+def environment_of(python: Path, folder: Path) -> Path:
+    """A virtual environment with the locked dependencies of running; its Python. CalledProcessError: it cannot be."""
+    subprocess.run([str(python), "-m", "venv", str(folder)], check=True)
+    made = folder / "bin" / "python"
+    pip = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+    return made
+
+
+def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outcome]:
+    """Every replay, one after the other."""
+    own = Path(sys.executable)
+    here = f"Python {platform.python_version()}"
+    yield replayed(own, history, here)
+    yield replayed(own, history, f"{here}, numpy without {features()}", NPY_DISABLE_CPU_FEATURES=features())
+    for version, python in others(named).items():
+        made = environment_of(python, folder / f"python{version[0]}.{version[1]}")
+        told = "import platform, numpy; print(f'Python {platform.python_version()}, numpy {numpy.__version__}')"
+        where = subprocess.run([str(made), "-c", told], capture_output=True, text=True, check=True).stdout.strip()
+        yield replayed(made, history, where)
+
+
+def main() -> int:
+    """Replay, print, and with `--write` renew the page; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.fidelity", description=__doc__)
+    parser.add_argument("--history", help="recorded history; made up when it is not named")
+    parser.add_argument("--python", action="append", default=[], help="another Python; may be repeated")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        history = given.history or made_up(Path(folder) / "history")
+        for item in outcomes(history, given.python, Path(folder)):
+            found.append(item)
+            print(f"{item.where}: {item.same} of {item.cycles} the same, {item.moved} move something{item.wrong}")
+    if len(found) < 3:
+        print(f"no other Python of {'.'.join(map(str, OLDEST))} or newer was found; name one with --python")
+        return 1
+    if given.write:
+        write_page(found, "what a sidecar recorded" if given.history else "a made-up day of each strategy")
+    return 0 if all(item.held for item in found) else 1
+
+
+def write_page(found: Sequence[Outcome], what: str) -> None:
+    """docs/reference/fidelity.md."""
+    parts = [
+        "# Replays elsewhere",
+        "",
+        "Written by `python -m evidence.fidelity --write`; do not edit.",
+        "",
+        f"Recorded cycles planned again ({what}), and how many plans have the recorded hash. What runs elsewhere is in",
+        "`evidence/fidelity.py`; every other Python has a virtual environment of the locked dependencies.",
+        "",
+        *table(
+            ["where", "cycles", "the same plan", "that move something"],
+            ([item.where, f"{item.cycles:,}", f"{item.same:,}", f"{item.moved:,}"] for item in found),
+        ),
+    ]
+    PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

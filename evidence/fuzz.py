@@ -1,0 +1,93 @@
+"""Read many examples of each kind of foreign input: is it a value or the one error, and how long does a step take?
+
+`python -m evidence.fuzz [--examples 100000] [--seed 0] [KIND ...]` prints a table. It fails if another error was
+raised, or if one example took more than `STEP_SECONDS` of this process's CPU time. An error message names the row of
+its example: `--seed NUMBER --examples 1` reads it again. A kind "in use" keeps one sidecar: repeat it from the start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from tests.support.foreign_input import Kind, example, read_one
+from tests.support.foreign_kinds import KINDS
+
+STEP_SECONDS: Final = 0.05
+EXAMPLES: Final = 100_000
+_REPEATED: Final = 4
+_SHOWN_ERRORS: Final = 5
+
+
+@dataclass(slots=True)
+class Measured:
+    """Examples that were read, their unexpected errors, and the longest step with the number of its example."""
+
+    examples: int = 0
+    errors: int = 0
+    longest: float = 0.0
+    number: int = 0
+    first_errors: tuple[str, ...] = ()
+
+
+def measure(kind: Kind, seed: int, examples: int) -> Measured:
+    """Read the examples of a kind from number `seed` on; the hostile ones have the first numbers."""
+    found = Measured()
+    for number in range(seed, seed + examples):
+        data = example(kind, number)
+        found.examples += 1
+        try:
+            seconds = _seconds(kind, data)
+        except Exception as error:  # noqa: BLE001 - any other error is what we look for
+            found.errors += 1
+            if len(found.first_errors) < _SHOWN_ERRORS:
+                found.first_errors += (f"{number}: {type(error).__name__}: {str(error)[:200]}: {data[:100]!r}",)
+            continue
+        if seconds > found.longest:
+            found.longest, found.number = seconds, number
+    return found
+
+
+def _seconds(kind: Kind, data: bytes) -> float:
+    """Return the CPU seconds of reading `data`. A busy machine spoils caches, so a long step is repeated."""
+    least = math.inf
+    for _ in range(_REPEATED):
+        started = time.process_time()
+        read_one(kind, data)
+        least = min(least, time.process_time() - started)
+        if least <= STEP_SECONDS:
+            break
+    return least
+
+
+def main() -> int:
+    """Print one row per kind; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first random example")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"all of: {', '.join(KINDS)}")
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    print("| kind | examples | errors | longest step, CPU ms | CPU s |\n|---|---|---|---|---|")
+    missed = 0
+    for name in given.kinds or KINDS:
+        started = time.process_time()
+        found = measure(KINDS[name], given.seed, given.examples)
+        missed |= found.errors > 0 or found.longest > STEP_SECONDS
+        figures = f"{found.examples} | {found.errors} | {1000 * found.longest:.1f} (number {found.number})"
+        print(f"| {name} | {figures} | {time.process_time() - started:.0f} |", flush=True)
+        for error in found.first_errors:
+            print(f"  {error}", file=sys.stderr)
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Change the code of decisions in small ways with mutmut, and count the changes that no test notices.
+
+`python -m evidence.mutation [--number 1] [--only guard] [--tree DIRECTORY] [--write]` tries change number 1 of each
+function. The tests that reach the function have to fail. `--tree` measures another checkout, such as an older commit,
+with the same rules; `--write` renews docs/reference/mutation.md. Strings are not changed: no test compares wording.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from dev.markdown import table
+from dev.wheels import program
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = ROOT / "docs" / "reference" / "mutation.md"
+AIM: Final = 0.85
+# The first pattern that matches a file below `bundlekeel` names its row.
+GROUPS: Final = {
+    "guard": "*/guard/*.py",
+    "planning": "*/planning/*.py",
+    "strategies": "*/strategies/*.py",
+    "filters": "*/filters/*.py",
+    "gate": "*/gate/*.py",
+    "execution": "*/execution/*.py",
+    "lease": "*/state/leadership.py",
+    "auth": "*/api/auth.py",
+    "shield": "*/api/shield.py",
+}
+# The tests of decisions, in the layouts before and after the packages were cut by feature; others are slower to run.
+TESTS: Final = tuple(
+    f"tests/{name}" for name in ("unit/core", "unit/daemon", "unit/api", "unit/planning", "unit/leader", "property")
+)
+# mutmut expects the packages in `src`. `service` remains, for tests that read the sources.
+_CONFIG: Final[dict[str, list[str]]] = {
+    "source_paths": ["src"],
+    "do_not_mutate_patterns": ["[\"']", r"_log\."],
+    "pytest_add_cli_args": ["-p", "no:cacheprovider", "--timeout=0", "-m", "not nightly"],
+}
+NOTICED: Final = ("killed", "timeout", "caught by type check", "segfault", "suspicious")
+
+
+def prepare(tree: Path, folder: Path, patterns: Sequence[str], tests: Sequence[str]) -> None:
+    """Copy the files of a checkout to the directory, in the layout of mutmut."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=tree, capture_output=True, check=True).stdout
+    pack = ["tar", "--create", "--null", "--files-from=-", "--ignore-failed-read"]
+    packed = subprocess.run(pack, cwd=tree, input=files, capture_output=True, check=True).stdout
+    # mutmut runs the tests in `mutants`, with its own copy of `src`.
+    for target in (folder, folder / "mutants"):
+        target.mkdir(exist_ok=True)
+        subprocess.run(["tar", "--extract"], cwd=target, input=packed, check=True)
+        (target / "service").rename(target / "src")
+        (target / "service").symlink_to("src")
+    subprocess.run(["rm", "-r", str(folder / "mutants" / "src")], check=True)
+    only = [f"src/bundlekeel/{pattern}" for pattern in patterns]
+    existing = [test for test in tests if (folder / test).exists()]
+    config = {**_CONFIG, "only_mutate": only, "pytest_add_cli_args_test_selection": existing}
+    with (folder / "pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write("\n[tool.mutmut]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+
+
+def run(folder: Path, mutmut: Path, number: int) -> dict[str, str]:
+    """Try change `number` of each function; return the status of each change by its name."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(("src", ".", os.environ.get("PYTHONPATH", "")))}
+    command = [str(mutmut), "run", f"*__mutmut_{number}"]
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    show = [str(mutmut), "results", "--all", "true"]
+    lines = subprocess.run(show, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+    statuses = (line.strip().rpartition(": ") for line in lines.splitlines() if ": " in line)
+    return {name: status for name, _, status in statuses if name.endswith(f"__mutmut_{number}")}
+
+
+def group_of(name: str) -> str:
+    """Return the row of a change; "" for a name outside of all groups."""
+    path = f"{name.partition('.x')[0].replace('.', '/')}.py"
+    return next((group for group, pattern in GROUPS.items() if fnmatch(path, pattern)), "")
+
+
+def page(statuses: Mapping[str, str], number: int) -> str:
+    """Return the text of docs/reference/mutation.md."""
+    by_group: dict[str, list[str]] = defaultdict(list)
+    for name, status in statuses.items():
+        by_group[group_of(name)].append(status)
+    rows = [_row(group, by_group[group]) for group in GROUPS if group in by_group]
+    rows.append(_row("all", list(statuses.values())))
+    head = ("group", "changes", "noticed", "of these by a time limit", "no test reaches it", "share")
+    unnoticed = sorted(f"- `{name}`: {status}" for name, status in statuses.items() if status not in NOTICED)
+    return "\n".join(
+        [
+            "# Mutation: whether tests fail when the code is wrong\n",
+            f"Written by `make mutation`; do not edit. Change {number} of each function.\n",
+            "mutmut changes one place at a time in a copy of the code (an operator, a number, an argument, an",
+            "assignment). The tests that reach the function have to fail. Some changes make no visible difference;",
+            f"the aim is {AIM:.0%}. `mutmut show NAME` in the directory of a run prints a change.\n",
+            *table(head, rows),
+            "\n## Not noticed\n",
+            *(unnoticed or ["None."]),
+            "",
+        ]
+    )
+
+
+def _row(group: str, statuses: Sequence[str]) -> tuple[str | int, ...]:
+    noticed = sum(status in NOTICED for status in statuses)
+    limited, unreached = statuses.count("timeout"), statuses.count("no tests")
+    return group, len(statuses), noticed, limited, unreached, f"{noticed / len(statuses):.0%}"
+
+
+def share(statuses: Mapping[str, str]) -> float:
+    """Return the part of the changes that a test noticed, from 0 to 1."""
+    return sum(status in NOTICED for status in statuses.values()) / len(statuses)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.mutation", description=__doc__)
+    parser.add_argument("--number", type=int, default=1, help="which change of each function is tried (1)")
+    parser.add_argument("--only", choices=GROUPS, help="one group alone")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="tests that are run (those of decisions)")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="checkout to measure (this one)")
+    parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
+    options = parser.parse_args()
+    mutmut = program("mutmut", "mutation")
+    if mutmut is None:
+        sys.exit("mutmut is not installed: pip install -r requirements/mutation.lock")
+    patterns = [GROUPS[options.only]] if options.only else list(GROUPS.values())
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        prepare(options.tree, Path(folder), patterns, options.tests)
+        statuses = run(Path(folder), mutmut, options.number)
+    text = page(statuses, options.number)
+    print(text)
+    if options.write:
+        PAGE.write_text(text, encoding="utf-8")
+    if share(statuses) < AIM:
+        sys.exit(f"below {AIM:.0%}")
+
+
+if __name__ == "__main__":
+    main()

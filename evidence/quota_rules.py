@@ -1,0 +1,304 @@
+"""Rules of quota simulations (`evidence/quota_scenarios.py`): our share engine with topic policies, PIP-82 as proposed,
+Pulsar 4.2's ResourceGroups with their defects, a fixed quota for each bundle, and no limit at all.
+
+All but ours give limits to brokers (or bundles), not to topics. Sources: the PIP-82 thread and its reply by Penghui Li;
+Pulsar `ResourceQuotaCalculatorImpl`, `ResourceGroup` (facts of our notes, section 8).
+
+`python -m evidence.quota_rules` prints the table of docs/concepts/quotas.md: each scenario under each rule.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
+from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
+from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.core.quotas.usage import Key, UsageLine
+from dev.markdown import table
+from evidence.quota_scenarios import (
+    Death,
+    Move,
+    NewLimit,
+    Part,
+    Rule,
+    Scenario,
+    Scene,
+    Topic,
+    constant,
+    play,
+    skewed,
+    step,
+    with_events,
+)
+
+_GROUP = "group"
+EQUAL, PROPORTIONAL = "equal", "proportional"
+# Java's long: the quota is cut to a whole number, and is at least 1.
+_LEAST: Final = 1.0
+
+
+def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
+    """Local limits of PIP-82 without stealing: usage plus the quota's unused rest.
+
+    `equal`: everybody may use the whole rest (the sum exceeds the quota for a moment: 10/50/30 of 100 become
+    20/60/40). `proportional`: a part in proportion to usage (11.11/55.56/33.33). Over the quota both cut in
+    proportion. Who reports 0 takes no part; with nobody left there is nothing to say.
+    """
+    active = {name: used for name, used in sorted(usage.items()) if used > 0}
+    total = math.fsum(active.values())
+    left = quota - total
+    if left > 0 and rest == EQUAL:
+        return {name: used + left for name, used in active.items()}
+    return {name: used + left * used / total for name, used in active.items()}
+
+
+def steal(limits: Mapping[str, float], usage: Mapping[str, float]) -> dict[str, float]:
+    """PIP-82's stealing: the lowest user may go half-way to the most dominant one, the second lowest half-way to the
+    second most dominant, and so on (80/20: the second probes at 50). Nobody's limit falls."""
+    order = sorted((used, name) for name, used in usage.items() if used > 0)
+    found = dict(limits)
+    for (low, name), (high, _) in zip(order[: len(order) // 2], reversed(order), strict=False):
+        found[name] = max(found[name], low + (high - low) / 2)
+    return found
+
+
+def pip82(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
+    """One step of PIP-82 as proposed: rest divided or excess cut, then stealing. Sums may exceed the quota."""
+    return steal(divide_rest(quota, usage, rest), usage)
+
+
+def native(quota: float, usage: Mapping[str, float], broker: str) -> float:
+    """The publish limit that Pulsar 4.2's ResourceGroup gives one broker, from the usages it heard of, its own too.
+
+    Purely proportional, cut to a whole number, at least 1: a broker that has just received a bundle has no usage yet
+    and gets 1 message and 1 byte a second. Usages of dead brokers stay in `usage` until a broker restarts.
+    """
+    if quota < 0:
+        return -1.0
+    total = math.fsum(usage.values())
+    if total == 0:
+        return quota
+    mine = usage.get(broker, 0.0)
+    return float(math.floor(max(mine + (quota - total) * mine / total, _LEAST)))
+
+
+def per_bundle(quota: float, bundles: int) -> float:
+    """What each bundle may pass when the quota is fixed to bundles: no exchange, and idle bundles waste their part.
+
+    Raises ValueError without bundles.
+    """
+    if bundles < 1:
+        raise ValueError("a namespace has at least one bundle")
+    return quota / bundles
+
+
+class Fair:
+    """Ours: the leader measures topics at each broker and shares out, topic policies enforce it."""
+
+    def __init__(self, tuning: ShareTuning | None = None) -> None:
+        self.tuning = tuning or ShareTuning()
+        self.shares: dict[str, float] = {}
+        self.memory = ShareMemory()
+
+    def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
+        """Each partition up to its topic's share over its partitions; topics never seen are not limited yet."""
+        return np.array([min(part.demand, self._rate(scene, part.topic)) for part in parts])
+
+    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
+        """Measure, share out."""
+        lines = self._lines(scene, parts, passed)
+        now = Lines.of({str(broker): lines.get(broker, {}) for broker in scene.alive})
+        limits = np.full((1, len(KINDS)), np.inf)
+        limits[0, PUBLISH_MESSAGES] = scene.limit
+        claims = claims_of(now, [_GROUP])
+        shares, self.memory = share_out(limits, [_GROUP], claims, self.memory, self.tuning)
+        column = shares.share[:, PUBLISH_MESSAGES].tolist()
+        # A policy stays in force while its topic is away.
+        self.shares |= {key[1]: share for key, share in zip(shares.keys, column, strict=True)}
+
+    def _rate(self, scene: Scene, topic: int) -> float:
+        return self.shares.get(scene.names[topic], math.inf) / scene.partitions[topic]
+
+    def _lines(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> dict[int, dict[Key, UsageLine]]:
+        found: dict[int, dict[Key, list[tuple[float, bool]]]] = defaultdict(lambda: defaultdict(list))
+        for part, rate in zip(parts, passed.tolist(), strict=True):
+            if part.broker >= 0:
+                held = rate > 0 and rate >= AT_LIMIT * self._rate(scene, part.topic)
+                found[part.broker][_GROUP, scene.names[part.topic]].append((rate, held))
+        count = dict(zip(scene.names, scene.partitions, strict=True))
+        return {
+            broker: {
+                key: UsageLine(
+                    usage=_rates(math.fsum(rate for rate, _ in rows)),
+                    peak=_rates(max(rate for rate, _ in rows)),
+                    throttled=(any(held for _, held in rows), False, False, False),
+                    partitions=count[key[1]],
+                )
+                for key, rows in lines.items()
+            }
+            for broker, lines in found.items()
+        }
+
+
+def _rates(rate: float) -> Rates:
+    return (rate, 0.0, 0.0, 0.0)
+
+
+class _Limited:
+    """Limits of brokers: all topics behind a limiter are cut in proportion."""
+
+    def __init__(self) -> None:
+        self.limits: dict[int, float] = {}
+
+    def place(self, scene: Scene, part: Part) -> int:
+        """The limiter of a part."""
+        return part.broker
+
+    def limit(self, scene: Scene, place: int) -> float:
+        """What a limiter lets pass."""
+        return self.limits.get(place, scene.limit)
+
+    def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
+        """What passes of each part."""
+        wanted = _by(parts, [part.demand for part in parts], lambda part: self.place(scene, part))
+        cut = {place: min(1.0, self.limit(scene, place) / want) if want > 0 else 1.0 for place, want in wanted.items()}
+        return np.array([part.demand * cut.get(self.place(scene, part), 0.0) for part in parts])
+
+
+class Proposed(_Limited):
+    """PIP-82 as proposed. A broker nobody has heard of starts as the lowest user: half-way to the most dominant."""
+
+    def __init__(self, rest: str = PROPORTIONAL) -> None:
+        super().__init__()
+        self.rest = rest
+
+    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
+        """Usage by broker, then every broker's own limit."""
+        used = _by(parts, passed.tolist(), lambda part: part.broker)
+        usage = {str(broker): used.get(broker, 0.0) for broker in scene.alive}
+        limits = pip82(scene.limit, usage, self.rest)
+        start = max(usage.values(), default=0.0) / 2 or scene.limit
+        self.limits = {broker: limits.get(str(broker), start) for broker in scene.alive}
+
+
+class Native(_Limited):
+    """Pulsar 4.2's ResourceGroup (publish; dispatch is measured but not enforced: `enforced=False`).
+
+    Kept with its defects: what was not reported is lost from the count, a change of 5 % or 5 rounds lets a report
+    out, dead brokers stay in the sum, and a broker without usage of its own gets 1.
+    """
+
+    def __init__(self, *, enforced: bool = True, tolerance: float = 0.05, rounds: int = 5) -> None:
+        super().__init__()
+        self.enforced, self.tolerance, self.rounds = enforced, tolerance, rounds
+        self.usage: dict[str, float] = {}
+        self.silent: dict[int, int] = {}
+
+    def limit(self, scene: Scene, place: int) -> float:
+        """The quota last computed there."""
+        return super().limit(scene, place) if self.enforced else math.inf
+
+    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
+        """Reports of the living, then every broker's quota out of all it ever heard."""
+        used = _by(parts, passed.tolist(), lambda part: part.broker)
+        for broker in scene.alive:
+            now, last = used.get(broker, 0.0), self.usage.get(str(broker), 0.0)
+            silent = self.silent.get(broker, 0) + 1
+            told = silent >= self.rounds or (abs(now - last) > self.tolerance * last and now != last)
+            self.silent[broker] = 0 if told else silent
+            if told:
+                self.usage[str(broker)] = now
+        self.limits = {broker: native(scene.limit, self.usage, str(broker)) for broker in scene.alive}
+
+
+class Bundled(_Limited):
+    """The reply in the thread: the quota divided by the number of bundles, no exchange."""
+
+    def __init__(self, bundles: int) -> None:
+        super().__init__()
+        self.bundles = bundles
+
+    def place(self, scene: Scene, part: Part) -> int:
+        """The bundle of a part, by the hash of its name, wherever it is owned."""
+        name = scene.names[part.topic]
+        name = f"{name}-partition-{part.index}" if scene.partitions[part.topic] > 1 else name
+        return zlib.crc32(name.encode()) * self.bundles >> 32
+
+    def limit(self, scene: Scene, place: int) -> float:
+        """The same for each."""
+        return per_bundle(scene.limit, self.bundles)
+
+    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
+        """Nothing to learn."""
+
+
+class Unlimited:
+    """Nobody limits anything."""
+
+    def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
+        """Everything."""
+        return np.array([part.demand for part in parts])
+
+    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
+        """Nothing to learn."""
+
+
+def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int]) -> Mapping[int, float]:
+    """Rates summed by a key, of parts that have a broker."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for part, rate in zip(parts, rates, strict=True):
+        if part.broker >= 0:
+            found[key(part)].append(rate)
+    return {name: math.fsum(values) for name, values in found.items()}
+
+
+_WHEN: Final = 8
+_LIMIT: Final = 1000.0
+
+
+def compared() -> dict[str, Scenario]:
+    """The scenarios of the table: three brokers, two namespaces of eight topics, four times the limit offered."""
+    base = skewed(_LIMIT)
+    hot, cold = base.topics[0].name, base.topics[-1]
+    two = tuple(replace(topic, owners=(row % 2,)) for row, topic in enumerate(base.topics))
+    new = Topic(name="persistent://acme/ns0/new", demand=constant(300), owners=(0,), since=_WHEN)
+    grown = replace(cold, demand=step(5, 800, _WHEN))
+    return {
+        "at rest": base,
+        "hot topic to an idle broker": replace(base, topics=two, events=(Move(cycle=_WHEN, topic=hot, target=2),)),
+        "a broker dies": with_events(base, Death(cycle=_WHEN, broker=0)),
+        "a new topic": replace(base, topics=(*base.topics, new)),
+        "limit times 2.5": with_events(base, NewLimit(cycle=_WHEN, limit=2.5 * _LIMIT)),
+        "a small topic demands 160 times as much": replace(base, topics=(*base.topics[:-1], grown)),
+    }
+
+
+def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
+    """Total and least at the end; with `since` also the cycles from there on until it is good."""
+    found = play(scenario, rule)
+    cell = f"{found.accuracy()[-1]:.2f} / {found.of_fair()[-1].min():.2f}"
+    return cell if since is None else f"{cell} / {found.cycles_to_settle(since)}"
+
+
+def main() -> None:
+    """Print the table."""
+    others = ["PIP-82 as proposed", "Pulsar 4.2 ResourceGroup", "quota per bundle (16)"]
+    rows = []
+    for name, scenario in compared().items():
+        since = 0 if name == "at rest" else _WHEN
+        ours = [_cell(scenario, Fair(tuning), since) for tuning in (ShareTuning(), ShareTuning(overcommit=0.1))]
+        rows.append([name, *ours, *(_cell(scenario, rule) for rule in (Proposed(), Native(), Bundled(16)))])
+    print("\n".join(table(["Scenario", "Bundlekeel", "`overcommit: 0.1`", *others], rows)))
+
+
+if __name__ == "__main__":
+    main()

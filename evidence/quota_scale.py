@@ -1,0 +1,188 @@
+"""The quota engine at the size of the PIP-82 thread: 100 brokers, 100,000 namespaces, each at five brokers.
+
+Prints CPU time and memory of each cycle, beside the thread's own estimates of what brokers would exchange.
+`python -m evidence.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, QuotaLimits
+from bundlekeel.core.quotas.lines import Lines, latest, lines_of
+from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.core.quotas.usage import Catalogue, TopicRates
+from dev.markdown import table
+
+SPREAD = 5  # brokers of a namespace, as in the thread
+OFFERED = 4.0
+CHURN = 0.002  # topics with a partition that moves in a cycle
+# The thread's own estimate: 16 bytes for messages and bytes of one direction, names of 80 and 40 bytes.
+THREAD_SECONDS = 60.0
+USAGE_BYTES = 32
+KEY_BYTES = 80
+PARTICIPANT_BYTES = 40
+
+
+@dataclass(slots=True)
+class World:
+    """Namespaces with one topic of `SPREAD` partitions each; `owner`: the broker of each partition."""
+
+    brokers: tuple[str, ...]
+    topics: tuple[str, ...]
+    owner: Ints
+    demand: Floats
+    random: np.random.Generator
+    told: list[TopicRates] = field(default_factory=list)
+
+    @staticmethod
+    def of(brokers: int, namespaces: int, tenants: int, seed: int = 7) -> World:
+        """Demands are lognormal."""
+        random = np.random.default_rng(seed)
+        return World(
+            brokers=tuple(f"broker-{row:03}.example.com:8080" for row in range(brokers)),
+            topics=tuple(f"persistent://tenant-{row % tenants:05}/space-{row:06}/events" for row in range(namespaces)),
+            owner=(random.integers(0, brokers, (namespaces, 1)) + np.arange(SPREAD)) % brokers,
+            demand=random.lognormal(3.0, 1.0, namespaces),
+            random=random,
+        )
+
+    def step(self, passing: Floats) -> list[TopicRates]:
+        """What brokers tell: demands go up and down by 5 %, some partitions move. `passing`: of each partition."""
+        moved = np.flatnonzero(self.random.random(len(self.topics)) < CHURN)
+        self.owner[moved, 0] = self.random.integers(0, len(self.brokers), len(moved))
+        wanted = self.demand[:, None] * self.random.uniform(0.95, 1.05, self.owner.shape) / SPREAD
+        rate = np.minimum(wanted, passing[:, None])
+        order = np.argsort(self.owner.ravel(), kind="stable")
+        bounds = np.searchsorted(self.owner.ravel()[order], np.arange(len(self.brokers) + 1)).tolist()
+        told = []
+        for number, broker in enumerate(self.brokers):
+            rows = order[bounds[number] : bounds[number + 1]]
+            names = tuple(f"{self.topics[row // SPREAD]}-partition-{row % SPREAD}" for row in rows.tolist())
+            column = rate.ravel()[rows]
+            told.append(TopicRates(broker, names, np.stack([column, column * 256, column, column * 256], axis=1)))
+        return told
+
+
+def membership(world: World, tenants: int) -> Membership:
+    """A group for each tenant (for each namespace where there are as many), offered four times its limit."""
+    row = np.arange(len(world.topics)) % tenants
+    limit = np.bincount(row, world.demand, minlength=tenants) / OFFERED
+    groups = tuple(
+        QuotaGroup(name=f"g{number:05}", limits=QuotaLimits(publish_messages=most), members=(f"t:tenant-{number:05}",))
+        for number, most in enumerate(limit.tolist())
+    )
+    spaces = ("/".join(topic.partition("://")[2].split("/")[:2]) for topic in world.topics)
+    return Membership(groups=groups, group_of=dict(zip(spaces, row.tolist(), strict=True)))
+
+
+class Leader:
+    """What the leader does in a cycle; `seconds`: of CPU, by step."""
+
+    def __init__(self, members: Membership) -> None:
+        self.members = members
+        self.names = [group.name for group in members.groups]
+        self.limits = members.limits()
+        self.catalogue, self.lines, self.memory = Catalogue(), Lines(), ShareMemory()
+        self.last: tuple[tuple[tuple[str, str], ...], Floats] = ((), np.zeros((0, len(KINDS))))
+        self.seconds: dict[str, float] = {}
+
+    def cycle(self, told: Sequence[TopicRates]) -> Floats:
+        """One cycle; what each partition of each key may pass in the next."""
+        self.seconds = {}
+        mark = time.process_time()
+        table = self.catalogue.table(told, self.members)
+        mark = self._took("usage", mark)
+        keys, share = self.last
+        passing = share if keys is table.keys else np.full((len(table.keys), len(KINDS)), np.inf)
+        now = lines_of(table, dict.fromkeys(table.seen, SPREAD), passing)
+        self.lines = latest(self.lines, now, table.brokers)
+        claims = claims_of(self.lines, self.names)
+        mark = self._took("claims", mark)
+        shares, self.memory = share_out(self.limits, self.names, claims, self.memory, ShareTuning(overcommit=0.1))
+        self._took("shares", mark)
+        self.last = table.keys, shares.share / SPREAD
+        return self.last[1]
+
+    def _took(self, step: str, since: float) -> float:
+        now = time.process_time()
+        self.seconds[step] = now - since
+        return now
+
+
+def run(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[Mapping[str, float]]:
+    """One row of figures for each cycle."""
+    world = World.of(brokers, namespaces, tenants)
+    members = membership(world, tenants)
+    before = _resident()
+    leader = Leader(members)
+    # Topics are sorted by group in the engine; the world numbers them by namespace.
+    order = np.array(sorted(range(namespaces), key=lambda row: (row % tenants, world.topics[row])))
+    passing = np.full(namespaces, np.inf)
+    rows: list[Mapping[str, float]] = []
+    fair = float(world.demand.sum()) / OFFERED
+    for _ in range(cycles):
+        told = world.step(passing)
+        passed = sum(float(item.rates[:, 0].sum()) for item in told)
+        passing[order] = leader.cycle(told)[:, 0]
+        rows.append(
+            {
+                **leader.seconds,
+                "cycle": sum(leader.seconds.values()),
+                "accuracy": passed / fair,
+                "megabytes": _resident() - before,
+            }
+        )
+    return rows
+
+
+def _resident() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
+    """The thread's own: bytes that all brokers publish in a period, and with what all of them receive."""
+    each = namespaces * SPREAD // brokers
+    published = brokers * (each * (KEY_BYTES + USAGE_BYTES) + PARTICIPANT_BYTES)
+    return published, published * brokers
+
+
+def cycle_table(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """A line for each cycle."""
+    form = {"cycle": ".2f", "usage": ".2f", "claims": ".2f", "shares": ".2f", "accuracy": ".0%", "megabytes": ",.0f"}
+    head = ["cycle", "CPU s", "usage", "claims", "shares", "passed of limit", "MB more"]
+    return table(head, ([number, *(f"{row[key]:{form[key]}}" for key in form)] for number, row in enumerate(rows, 1)))
+
+
+def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[str]:
+    """The table of one size, and the thread's own estimates of it."""
+    published, received = estimates(brokers, namespaces)
+    return [
+        *cycle_table(run(brokers, namespaces, tenants, cycles)),
+        "",
+        f"The thread's own estimates for this size: {published / 1e6:.0f} MB published in each period of a minute "
+        f"({published / THREAD_SECONDS / 1000:,.0f} kB/s), {received / 1e9:.1f} GB with what all brokers receive "
+        f"({received / THREAD_SECONDS / 1e6:,.0f} MB/s), 1 MB of memory in each broker.",
+    ]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--brokers", type=int, default=100)
+    parser.add_argument("--namespaces", type=int, default=100_000)
+    parser.add_argument("--tenants", type=int, default=1000, help="groups; as many as namespaces: one for each")
+    parser.add_argument("--cycles", type=int, default=12)
+    said = parser.parse_args()
+    print("\n".join(report_lines(said.brokers, said.namespaces, said.tenants, said.cycles)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""Quotas in simulation: topics with demand curves on brokers, a rule that limits them, and what comes of it.
+
+One kind of rate (messages or bytes). Time runs in report cycles: in each, traffic passes under the limits that the
+rule made of the cycle before; then participants measure, report, and the rule makes new limits. What passes follows
+from the limits alone (no queues): a topic policy cuts each partition, a broker's or bundle's limiter cuts all topics
+behind it in proportion. Rules: `evidence/quota_rules.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+
+from bundlekeel.core.model.load import Floats
+from bundlekeel.core.quotas.shares import water_fill
+
+Curve = Callable[[int], float]
+CLOSE = 0.10
+ENOUGH = 0.80
+STARVED = 0.50
+_HELD = 0.99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """`demand`: rate that its clients want, by cycle. `owners`: the broker of each partition (one: not partitioned).
+    `weights`: how the demand is divided over the partitions; evenly if empty. `since`: the first cycle it exists."""
+
+    name: str
+    demand: Curve
+    owners: tuple[int, ...]
+    weights: tuple[float, ...] = ()
+    since: int = 0
+
+    def parts(self, cycle: int) -> tuple[float, ...]:
+        """The demand of each partition."""
+        if cycle < self.since:
+            return (0.0,) * len(self.owners)
+        weights = self.weights or (1.0,) * len(self.owners)
+        whole = math.fsum(weights)
+        return tuple(self.demand(cycle) * weight / whole for weight in weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """At the start of `cycle` all partitions of a topic go to a broker; `gap`: cycles without service."""
+
+    cycle: int
+    topic: str
+    target: int
+    gap: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """At the start of `cycle` a broker dies; its partitions come up round robin on the others after `gap` cycles."""
+
+    cycle: int
+    broker: int
+    gap: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewLimit:
+    """At the start of `cycle` somebody sets another limit."""
+
+    cycle: int
+    limit: float
+
+
+Event = Move | Death | NewLimit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition in one cycle: where it is (-1: nowhere), what its clients want."""
+
+    topic: int
+    index: int
+    broker: int
+    demand: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a rule may look at: names, numbers of partitions, living brokers, and the limit."""
+
+    names: tuple[str, ...]
+    partitions: tuple[int, ...]
+    alive: tuple[int, ...]
+    limit: float
+
+
+class Rule(Protocol):
+    """Limits, in whatever form, and how they are made."""
+
+    def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
+        """What passes of each part under the limits in force."""
+
+    def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
+        """The end of a cycle: measure, report, make new limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One run: topics, brokers, limit, what happens when."""
+
+    topics: tuple[Topic, ...]
+    brokers: int
+    limit: float
+    cycles: int = 20
+    cycle_seconds: float = 10.0
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of it. Matrices have one row for each cycle; `passed`, `demand` and `fair` one column for each topic.
+
+    `fair`: the max-min share of the true demand of what has a broker. `limit`: in force at each cycle.
+    `reachable`: what of the fair shares could pass with one rate for all partitions of a topic.
+    """
+
+    scenario: Scenario
+    passed: Floats
+    demand: Floats
+    fair: Floats
+    reachable: Floats
+    limit: Floats
+
+    def accuracy(self) -> Floats:
+        """What passed, over what could have: the limit, or all demand if that is less."""
+        possible = self.fair.sum(axis=1)
+        found: Floats = np.divide(self.passed.sum(axis=1), possible, out=np.ones_like(possible), where=possible > 0)
+        return found
+
+    def of_fair(self) -> Floats:
+        """What each topic passed over its fair share; 1 where it has none."""
+        found: Floats = np.divide(self.passed, self.fair, out=np.ones_like(self.fair), where=self.fair > 0)
+        return found
+
+    def good(self) -> list[bool]:
+        """By cycle: total within 10 % of what is possible, and every topic at 80 % of its fair share at least."""
+        close = np.abs(self.accuracy() - 1) <= CLOSE
+        enough = (self.of_fair() >= ENOUGH).all(axis=1)
+        good: list[bool] = (close & enough).tolist()
+        return good
+
+    def cycles_to_settle(self, start: int, end: int | None = None) -> int | None:
+        """Cycles from `start` on until it is good and stays so up to `end`; None if it does not."""
+        good = self.good()[start:end]
+        bad = [row for row, item in enumerate(good) if not item]
+        if not bad:
+            return 0
+        return None if bad[-1] == len(good) - 1 else bad[-1] + 1
+
+    def throttled_seconds(self) -> float:
+        """Topics times seconds in which clients wanted more than passed."""
+        return float((self.passed < _HELD * self.demand).sum()) * self.scenario.cycle_seconds
+
+    def starved_seconds(self) -> float:
+        """Topics times seconds with less than half the fair share."""
+        return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
+
+    def partition_loss(self) -> Floats:
+        """By cycle: the part of the fair shares that no uniform rate for partitions lets pass."""
+        whole = self.fair.sum(axis=1)
+        lost = np.maximum(whole - self.reachable.sum(axis=1), 0.0)
+        found: Floats = np.divide(lost, whole, out=np.zeros_like(whole), where=whole > 0)
+        return found
+
+
+@dataclass(slots=True)
+class _World:
+    """Who owns what while a scenario runs. `away`: until which cycle a topic's partition is nowhere."""
+
+    scenario: Scenario
+    owners: list[list[int]]
+    alive: list[int]
+    limit: float
+    away: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def happen(self, cycle: int) -> None:
+        for event in self.scenario.events:
+            if event.cycle != cycle:
+                continue
+            if isinstance(event, NewLimit):
+                self.limit = event.limit
+            elif isinstance(event, Move):
+                row = [topic.name for topic in self.scenario.topics].index(event.topic)
+                for index in range(len(self.owners[row])):
+                    self.owners[row][index] = event.target
+                    self.away[row, index] = cycle + event.gap
+            else:
+                self._die(event)
+
+    def _die(self, event: Death) -> None:
+        self.alive.remove(event.broker)
+        turn = 0
+        for row, owners in enumerate(self.owners):
+            for index, owner in enumerate(owners):
+                if owner == event.broker:
+                    owners[index] = self.alive[turn % len(self.alive)]
+                    self.away[row, index] = event.cycle + event.gap
+                    turn += 1
+
+    def parts(self, cycle: int) -> list[Part]:
+        found = []
+        for row, topic in enumerate(self.scenario.topics):
+            for index, demand in enumerate(topic.parts(cycle)):
+                gone = cycle < max(self.away.get((row, index), 0), topic.since)
+                owner = -1 if gone else self.owners[row][index]
+                found.append(Part(topic=row, index=index, broker=owner, demand=demand))
+        return found
+
+
+def play(scenario: Scenario, rule: Rule) -> Outcome:
+    """Run a scenario under a rule. Deterministic."""
+    world = _World(
+        scenario=scenario,
+        owners=[list(topic.owners) for topic in scenario.topics],
+        alive=list(range(scenario.brokers)),
+        limit=scenario.limit,
+    )
+    shape = (scenario.cycles, len(scenario.topics))
+    passed, demand, fair, reachable = (np.zeros(shape) for _ in range(4))
+    limits = np.zeros(scenario.cycles)
+    for cycle in range(scenario.cycles):
+        world.happen(cycle)
+        parts = world.parts(cycle)
+        scene = Scene(
+            names=tuple(topic.name for topic in scenario.topics),
+            partitions=tuple(len(topic.owners) for topic in scenario.topics),
+            alive=tuple(world.alive),
+            limit=world.limit,
+        )
+        let = np.where([part.broker >= 0 for part in parts], rule.passes(scene, parts), 0.0)
+        for part, rate in zip(parts, let.tolist(), strict=True):
+            passed[cycle, part.topic] += rate
+            demand[cycle, part.topic] += part.demand
+        served = _served(parts, shape[1])
+        fair[cycle] = _fair(served.sum(axis=1), world.limit)
+        reachable[cycle] = [_uniform(row, share) for row, share in zip(served, fair[cycle], strict=True)]
+        limits[cycle] = world.limit
+        rule.learn(scene, parts, let)
+    return Outcome(scenario=scenario, passed=passed, demand=demand, fair=fair, reachable=reachable, limit=limits)
+
+
+def _served(parts: Sequence[Part], topics: int) -> Floats:
+    """Demand by topic and partition, of partitions that have a broker; NaN-free, zero where there is none."""
+    width = max(part.index for part in parts) + 1
+    found = np.full((topics, width), 0.0)
+    for part in parts:
+        if part.broker >= 0:
+            found[part.topic, part.index] = part.demand
+    return found
+
+
+def _fair(demand: Floats, limit: float) -> Floats:
+    share, _ = water_fill(np.array([limit]), np.zeros(len(demand), dtype=np.int64), demand)
+    return share
+
+
+def _uniform(partitions: Floats, share: float) -> float:
+    """What passes of a topic when each partition that wants anything gets the same part of its share."""
+    count = max(1, int((partitions > 0).sum()))
+    return float(np.minimum(partitions, share / count).sum())
+
+
+def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
+    """A run in figures from cycle `start` on, for tables."""
+    accuracy, least = outcome.accuracy()[start:], outcome.of_fair()[start:].min(axis=1)
+    return {
+        "accuracy_least": float(accuracy.min()),
+        "accuracy_most": float(accuracy.max()),
+        "least_of_fair": float(least.min()),
+        "throttled_seconds": outcome.throttled_seconds(),
+        "starved_seconds": outcome.starved_seconds(),
+    }
+
+
+def skewed(
+    limit: float, *, brokers: int = 3, namespaces: int = 2, each: int = 8, offered: float = 4.0, exponent: float = 1.0
+) -> Scenario:
+    """The scenario of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the limit, laid
+    on the brokers in turn."""
+    count = namespaces * each
+    weights = [(row + 1) ** -exponent for row in range(count)]
+    whole = math.fsum(weights)
+    topics = tuple(
+        Topic(
+            name=f"persistent://acme/ns{row % namespaces}/t{row // namespaces}",
+            demand=constant(offered * limit * weight / whole),
+            owners=(row % brokers,),
+        )
+        for row, weight in enumerate(weights)
+    )
+    return Scenario(topics=topics, brokers=brokers, limit=limit)
+
+
+def constant(rate: float) -> Curve:
+    """The same demand in every cycle."""
+    return lambda _: rate
+
+
+def step(before: float, after: float, at: int) -> Curve:
+    """A demand that jumps at a cycle."""
+    return lambda cycle: after if cycle >= at else before
+
+
+def with_events(scenario: Scenario, *events: Event) -> Scenario:
+    """The same scenario with more in it."""
+    return replace(scenario, events=(*scenario.events, *events))

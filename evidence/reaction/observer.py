@@ -1,0 +1,101 @@
+"""Watches a run from outside: clients' acknowledged messages, and who says it owns which bundle. Once a second.
+
+Neither the daemon nor the brokers' statistics (a minute old with stock settings) have a part in it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import httpx
+
+from dev.cluster import BrokerInfo
+from dev.traffic import Traffic, TrafficError
+from evidence.reaction.figures import Sample, loads_by_owner, owners_of, rates
+
+POLL_SECONDS = 1.0
+# What a topic carries is told by the last half minute: it does not change, and a bundle under way must look neither
+# like load that went away nor, when its clients catch up, like more. Whose it is, is told by this second. Where it
+# does change, by less.
+RATE_SECONDS = 30.0
+TURNING_RATE_SECONDS = 10.0
+STEP_RATE_SECONDS = 5.0
+_LEAST_SECONDS = 3.0
+_TIMEOUT_SECONDS = 10.0
+
+
+class Observer:
+    """A thread that takes samples from `start` until `close`; `samples` may be read at any time."""
+
+    def __init__(self, traffic: Traffic, brokers: Sequence[BrokerInfo], cluster: str) -> None:
+        self.samples: list[Sample] = []
+        # Set when the clients can no longer be asked; the run is then worth nothing.
+        self.failure: str = ""
+        self._traffic = traffic
+        self._cluster = cluster
+        self._brokers = list(brokers)
+        self._namespace = f"{traffic.spec.namespace}/"
+        slow = TURNING_RATE_SECONDS if traffic.spec.turn_seconds else RATE_SECONDS
+        self._rate_seconds = STEP_RATE_SECONDS if traffic.spec.least_rate else slow
+        self._bundle_of = {plan.topic: plan.bundle for plan in traffic.prepare()}
+        self._claims: dict[str, list[str]] = {broker.broker_id: [] for broker in brokers}
+        self._counts: deque[tuple[float, dict[str, int]]] = deque()
+        self._halt = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="observer", daemon=True)
+
+    def __enter__(self) -> Observer:
+        """Begin to watch."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Watch no longer."""
+        self._halt.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with ThreadPoolExecutor(len(self._brokers)) as pool, httpx.Client(timeout=_TIMEOUT_SECONDS) as http:
+            due = time.monotonic()
+            while not self._halt.wait(max(0.0, due - time.monotonic())):
+                due = time.monotonic() + POLL_SECONDS
+                try:
+                    self._look(pool, http)
+                except TrafficError as error:
+                    self.failure = str(error)
+                    return
+
+    def _look(self, pool: ThreadPoolExecutor, http: httpx.Client) -> None:
+        """Ask everybody, and add a sample once there are counts to compare with."""
+        self._counts.append((time.monotonic(), self._traffic.acked()))
+        for broker, bundles in pool.map(lambda info: (info.broker_id, self._owned(http, info)), self._brokers):
+            # A broker too busy to answer has not lost its bundles.
+            if bundles is not None:
+                self._claims[broker] = bundles
+        now, newest = self._counts[-1]
+        while len(self._counts) > 2 and now - self._counts[1][0] >= self._rate_seconds:
+            self._counts.popleft()
+        then, oldest = self._counts[0]
+        if now - then < _LEAST_SECONDS:
+            return
+        owners = owners_of(self._claims, self.samples[-1].owners if self.samples else {})
+        per_topic = rates(newest, oldest, now - then)
+        loads = loads_by_owner(per_topic, self._bundle_of, owners, self._claims)
+        self.samples.append(Sample(at=time.monotonic(), loads=loads, owners=owners))
+
+    def _owned(self, http: httpx.Client, broker: BrokerInfo) -> list[str] | None:
+        """The run's bundles a broker says it owns; None when it does not answer."""
+        path = f"/admin/v2/brokers/{self._cluster}/{broker.broker_id}/ownedNamespaces"
+        try:
+            answer = http.get(f"{broker.web_url}{path}")
+        except httpx.TransportError:
+            return None
+        if answer.status_code != 200:
+            return None
+        return [bundle for bundle in answer.json() if bundle.startswith(self._namespace)]

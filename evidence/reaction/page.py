@@ -1,0 +1,300 @@
+"""Raw results as JSON, and the page that is made from them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from dev.cluster.conf import FAST_STATS
+from dev.markdown import table
+from evidence.reaction import run as step
+from evidence.reaction.contenders import CONTENDERS, Contender
+from evidence.reaction.figures import EVEN_RATIO, UNEVEN_RATIO, Spread, median_of, over_time
+from evidence.reaction.observer import RATE_SECONDS, STEP_RATE_SECONDS, TURNING_RATE_SECONDS
+from evidence.reaction.plot import EVENLY, chart
+from evidence.reaction.prometheus import SCRAPE_SECONDS
+from evidence.reaction.run import Options, Result
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "reaction.md"
+# In git, so that hours of runs can be collected in pieces.
+RAW = ROOT / "evidence" / "reaction" / "results"
+LOGS = ROOT / ".run" / "reaction"
+HEADER = (
+    "balancer",
+    "mode",
+    "settings",
+    "seconds to even",
+    "moves",
+    "publish gap median, s",
+    "p95",
+    "worst",
+    "lost messages",
+    "runs",
+)
+# Of these columns, those that README.md and the comparison show, between the two marks.
+SHORT = (0, 1, 2, 3, 4, 5, 8, 9)
+MARK, END = "<!-- medians: written by `make docs` from evidence/reaction/results -->", "<!-- end of medians -->"
+TURNING_HEADER = (
+    *("balancer", "mode", "settings", "max/mean over time", "of the time even"),
+    *("moves", "publish gap median, s", "worst", "lost messages", "runs"),
+)
+TURN_SECONDS = 90.0
+TURNING, QUIET = Options(turn_seconds=TURN_SECONDS), Options(quiet_seconds=100.0)
+Row = tuple[str, ...]
+
+
+def path_of(contender: Contender, number: int, variant: str = "", raw: Path = RAW) -> Path:
+    """Where one run's result is kept. `variant`: `Options.variant`."""
+    return raw / f"{contender.name}{variant}" / f"{number}.json"
+
+
+def save(result: Result, path: Path) -> None:
+    """Keep a result."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(result) + b"\n")
+
+
+def load(path: Path) -> Result | None:
+    """A kept result, or None when there is none that counts."""
+    if not path.exists():
+        return None
+    result = msgspec.json.decode(path.read_bytes(), type=Result)
+    return result if result.counts else None
+
+
+def results_of(contender: Contender, variant: str = "", raw: Path = RAW) -> list[Result]:
+    """All kept results of a contender that count, by number."""
+    found = [load(path) for path in (raw / f"{contender.name}{variant}").glob("*.json")]
+    return sorted((item for item in found if item is not None), key=lambda item: item.number)
+
+
+def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
+    """One contender: medians of its runs."""
+    spreads = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
+    return (
+        *(contender.title, contender.mode, contender.statistics),
+        _reached(results),
+        _of_runs((len(result.moves) for result in results), ".0f"),
+        *(_of_runs(getattr(spread, part) for spread in spreads) for part in ("median", "p95", "worst")),
+        str(sum(result.lost for result in results)),
+        str(len(results)),
+    )
+
+
+def run_rows(results: Sequence[Result]) -> list[Row]:
+    """Every run by itself."""
+    rows: list[Row] = []
+    for result in results:
+        spread = Spread.of(move.gap_seconds for move in result.moves)
+        rows.append(
+            (
+                *(result.contender, str(result.number), f"{result.start_ratio:.2f}", f"{result.end_ratio:.2f}"),
+                "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
+                str(len(result.moves)),
+                *(f"{value:.2f}" for value in (spread.median, spread.p95, spread.worst)),
+                f"{result.noise.count}, worst {result.noise.worst:.2f}",
+                f"{result.lost} of {result.acked}",
+            )
+        )
+    return rows
+
+
+def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
+    """One contender under a load that changes its place: medians of its runs."""
+    courses = [over_time(result.timeline) for result in results]
+    gaps = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
+    return (
+        *(contender.title, contender.mode, contender.statistics),
+        _of_runs(ratio for ratio, _ in courses),
+        _of_runs((even for _, even in courses), ".0%").replace("%", " %"),
+        _of_runs((len(result.moves) for result in results), ".0f"),
+        *(_of_runs(getattr(gap, part) for gap in gaps) for part in ("median", "worst")),
+        str(sum(result.lost for result in results)),
+        str(len(results)),
+    )
+
+
+def _shown(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result]]]:
+    kept = [(contender, results_of(contender, variant, raw)) for contender in CONTENDERS]
+    return [(contender, results) for contender, results in kept if results]
+
+
+RUN_HEADER = (
+    *("contender", "run", "max/mean before", "after", "seconds to even", "moves"),
+    *("gap median", "p95", "worst", "gaps apart from moves", "lost"),
+)
+
+
+def _reached(results: Sequence[Result]) -> str:
+    """Seconds to even, or how far the runs came."""
+    if not results:
+        return "-"
+    seconds = [result.even_seconds for result in results]
+    if median_of(seconds) is not None:
+        return _of_runs(seconds, ".0f")
+    ratios = [result.end_ratio for result in results]
+    ended = dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios if len(ratios) == 2 else sorted(ratios)))
+    return f"not within {max(result.within_seconds for result in results):.0f}, ended at {' / '.join(ended)}"
+
+
+def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
+    """The median; of two runs, which have none, both in their order."""
+    found = list(values)
+    shown = found if len(found) == 2 else [median_of(found)]
+    return " / ".join(dict.fromkeys("-" if value is None else f"{value:{form}}" for value in shown))
+
+
+def page(raw: Path = RAW) -> str:
+    """The whole page; contenders without a run that counts are left out."""
+    shown = _shown(raw)
+    lines = [
+        "# Reaction: who makes an uneven cluster even",
+        "",
+        "Written by `make reaction` (`python -m evidence.reaction --write`); do not edit.",
+        "",
+        *_method(),
+        "",
+        "## Medians",
+        "",
+        "Of two runs both figures, in the order of the runs.",
+        "",
+        *table(HEADER, [summary_row(contender, results) for contender, results in shown]),
+        "",
+        "Gaps in seconds. The chart shows the middle run of each; of two the worse.",
+        "",
+        *textwrap.wrap(_CONDITIONS, 118, break_on_hyphens=False),
+        "",
+        "![max/mean over time](reaction.svg)",
+        "",
+        *_quiet(raw),
+        *_turning(raw),
+        "## What differs from stock",
+        "",
+        *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in shown]),
+        "",
+        "## Every run",
+        "",
+        *table(RUN_HEADER, [row for _, results in shown for row in run_rows(results)]),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def with_medians(path: Path, raw: Path = RAW) -> str:
+    """A page with its table of medians renewed: what stands between the marks. ValueError without them."""
+    before, rest = path.read_text(encoding="utf-8").split(MARK)
+    rows = [summary_row(contender, results) for contender, results in _shown(raw)]
+    medians = table([HEADER[at] for at in SHORT], [[row[at] for at in SHORT] for row in rows])
+    return "\n".join([before + MARK, "", *medians, "", END + rest.split(END)[1]])
+
+
+# No result holds scores: brokers show them only in their logs.
+_CONDITIONS = (
+    "Pulsar's shedders do not look at max/mean. Each acts while a condition on the brokers' scores holds: "
+    "TransferShedder while their standard deviation is above 0.25, or one broker is nearly empty or overloaded "
+    "([its rules](../strategies/transfer.md#formula)), AvgShedder on pairs that are 15 or 40 points apart ([its rules]"
+    "(../strategies/avg.md)). The scores at the end were not recorded, so a row that ended uneven does not show "
+    "whether the shedder was slow or had reached its own aim. Why a run made no moves was not recorded, either."
+)
+
+
+def _quiet(raw: Path) -> list[str]:
+    """The section of the step under a leader that is running and quiet; empty without a run."""
+    shown = _shown(raw, QUIET.variant)
+    if not shown:
+        return []
+    method = (
+        f"The balancer is on for {QUIET.quiet_seconds:.0f} s while all topics have the same rate. Then the topics of "
+        f"one broker get nearly all of the traffic (Zipf {step.ZIPF:g}), and each of the others {step.LEAST_RATE:g} "
+        "msg/s; no bundle is moved for that. The clock starts at this step. The load is that of the last "
+        f"{STEP_RATE_SECONDS:.0f} s. Each broker uses about half of its quarter of a core without traffic, so the CPU "
+        "use of brokers, which Bundlekeel evens out, differs less than their rates, which max/mean compares."
+    )
+    header = (
+        *("balancer", "mode", "run", "revision", "first move, s", "seconds to even"),
+        *("watched, s", "max/mean after", "moves"),
+    )
+    rows = [
+        (
+            *(contender.title, contender.mode, str(result.number), result.revision),
+            f"{min(move.at_seconds for move in result.moves):.1f}" if result.moves else "-",
+            "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
+            f"{result.within_seconds:.0f}",
+            *(f"{result.end_ratio:.2f}", str(len(result.moves))),
+        )
+        for contender, results in shown
+        for result in results
+    ]
+    return [
+        "## A step under a leader that is running and quiet",
+        "",
+        *textwrap.wrap(method, 118),
+        "",
+        *table(header, rows),
+        "",
+    ]
+
+
+def _turning(raw: Path) -> list[str]:
+    """The section of the load that changes its place; empty without a run."""
+    shown = _shown(raw, TURNING.variant)
+    if not shown:
+        return []
+    method = (
+        f"The same start, but every {TURN_SECONDS:.0f} s the rates go to other topics (each to the one a third of the "
+        "list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
+        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin with the switch."
+    )
+    return [
+        f"## A load that changes its place every {TURN_SECONDS:.0f} s",
+        "",
+        *textwrap.wrap(method, 118),
+        "",
+        *table(TURNING_HEADER, [turning_row(contender, results) for contender, results in shown]),
+        "",
+        "![max/mean over time while the load changes its place](reaction-turning.svg)",
+        "",
+    ]
+
+
+def _method() -> list[str]:
+    paragraphs = (
+        f"The step: three brokers with {step.CORES} CPU cores each and {step.BUNDLES} bundles of one namespace; "
+        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics (Zipf 1.1), one producer "
+        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. All brokers serve a "
+        f"part for {step.SPREAD_SECONDS:.0f} s, then every bundle goes to one of them. The number of the run is the "
+        "seed of the skew, so all contenders meet the same ones.",
+        f"The load of a broker is measured from outside, once a second: messages acknowledged in the last "
+        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if it "
+        f"begins at max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic. No balancer is on for the first "
+        f"{step.WARM_SECONDS:.0f} s (statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). "
+        "The clock starts when the balancer is switched "
+        "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
+        f"takeover; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, held for "
+        f"{step.HELD_SECONDS:.0f} s; moves and gaps count for "
+        f"{step.AFTER_SECONDS:.0f} s more.",
+        "A move is a change of ownership; its gap is the longest time between two acknowledgements on a topic of the "
+        f"bundle around it, 0 below {step.GAP_FLOOR_SECONDS} s more than usual. Columns are medians of the runs, each "
+        "with its own median, 95th percentile (nearest rank) and worst of its moves; lost messages are the sum.",
+    )
+    return [line for paragraph in paragraphs for line in (*textwrap.wrap(paragraph, 118), "")][:-1]
+
+
+def _settings_row(contender: Contender) -> Row:
+    told = [f"`{key}={value.rpartition('.')[2] if '.impl.' in value else value}`" for key, value in _told(contender)]
+    return (contender.title, contender.mode, contender.statistics, "<br>".join(told) or "nothing")
+
+
+def _told(contender: Contender) -> list[tuple[str, str]]:
+    return [*(FAST_STATS.items() if contender.fast else ()), *contender.broker_settings.items()]
+
+
+def write(raw: Path = RAW) -> None:
+    """Renew the page and its chart."""
+    PAGE.write_text(page(raw), encoding="utf-8")
+    PAGE.with_suffix(".svg").write_text(chart(_shown(raw)), encoding="utf-8")
+    if shown := _shown(raw, TURNING.variant):
+        PAGE.with_name("reaction-turning.svg").write_text(chart(shown, EVENLY), encoding="utf-8")

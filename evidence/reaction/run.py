@@ -1,0 +1,357 @@
+"""One run: a fresh cluster, everything on one broker, the balancer switched on, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from dev.cluster import Cluster, ClusterSpec, open_cluster
+from dev.sidecar import Sidecar, bundlekeel, settings_for
+from dev.traffic import Traffic, TrafficReport, TrafficSpec
+from evidence.reaction.contenders import Contender
+from evidence.reaction.figures import UNEVEN_RATIO, Change, Sample, Spread, changes, even_since
+from evidence.reaction.observer import Observer
+from evidence.reaction.prometheus import prometheus
+
+ROOT = Path(__file__).resolve().parents[2]
+CORES = 0.25
+BUNDLES = 24
+TOPICS = 48
+RATE = 4700.0
+# What a quarter core carries, producers and consumers together, with a little to spare.
+MESSAGE_BYTES = 256
+BATCH_MESSAGES = 8
+BATCH_DELAY_MS = 100
+# Above the silence that batches and a throttled CPU make by themselves.
+GAP_FLOOR_SECONDS = 0.3
+# Even for this long is even; then it is watched a little longer for moves that were already decided.
+HELD_SECONDS = 5.0
+AFTER_SECONDS = 15.0
+# Brokers of a cluster at work have loaded their classes: each of them serves some of the topics first.
+SPREAD_SECONDS = 20.0
+# By then the brokers' statistics and CPU samples, up to a minute old, know the traffic.
+WARM_SECONDS = 130.0
+# Where traffic is counted every second, only the CPU sample is a minute old.
+FAST_WARM_SECONDS = 75.0
+# With a leader that runs before the step, the step must show within this time, or the run does not count.
+STEP_SECONDS = 15.0
+# Rate of each topic of the other brokers after such a step, messages/s.
+LEAST_RATE = 8.0
+ZIPF = 1.1
+_SHEDDING = "loadBalancerSheddingEnabled"
+
+Say = Callable[[str], None]
+
+
+class ReactionError(RuntimeError):
+    """A run could not be made; the message says which step failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """One move as clients saw it: seconds after the switch, and the longest publish gap of the bundle's topics.
+
+    gap_seconds is 0.0 when no topic of the bundle was silent for longer than usual.
+    """
+
+    bundle: str
+    source: str
+    destination: str
+    at_seconds: float
+    gap_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one run came to, at which commit. Times are seconds after the balancer was switched on.
+
+    turn_seconds: how often the load changed its place, 0.0 for a single step.
+    even_seconds: when max/mean became even for good; None when it did not in time.
+    noise: publish gaps that belong to no move, which are the machine's own.
+    timeline: (seconds, max/mean), one a second, from a little before the switch.
+    """
+
+    contender: str
+    number: int
+    finished: str
+    revision: str
+    start_ratio: float
+    end_ratio: float
+    within_seconds: float
+    even_seconds: float | None
+    moves: list[Moved]
+    noise: Spread
+    acked: int
+    lost: int
+    duplicated: int
+    rate_before: float
+    turn_seconds: float = 0.0
+    timeline: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it started uneven enough, and with all of the traffic."""
+        return self.start_ratio >= UNEVEN_RATIO and self.rate_before >= 0.9 * RATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What can be chosen for all runs."""
+
+    within_seconds: float = 900.0
+    warm_seconds: float | None = None
+    turn_seconds: float = 0.0
+    quiet_seconds: float = 0.0
+    """How long the balancer is on with an even load before rates of topics make the step; 0: it starts at the step."""
+
+    @property
+    def variant(self) -> str:
+        """What the results of such runs are kept under, beside the contender's name."""
+        return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
+
+    def warm(self, contender: Contender) -> float:
+        """Seconds of traffic before the clock: as given, or what this contender's statistics need."""
+        return self.warm_seconds or (FAST_WARM_SECONDS if contender.fast else WARM_SECONDS)
+
+
+def run(contender: Contender, number: int, options: Options, keep: Path, say: Say) -> Result:
+    """Make one run; our own journal and log are left at `keep` with other suffixes.
+
+    Raises ReactionError, ClusterError, SidecarError, TrafficError or AdminError when a step fails.
+    """
+    spec = ClusterSpec(
+        brokers=3,
+        mode=contender.mode,
+        fast_stats=contender.fast,
+        cpu_quota_cores=CORES,
+        broker_settings=contender.broker_settings,
+    )
+    with tempfile.TemporaryDirectory(prefix="bundlekeel-reaction-") as name, open_cluster(spec) as cluster:
+        say(f"cluster up, CPU isolation {cluster.cpu_isolation}")
+        if cluster.cpu_isolation == "none":
+            raise ReactionError("cgroups are not writable here, so brokers cannot be held to a CPU quota")
+        with _balancer(contender, cluster, Path(name), keep) as switch_on:
+            traffic = Traffic(_traffic_spec(cluster, number, options))
+            with traffic, Observer(traffic, cluster.brokers, cluster.spec.cluster_name) as observer:
+                if options.quiet_seconds:
+                    switch_on()
+                    _spread(observer, options.quiet_seconds, say)
+                    began = _step(traffic, observer, number, say)
+                else:
+                    _spread(observer, SPREAD_SECONDS, say)
+                    traffic.place_all_on(cluster.brokers[0].broker_id)
+                    _warm(observer, options.warm(contender), say)
+                    began = time.monotonic()
+                    switch_on()
+                _watch(observer, began, options, say)
+                samples = list(observer.samples)
+            return _result(contender, number, options, began, samples, traffic.stop())
+
+
+def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
+    """The step; the number of the run is the seed, so that all contenders meet the same skews."""
+    return TrafficSpec(
+        service_url=cluster.service_url,
+        admin_url=cluster.brokers[0].web_url,
+        namespace="reaction/step",
+        bundles=BUNDLES,
+        topics_per_bundle=TOPICS // BUNDLES,
+        rate_total_msgs=RATE,
+        message_bytes=MESSAGE_BYTES,
+        zipf=0.0 if options.quiet_seconds else ZIPF,
+        seed=seed,
+        least_rate=LEAST_RATE if options.quiet_seconds else 0.0,
+        gap_floor_seconds=GAP_FLOOR_SECONDS,
+        start_seconds=180.0,
+        batching=True,
+        batch_delay_ms=BATCH_DELAY_MS,
+        batch_messages=BATCH_MESSAGES,
+        turn_seconds=options.turn_seconds,
+    )
+
+
+@contextlib.contextmanager
+def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Path) -> Iterator[Callable[[], object]]:
+    """Switch the brokers' shedding off; yield what switches the balancer under test on."""
+    if not contender.ours:
+        _configure(cluster, "false")
+        yield lambda: _configure(cluster, "true")
+        return
+    with contextlib.ExitStack() as stack:
+        more: dict[str, Any] = {} if contender.counters == "brokers" else {"counters": {"source": contender.counters}}
+        if contender.counters == "prometheus":
+            more["prometheus"] = {"url": stack.enter_context(prometheus(cluster, directory))}
+        yield from _bundlekeel(cluster, directory, keep, more)
+
+
+def _bundlekeel(
+    cluster: Cluster, directory: Path, keep: Path, more: Mapping[str, Any]
+) -> Iterator[Callable[[], object]]:
+    # Each broker has its own CPU quota and reports by it: nothing about capacity has to be said.
+    sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}, **more), directory)
+    answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "reaction")
+    if answer.returncode != 0:
+        raise ReactionError(f"takeover failed:\n{answer.stdout}{answer.stderr}")
+    try:
+        # The clock runs while the process starts.
+        yield lambda: sidecar.start(wait=False)
+    finally:
+        sidecar.close()
+        for suffix in (".jsonl", ".log"):
+            made = directory / f"sidecar{suffix}"
+            if made.exists():
+                shutil.copyfile(made, keep.with_suffix(suffix))
+
+
+def _configure(cluster: Cluster, value: str) -> None:
+    url = f"{cluster.brokers[0].web_url}/admin/v2/brokers/configuration/{_SHEDDING}/{value}"
+    answer = httpx.post(url, timeout=30.0)
+    if not answer.is_success:
+        raise ReactionError(f"POST {url}: {answer.status_code} {answer.text[:200]}")
+
+
+def _spread(observer: Observer, seconds: float, say: Say) -> None:
+    """Let the bundles be where lookups put them, for a while."""
+    say(f"traffic runs on all brokers; {seconds:.0f} s")
+    _until(observer, time.monotonic() + seconds, lambda _: False, say)
+    loads = observer.samples[-1].loads if observer.samples else {}
+    if not loads or not all(loads.values()):
+        raise ReactionError(f"not every broker had a part of the traffic: {loads}")
+
+
+def _warm(observer: Observer, seconds: float, say: Say) -> None:
+    """Wait until every statistic knows the traffic; ReactionError when the start is not uneven enough then."""
+    say(f"everything is on one; {seconds:.0f} s until every statistic knows it")
+    _until(observer, time.monotonic() + seconds, lambda _: False, say)
+    ratio = observer.samples[-1].ratio if observer.samples else 0.0
+    if ratio < UNEVEN_RATIO:
+        raise ReactionError(f"the start is not uneven enough: max/mean {ratio:.2f}")
+    say(f"switching on at max/mean {ratio:.2f}")
+
+
+def _step(traffic: Traffic, observer: Observer, seed: int, say: Say) -> float:
+    """Give nearly all traffic to the topics of one broker, without a move; return when, in monotonic seconds."""
+    sample, plans = observer.samples[-1], traffic.prepare()
+    hot = max(sample.loads, key=sample.loads.__getitem__)
+    ours = [plan.topic for plan in plans if sample.owners.get(plan.bundle) == hot]
+    others = [plan.topic for plan in plans if plan.topic not in ours]
+    weights = [1.0 / rank**ZIPF for rank in range(1, len(ours) + 1)]
+    random.Random(seed).shuffle(weights)
+    share = (RATE - LEAST_RATE * len(others)) / sum(weights)
+    rates = {topic: share * weight for topic, weight in zip(ours, weights, strict=True)}
+    say(f"{len(changes(list(observer.samples)))} moves so far; {len(ours)} topics of {hot} get nearly all traffic")
+    traffic.set_rates(rates | dict.fromkeys(others, LEAST_RATE))
+    return time.monotonic()
+
+
+def _watch(observer: Observer, began: float, options: Options, say: Say) -> None:
+    """Wait until it is even and stays so while the last moves come in, or time is out; a load that changes its place
+    is watched to the end."""
+
+    def held(samples: list[Sample]) -> bool:
+        if options.turn_seconds:
+            return False
+        since = even_since(_uneven(samples, began))
+        return since is not None and samples[-1].at - since >= HELD_SECONDS
+
+    deadline = began + options.within_seconds
+    while time.monotonic() < deadline:
+        _until(observer, deadline, held, say)
+        _until(observer, time.monotonic() + AFTER_SECONDS, lambda _: False, say)
+        if held(observer.samples):
+            return
+
+
+def _uneven(samples: list[Sample], began: float) -> list[Sample]:
+    """Return the samples from the first one on that shows the step."""
+    return list(itertools.dropwhile(lambda sample: sample.at < began or sample.ratio < UNEVEN_RATIO, samples))
+
+
+def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], bool], say: Say) -> None:
+    """Look twice a second; say where it stands twice a minute."""
+    said = time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        if observer.failure:
+            raise ReactionError(f"the clients cannot be asked: {observer.failure}")
+        samples = list(observer.samples)
+        if samples and holds(samples):
+            return
+        if samples and time.monotonic() - said >= 30.0:
+            said = time.monotonic()
+            loads = ", ".join(f"{load:.0f}" for load in samples[-1].loads.values())
+            say(f"max/mean {samples[-1].ratio:.2f} ({loads} msg/s), {len(changes(samples))} moves")
+
+
+def _result(
+    contender: Contender,
+    number: int,
+    options: Options,
+    began: float,
+    samples: list[Sample],
+    report: TrafficReport,
+) -> Result:
+    before = [sample for sample in samples if sample.at < began][-1]
+    since = even_since(_uneven(samples, began))
+    shown = [before, *(sample for sample in samples if began <= sample.at < began + STEP_SECONDS)]
+    moved = changes([sample for sample in samples if sample.at >= before.at])
+    to_wall = 1000 * (time.time() - time.monotonic())
+    windows = [(1000 * change.left + to_wall - 1500, 1000 * change.seen + to_wall + 1500) for change in moved]
+    return Result(
+        contender=contender.name,
+        number=number,
+        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        revision=_revision(),
+        start_ratio=max(sample.ratio for sample in shown) if options.quiet_seconds else before.ratio,
+        end_ratio=samples[-1].ratio,
+        within_seconds=options.within_seconds,
+        even_seconds=None if since is None else since - began,
+        moves=[_moved(change, began, window, report) for change, window in zip(moved, windows, strict=True)],
+        noise=_noise(report, 1000 * began + to_wall, windows),
+        acked=report.acked,
+        lost=report.lost,
+        duplicated=report.duplicated,
+        rate_before=sum(before.loads.values()),
+        turn_seconds=options.turn_seconds,
+        timeline=[(round(s.at - began, 1), round(s.ratio, 3)) for s in samples if s.at >= began - 10],
+    )
+
+
+def _revision() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()
+
+
+def _moved(change: Change, began: float, window: tuple[float, float], report: TrafficReport) -> Moved:
+    low, high = window
+    return Moved(
+        bundle=change.bundle,
+        source=change.source,
+        destination=change.destination,
+        at_seconds=change.seen - began,
+        gap_seconds=report.gap_around(change.bundle, (low + high) / 2, (high - low) / 2000, "publish"),
+    )
+
+
+def _noise(report: TrafficReport, began_ms: float, windows: list[tuple[float, float]]) -> Spread:
+    """Publish gaps after the switch that overlap no move's window."""
+    return Spread.of(
+        gap.seconds
+        for gap in report.gaps
+        if gap.kind == "publish"
+        and gap.start_wall_ms >= began_ms
+        and not any(gap.start_wall_ms <= high and gap.end_wall_ms >= low for low, high in windows)
+    )

@@ -1,0 +1,89 @@
+"""Failed admin calls: the readable reason in a broker's response, and the error to raise for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from bundlekeel.adapters.decoding import decoded
+from bundlekeel.codec.external_input import clean, load, text_of
+from bundlekeel.core.model.errors import (
+    AdminApiError,
+    AdminFault,
+    AdminRefused,
+    AdminUnauthorized,
+    CodecError,
+)
+
+T = TypeVar("T")
+
+_MAX_REASON: Final = 300
+# This much of an error page is searched. A response in JSON may contain a stack trace, and is searched as far as read.
+_PAGE_BYTES: Final = 4096
+# Pulsar frames unexpected exceptions as "\n --- An unexpected error occurred in the server ---\n\nMessage: ...".
+_FRAME: Final = "---"
+# The extensible load manager rejects a transfer to the owner itself with a 500, before it does anything.
+_CERTAIN: Final = "cannot be transfer to same broker"
+# A proxy may send these after it has passed the request on: a timeout, a limit, a client that closed the connection.
+_UNCERTAIN: Final = frozenset({408, 429, 499})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawAnswer:
+    """One answer as it came over the wire: bytes, not yet decoded. Of an error its first `ERROR_BYTES`."""
+
+    status: int
+    url: str
+    phrase: str = ""
+    location: str = ""
+    content: bytes = b""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300
+
+
+def reason_of(answer: RawAnswer) -> str:
+    """The first telling line of a refusal; never the Java stack trace that may follow it."""
+    for line in _message(answer).replace("  ", "\n").splitlines():
+        stripped = clean(line).strip()
+        if stripped and not stripped.startswith(_FRAME):
+            return stripped.removeprefix("Message: ")[:_MAX_REASON]
+    return answer.phrase
+
+
+def error_of(answer: RawAnswer, what: str) -> AdminApiError:
+    """The typed error of an answer that is no success; redirects are handled before."""
+    status, reason = answer.status, reason_of(answer)
+    kind: type[AdminApiError]
+    if status in (401, 403):
+        kind = AdminUnauthorized
+    elif (400 <= status < 500 and status not in _UNCERTAIN) or _CERTAIN.encode() in answer.content[:_PAGE_BYTES]:
+        kind = AdminRefused
+    else:
+        kind = AdminFault
+    return kind(f"{what}: {status} {reason}", status=status, url=answer.url, reason=reason)
+
+
+def _message(answer: RawAnswer) -> str:
+    """The reason in JSON, a page's title, or the text."""
+    with contextlib.suppress(CodecError):
+        # Its line feeds are to be seen: texts have none once they are cleaned.
+        body = load(answer.content.replace(rb"\n", b"  "), what="the refusal")
+        return str(body["reason"]) if isinstance(body, dict) and body.get("reason") else ""
+    text = text_of(answer.content[:_PAGE_BYTES])
+    start, end = text.lower().find("<title>"), text.lower().find("</title>")
+    if 0 <= start < end:
+        return text[start + len("<title>") : end]
+    return "" if "<" in text else text
+
+
+async def decoded_answer(what: str, decode: Callable[..., T], answer: RawAnswer, **given: Any) -> T:
+    """Return the decoded content of an answer. Raises AdminFault with the name `what` if it cannot be decoded."""
+    try:
+        return await decoded(decode, answer.content, **given)
+    except CodecError as error:
+        raise AdminFault(f"{what}: {error}", status=200) from error

@@ -1,0 +1,88 @@
+"""Rates and resource groups through the admin REST API, behind `ports.quotas.QuotaAdmin`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from bundlekeel.adapters.admin import routes
+from bundlekeel.adapters.admin.failures import decoded_answer
+from bundlekeel.adapters.admin.routes import namespace_path, rate_path
+from bundlekeel.adapters.admin.transport import AdminCall, AdminHttp
+from bundlekeel.codec.quotas import (
+    decode_namespace_rates,
+    decode_rate,
+    decode_resource_group,
+    encode_rate,
+    encode_resource_group,
+)
+from bundlekeel.codec.topics import decode_topic_rates
+from bundlekeel.core.model.errors import AdminRefused
+from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.ports.commands import Permit
+from bundlekeel.ports.quotas import NamespaceRates
+
+_PATHS: Final = {PUBLISH: "publishRate", DISPATCH: "dispatchRate"}
+_NOT_FOUND: Final = 404
+
+
+class HttpQuotaAdmin:
+    """Implements `ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
+        """What topics pass at a broker."""
+        route = routes.TOPIC_STATS
+        reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
+        names = tuple(namespaces)
+        found = await decoded_answer(f"topics of {broker_id}", decode_topic_rates, reply.answer, namespaces=names)
+        return TopicRates(broker_id, *found)
+
+    async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
+        """The rates in a namespace's policies (GET, harmless)."""
+        route = routes.NAMESPACE
+        reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
+        found = await decoded_answer(f"policies of {namespace}", decode_namespace_rates, reply.answer, cluster=cluster)
+        publish, dispatch, group = found
+        return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
+
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
+        """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
+        route = routes.TOPIC_RATE
+        target = rate_path(route, place.topic, _PATHS[place.side])
+        reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
+        return await decoded_answer(f"{place.side} rate of {place.topic}", decode_rate, reply.answer, side=place.side)
+
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
+        """Set or remove a topic's own policy."""
+        route = routes.DELETE_TOPIC_RATE if rate is None else routes.SET_TOPIC_RATE
+        content = b"" if rate is None else encode_rate(rate, place.side)
+        target = rate_path(route, place.topic, _PATHS[place.side])
+        await self._http.anywhere(AdminCall(route=route, target=target, content=content, permit=permit))
+
+    async def resource_group(self, name: str) -> ResourceGroup | None:
+        """A ResourceGroup (GET, harmless)."""
+        route = routes.RESOURCE_GROUP
+        try:
+            reply = await self._http.anywhere(AdminCall(route=route, target=route.path(name=name)))
+        except AdminRefused as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+        return await decoded_answer(f"resource group {name}", decode_resource_group, reply.answer)
+
+    async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
+        """Make, change or remove a ResourceGroup."""
+        route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
+        content = b"" if group is None else encode_resource_group(group)
+        await self._http.anywhere(AdminCall(route=route, target=route.path(name=name), content=content, permit=permit))
+
+    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
+        """Attach a namespace to a ResourceGroup, or detach it."""
+        route = routes.ATTACH if name else routes.DETACH
+        target = namespace_path(route, namespace, **({"name": name} if name else {}))
+        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))

@@ -1,0 +1,126 @@
+"""Decodes the children of `/loadbalance/brokers` into one view of the cluster. Pure; `source.py` reads and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bundlekeel.codec.records import classify, decode_endpoint
+from bundlekeel.codec.report import decode_report, load_fault
+from bundlekeel.core.model.errors import CodecError
+from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, ExcludedBroker, dated
+from bundlekeel.ports import RawClusterView
+
+NOOP_LOAD_MANAGER = "NoopLoadManager"
+DETAIL_CHARACTERS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRecord:
+    """One registered broker as its znode was at `mzxid`.
+
+    `kind` is `modular`, `extensible`, `other` (Simple or Noop) or "" when it cannot be told. A modular broker
+    has either a `report` or an `excluded`; of the others only the endpoint is known.
+
+    `mtime_ms`: when it was written, by the store's clock. `lag_ms`: this process's clock when it was received, minus
+    that. `written_ms`: when it was written by this process's clock, 0 until `date_records`; `before_ms`: the same of
+    the broker's record before, 0 without one.
+    """
+
+    mzxid: int
+    kind: str
+    endpoint: BrokerEndpoint
+    report: BrokerReport | None = None
+    excluded: ExcludedBroker | None = None
+    mtime_ms: int = 0
+    lag_ms: int = 0
+    written_ms: int = 0
+    before_ms: int = 0
+
+
+def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]:
+    """Return the records, each new one with its time of writing by the clock of this process.
+
+    The store's clock orders the reports of all brokers, because no broker's own clock can be trusted. The record that
+    was received soonest after its writing gives the difference between the store's clock and this one. A record keeps
+    its time, and is later than the one before it, also when another server of the store leads and the clock steps.
+    """
+    least = min((record.lag_ms for record in records.values()), default=0)
+    by_broker = dict(records)
+    for broker, record in records.items():
+        if not record.written_ms:
+            at = max(record.mtime_ms + least, record.before_ms + 1)
+            report = None if record.report is None else dated(record.report, at)
+            by_broker[broker] = replace(record, written_ms=at, report=report)
+    return by_broker
+
+
+def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last: BrokerRecord | None) -> BrokerRecord:
+    """Decode one child. Never raises for its contents: what cannot be used becomes an ExcludedBroker.
+
+    An undecodable record keeps the endpoint of `last` (the broker's web address is in its id and does not
+    change); without one its addresses stay empty: registered, but not to be called.
+    """
+    known = last.endpoint if last is not None else BrokerEndpoint(broker_id=broker_id, web_url="")
+    if len(data) > max_bytes:
+        # Not even parsed for its kind: that would cost what the limit is there to save.
+        return _excluded(mzxid, "", known, _report_fault(broker_id, data, max_bytes))
+    try:
+        kind: str = classify(data)
+        endpoint = decode_endpoint(broker_id, data)
+    except CodecError as error:
+        return _excluded(mzxid, "", known, error)
+    if kind == "simple" or endpoint.load_manager.endswith(NOOP_LOAD_MANAGER):
+        return BrokerRecord(mzxid=mzxid, kind="other", endpoint=endpoint)
+    if kind != "modular":
+        # Extensible brokers register here, but report their load through topics.
+        return BrokerRecord(mzxid=mzxid, kind=kind, endpoint=endpoint)
+    try:
+        report = decode_report(broker_id, data, max_bytes=max_bytes)
+    except CodecError as error:
+        return _excluded(mzxid, kind, endpoint, error)
+    fault = load_fault(report)
+    if fault is not None:
+        return _excluded(mzxid, kind, endpoint, CodecError(f"{fault[1]} cannot be used", code=fault[0], field=fault[1]))
+    return BrokerRecord(mzxid=mzxid, kind=kind, endpoint=endpoint, report=report)
+
+
+def _report_fault(broker_id: str, data: bytes, max_bytes: int) -> CodecError:
+    try:
+        decode_report(broker_id, data, max_bytes=max_bytes)
+    except CodecError as error:
+        return error
+    raise AssertionError("a report above the limit was decoded")
+
+
+def _excluded(mzxid: int, kind: str, endpoint: BrokerEndpoint, error: CodecError) -> BrokerRecord:
+    broker_id = endpoint.broker_id
+    excluded = ExcludedBroker(broker_id=broker_id, code=error.code, detail=str(error)[:DETAIL_CHARACTERS])
+    return BrokerRecord(mzxid=mzxid, kind=kind, endpoint=endpoint, excluded=excluded)
+
+
+def mode_of(records: Mapping[str, BrokerRecord]) -> str:
+    """The cluster's mode. Brokers that cannot be classified do not count; a cluster without any is `modular`."""
+    kinds = {record.kind for record in records.values() if record.kind}
+    if len(kinds) > 1:
+        return "mixed"
+    return kinds.pop() if kinds else "modular"
+
+
+def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> RawClusterView:
+    """The picture of all registered brokers, sorted by id; the source stamps the time when it hands it out."""
+    ordered = [records[broker_id] for broker_id in sorted(records)]
+    return RawClusterView(
+        wall_ms=0,
+        boot=0.0,
+        generation=generation,
+        mode=mode_of(records),
+        reports=tuple(record.report for record in ordered if record.report is not None),
+        excluded=tuple(record.excluded for record in ordered if record.excluded is not None),
+        endpoints={record.endpoint.broker_id: record.endpoint for record in ordered},
+    )
+
+
+def stamped(picture: RawClusterView, *, wall_ms: int, boot: float) -> RawClusterView:
+    """The same picture as of now."""
+    return replace(picture, wall_ms=wall_ms, boot=boot)

@@ -1,0 +1,140 @@
+"""Cache of the policies in both stores, kept current by watches.
+
+A node is read once, and again only after its watch has fired. Thousands of namespaces cost thousands of reads once, at
+most `NEW_PER_CALL` per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
+from bundlekeel.codec.policies import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
+from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.ports import PolicyRecords
+from bundlekeel.work import bounded
+
+CLUSTERS = "/admin/clusters"
+LOCAL_POLICIES = "/admin/local-policies"
+# Namespaces that one call reads for the first time; the others count as unreadable until the next calls.
+NEW_PER_CALL = 2000
+
+
+class WatchedNodes:
+    """Data and children of nodes as they are now: a watch stands on everything that is remembered."""
+
+    def __init__(self, client: ZkClient) -> None:
+        self._client = client
+        self._data: dict[str, bytes | None] = {}
+        self._children: dict[str, tuple[str, ...]] = {}
+        # Noted before a request is sent; an event in between takes the note away, and the answer is not kept.
+        self._reading: dict[str, object] = {}
+        client.add_listener(self._on_connection)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def knows(self, path: str) -> bool:
+        """Whether `data` would answer without asking the store."""
+        return path in self._data and self._client.connected
+
+    def keep_only(self, paths: set[str]) -> None:
+        """Forget the data of all other nodes."""
+        self._data = {path: data for path, data in self._data.items() if path in paths}
+
+    async def data(self, path: str) -> bytes | None:
+        """A node's data, None when it is absent. StoreError."""
+        if self.knows(path):
+            return self._data[path]
+        note = self._reading[path] = object()
+        found = await self._client.get(path, partial(self._fired, path))
+        if found is None and await self._client.exists(path, partial(self._fired, path)) is not None:
+            return await self.data(path)  # made between the two reads
+        value = None if found is None else found[0]
+        if self._reading.pop(path, None) is note:
+            self._data[path] = value
+        return value
+
+    async def children(self, path: str) -> tuple[str, ...]:
+        """The sorted names of a node's children; none when it is absent. StoreError."""
+        if path in self._children and self._client.connected:
+            return self._children[path]
+        note = self._reading[path] = object()
+        found = await self._client.children(path, partial(self._fired, path))
+        if found is None and await self._client.exists(path, partial(self._fired, path)) is not None:
+            return await self.children(path)
+        names = tuple(sorted(found or ()))
+        if self._reading.pop(path, None) is note:
+            self._children[path] = names
+        return names
+
+    def _fired(self, path: str) -> None:
+        self._data.pop(path, None)
+        self._children.pop(path, None)
+        self._reading.pop(path, None)
+
+    def _on_connection(self, connection: Connection) -> None:
+        if connection != "connected":  # kazoo forgets all watches with the connection
+            self._data.clear()
+            self._children.clear()
+            self._reading.clear()
+
+
+class ZkPolicies:
+    """`Metadata.policies`. Isolation policies and failure domains are in the configuration store, anti-affinity
+    groups in the metadata store."""
+
+    def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
+        self._local = WatchedNodes(metadata)
+        self._global = WatchedNodes(configuration)
+        self._decoded: dict[str, tuple[bytes | None, str | None]] = {}
+
+    async def read(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
+        """See the port. StoreError, CodecError."""
+        root = f"{CLUSTERS}/{cluster}"
+        if await self._global.data(root) is None:
+            raise StoreError(f"there is no {root} in the configuration store: it is not the brokers'")
+        isolation = await self._global.data(f"{root}/namespaceIsolationPolicies")
+        domains = await self._global.children(f"{root}/failureDomain")
+        members = await bounded([partial(self._global.data, f"{root}/failureDomain/{name}") for name in domains])
+        groups, unreadable = await self._groups(namespaces)
+        return PolicyRecords(
+            isolation=decode_isolation_policies(isolation) if isolation is not None else (),
+            failure_domains={
+                name: decode_failure_domain(data)
+                for name, data in zip(domains, members, strict=True)
+                if data is not None
+            },
+            anti_affinity=groups,
+            unreadable=unreadable,
+        )
+
+    async def _groups(self, namespaces: Sequence[str]) -> tuple[dict[str, str], frozenset[str]]:
+        paths = {f"{LOCAL_POLICIES}/{name}": name for name in namespaces}
+        if len(self._local) > 2 * len(paths):
+            self._local.keep_only(set(paths))
+            self._decoded = {path: known for path, known in self._decoded.items() if path in paths}
+        new = [path for path in paths if not self._local.knows(path)]
+        await bounded([partial(self._local.data, path) for path in new[:NEW_PER_CALL]])
+        unread = frozenset(new[NEW_PER_CALL:])
+        groups: dict[str, str] = {}
+        unreadable = set()
+        for path, name in paths.items():
+            group = None if path in unread else self._group(path, await self._local.data(path))
+            if group is None:
+                unreadable.add(name)
+            elif group:
+                groups[name] = group
+        return groups, frozenset(unreadable)
+
+    def _group(self, path: str, data: bytes | None) -> str | None:
+        """The group in a record, "" without one, None when the record cannot be used. Decoded once a change."""
+        known = self._decoded.get(path)
+        if known is None or known[0] is not data:
+            try:
+                group = decode_anti_affinity_group(data) if data is not None else ""
+            except CodecError:
+                group = None
+            known = self._decoded[path] = (data, group)
+        return known[1]

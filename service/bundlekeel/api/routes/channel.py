@@ -1,0 +1,68 @@
+"""Routes of the extensible load manager's ownership channel (PIP-192)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+
+from bundlekeel.api import schemas
+from bundlekeel.api.admission import router_for
+from bundlekeel.api.problems import documented
+from bundlekeel.api.reply import PAGED, Backend, computed, page, reply
+from bundlekeel.api.routes.reads import MOST_ROWS, PROBLEMS, After, Limit, after_last
+from bundlekeel.core.channel.findings import ChannelFinding
+from bundlekeel.core.channel.states import UnitState
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
+
+NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
+AfterFinding = Annotated[
+    str,
+    Query(
+        max_length=8192,
+        description="the last finding of the page before: code, bundle and brokers, with a space between them",
+    ),
+]
+
+router = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["channel"])
+
+
+@router.get("/channel", response_model=ChannelSummary)
+async def get_channel(service: Backend) -> Response:
+    """The ownership channel of the extensible load manager: variant, health, bundles by state, findings by code."""
+    return await computed(lambda: reply(service.channel()))
+
+
+@router.get("/channel/bundles", response_model=list[UnitView], responses=PAGED)
+async def list_channel_bundles(
+    service: Backend,
+    request: Request,
+    state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
+    broker: schemas.OfBroker = None,
+    namespace: schemas.OfNamespace = None,
+    after: After = "",
+    limit: Limit = MOST_ROWS,
+) -> Response:
+    """Entries of the ownership channel by bundle name."""
+
+    def answer() -> Response:
+        rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
+        return page(request, rows, limit, after_last)
+
+    return await computed(answer)
+
+
+@router.get("/channel/findings", response_model=list[ChannelFinding], responses=PAGED)
+async def list_channel_findings(
+    service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
+) -> Response:
+    """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
+
+    def place(row: ChannelFinding) -> str:
+        return " ".join((row.code, row.bundle, *row.brokers))
+
+    def answer() -> Response:
+        rows = [row for row in sorted(service.channel_findings(), key=place) if place(row) > after][:limit]
+        return page(request, rows, limit, lambda rows: {"after": place(rows[-1])})
+
+    return await computed(answer)

@@ -1,0 +1,58 @@
+"""Decodes isolation policies, failure domains and anti-affinity groups.
+
+A record is used whole or not at all: half a policy would let bundles move where they must not.
+"""
+
+from __future__ import annotations
+
+from bundlekeel.codec.external_input import Faults, Fields, load_object
+from bundlekeel.codec.records import refuse_faults
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.policies import IsolationPolicy
+
+
+def decode_isolation_policies(data: bytes) -> tuple[IsolationPolicy, ...]:
+    """`/admin/clusters/{cluster}/namespaceIsolationPolicies`: policies in the order of the text. CodecError."""
+    faults = Faults()
+    fields = Fields(load_object(data, exact=True), faults)
+    found = tuple(_policy(name, fields.child(name), faults) for name in fields.names())
+    refuse_faults(faults)
+    return found
+
+
+def _policy(name: str, fields: Fields, faults: Faults) -> IsolationPolicy:
+    failover = fields.child("auto_failover_policy")
+    if failover.text("policy_type") != "min_available":
+        faults.add(Code.WRONG_TYPE, f"{name}.auto_failover_policy.policy_type")
+    return IsolationPolicy(
+        name=name,
+        namespaces=_texts(fields, "namespaces", f"{name}.namespaces", faults),
+        primary=_texts(fields, "primary", f"{name}.primary", faults),
+        secondary=_texts(fields, "secondary", f"{name}.secondary", faults),
+        # A map of texts in Pulsar, so the number is spelled out.
+        min_limit=failover.child("parameters").integer("min_limit", required=True),
+    )
+
+
+def decode_failure_domain(data: bytes) -> tuple[str, ...]:
+    """`/admin/clusters/{cluster}/failureDomain/{domain}`: its broker ids. CodecError."""
+    faults = Faults()
+    brokers = _texts(Fields(load_object(data, exact=True), faults), "brokers", "brokers", faults)
+    refuse_faults(faults)
+    return brokers
+
+
+def decode_anti_affinity_group(data: bytes) -> str:
+    """`/admin/local-policies/{tenant}/{namespace}`: the group, "" when the namespace has none. CodecError."""
+    faults = Faults()
+    group = Fields(load_object(data, exact=True), faults).text("namespaceAntiAffinityGroup")
+    refuse_faults(faults)
+    return group
+
+
+def _texts(fields: Fields, name: str, path: str, faults: Faults) -> tuple[str, ...]:
+    """An array of texts; absent is empty, because brokers omit what is null."""
+    items = fields.items(name)
+    if not all(isinstance(item, str) for item in items):
+        faults.add(Code.WRONG_TYPE, path)
+    return tuple(str(item) for item in items)

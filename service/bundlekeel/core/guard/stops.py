@@ -1,0 +1,110 @@
+"""Applies holds and target bans to a plan: which brokers unload nothing, which moves wait, and the codes for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bundlekeel.core.guard.holds import Hold
+from bundlekeel.core.guard.scope import closed_brokers
+from bundlekeel.core.guard.state import GuardState
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move, Refusal, Verdict
+from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.core.model.text_format import clock_text
+from bundlekeel.core.planning.draft import Draft
+from bundlekeel.core.planning.target_bans import TargetBans
+
+# What a strategy says of a bundle that fits nowhere, when it is a bar that stands in the way.
+_NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN, Code.NO_RETURN})
+
+
+def stopped(hold: Hold | None) -> Verdict | None:
+    """The verdict when nothing may move at all."""
+    if hold is None or not hold.everything:
+        return None
+    return Verdict(code=hold.code, sentence=hold.sentence)
+
+
+def calm_brokers(draft: Draft) -> Bools:
+    """Brokers (mask) that are not overloaded, and give nothing under a hold."""
+    calm: Bools = draft.score <= draft.params.overloaded_threshold_percent / 100
+    return calm
+
+
+def relief_only(
+    moves: Sequence[Move], hold: Hold | None, params: Parameters
+) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
+    """The moves of a plan, and refusals of those that under a hold do not relieve an overloaded source any more."""
+    if hold is None:
+        return tuple(moves), ()
+    limit = params.overloaded_threshold_percent / 100
+    waiting = [move for move in moves if move.source_before <= limit]
+    detail = f"{{}} is not above {limit:.0%} any more"
+    refusals = (
+        Refusal(hold.code, move.bundle, move.source, detail.format(move.source), frees_ms=hold.until_ms)
+        for move in waiting
+    )
+    return tuple(move for move in moves if move.source_before > limit), tuple(refusals)
+
+
+def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
+    """The refusals, those of bundles that found no place because of a bar with its code, and its end where known."""
+    if draft.bans is None or not (draft.bans.back or draft.bans.pairs):
+        return list(refusals)
+    names, ids = draft.snapshot.bundles.names, draft.snapshot.brokers.ids
+    ways = {names[row]: way for row, way in draft.bans.back.items()}
+    useless = {ids[source] for source, _ in draft.bans.pairs} if draft.permitted is None else set[str]()
+    refusals = [
+        item._replace(code=Code.QUARANTINED)
+        if item.code is Code.POLICY_FORBIDS and item.broker in useless and item.bundle not in ways
+        else item
+        for item in refusals
+    ]
+    return [
+        item._replace(
+            code=Code.NO_RETURN,
+            detail=f"not back to {ids[ways[item.bundle][0]]} before {clock_text(ways[item.bundle][1])}",
+            frees_ms=ways[item.bundle][1],
+        )
+        if item.bundle in ways and item.code in _NOWHERE
+        else item
+        for item in refusals
+    ]
+
+
+def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None, acts: bool) -> Verdict:
+    """The verdict of a plan that a hold has cut: it says so."""
+    if hold is None or not any(item.code is hold.code for item in refusals):
+        return verdict
+    if acts:
+        return replace(verdict, sentence=f"{verdict.sentence}; {hold.sentence}")
+    return Verdict(code=hold.code, sentence=hold.sentence)
+
+
+def bans_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> TargetBans | None:
+    """The bans that hold at the snapshot's time, or None when there are none."""
+    index = snapshot.brokers.rows
+    closed = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
+    pairs = frozenset(
+        (index[source], index[target])
+        for (source, target), expiry in guard.quarantined.items()
+        if source in index and target in index and expiry > snapshot.wall_ms
+    )
+    back = _ways_back(snapshot, guard, params, index)
+    return TargetBans(closed=closed, back=back, pairs=pairs) if closed or back or pairs else None
+
+
+def _ways_back(
+    snapshot: Snapshot, guard: GuardState, params: Parameters, index: Mapping[str, int]
+) -> dict[int, tuple[int, int]]:
+    length = int(1000 * params.no_return_seconds)
+    free_at = {
+        name: (index[moved.source], moved.at_ms + length)
+        for name, moved in guard.recent.items()
+        if moved.source in index and moved.at_ms + length > snapshot.wall_ms
+    }
+    names, owner = snapshot.bundles.names, snapshot.bundles.owner
+    rows = snapshot.bundles.rows_named(free_at)
+    return {row: free_at[names[row]] for row in rows if int(owner[row]) != free_at[names[row]][0]}

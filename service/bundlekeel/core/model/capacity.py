@@ -1,0 +1,53 @@
+"""Capacity overrides: limits of a broker whose own report has none (NICs of VMs and pods) or a wrong one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityOverride:
+    """Limits for the brokers that `pattern` matches: an id, a glob, or a regular expression between slashes.
+
+    `nic_gbps` Gbit/s each way, `cores` CPU cores, `msg_rate` msg/s in and out together, `throughput` bytes/s in and
+    out together, `direct_memory_mb` MiB; None leaves the report's own. `ignore` names resources that do not count:
+    `cpu`, `bandwidth`, `direct_memory`.
+    """
+
+    pattern: str
+    nic_gbps: float | None = None
+    cores: float | None = None
+    msg_rate: float | None = None
+    throughput: float | None = None
+    direct_memory_mb: float | None = None
+    ignore: tuple[str, ...] = ()
+
+
+def match_capacity(overrides: Sequence[CapacityOverride], broker_id: str) -> CapacityOverride | None:
+    """The one override of a broker: its exact id, else the first glob, else the first regular expression, else `*`."""
+    exact = [item for item in overrides if item.pattern == broker_id]
+    globs = [item for item in overrides if not _is_regex(item.pattern) and fnmatchcase(broker_id, item.pattern)]
+    regexes = [item for item in overrides if _is_regex(item.pattern) and re.fullmatch(item.pattern[1:-1], broker_id)]
+    return min(exact + globs + regexes, key=lambda item: item.pattern == "*", default=None)
+
+
+def _is_regex(pattern: str) -> bool:
+    return len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/")
+
+
+# Use above a limit by this factor proves that the limit is wrong. A broker measures its CPU over a minute
+# (`LinuxBrokerHostUsageImpl`). The kernel may let it overrun its quota by a period or two of 0.1 s, and a pause of the
+# JVM between two readings shifts a few seconds of use. So up to 110 % the broker is full, and its limit may be right.
+WRONG_LIMIT_FACTOR: Final = 1.1
+
+
+def wrong_limit_marks(usage: Floats, limit: Floats) -> tuple[str, ...]:
+    """Return `!` and the name of each host resource of one broker that it uses more than its limit can allow."""
+    columns = range(REPORTED_RESOURCES)
+    return tuple(f"!{RESOURCES[at]}" for at in columns if limit[at] > 0 and usage[at] > WRONG_LIMIT_FACTOR * limit[at])

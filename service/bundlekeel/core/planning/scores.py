@@ -1,0 +1,44 @@
+"""Scores of brokers: the most used of their weighted resources."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bundlekeel.core.model.load import (
+    RESOURCES,
+    Floats,
+)
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import percent_usage
+
+
+def weights_of(params: Parameters, mode: str = "modular") -> Floats:
+    """Weights in the order of `RESOURCES`; resources that only overrides define count fully.
+
+    An extensible broker's score comes weighted already (core/model/extensible.py).
+    """
+    if mode == "extensible":
+        return np.ones(len(RESOURCES))
+    named = params.cpu_weight, params.direct_memory_weight, params.bandwidth_in_weight, params.bandwidth_out_weight
+    return np.array([*named, 1.0, 1.0])
+
+
+def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
+    """Max weighted usage as a ratio (`getMaxResourceUsageWithWeight`), one value a row."""
+    scored: Floats = (percent_usage(usage, limit) * weights).max(axis=1, initial=0.0) / 100
+    return scored
+
+
+ScoredColumn = tuple[int, NDArray[np.float32], np.float64]
+
+
+def scored_columns(limit: Floats, weights: Floats) -> list[ScoredColumn]:
+    """Only what can raise a score: column, its limit a broker, its weight."""
+    # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
+    limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)
+    return [
+        (column, np.ascontiguousarray(limit32[:, column]), weights[column])
+        for column in range(len(RESOURCES))
+        if weights[column] > 0 and np.isfinite(limit32[:, column]).any()
+    ]

@@ -1,0 +1,57 @@
+"""The ownership channel as rows of the API: one per bundle, filtered and paged."""
+
+from __future__ import annotations
+
+from bundlekeel.core.channel.states import ServiceUnit, UnitState
+from bundlekeel.core.model.names import namespace_of
+from bundlekeel.daemon.answers.channel import UnitView
+from bundlekeel.daemon.sources.ownership import serving
+from bundlekeel.ports import ChannelView
+
+
+def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
+    """One entry."""
+    owner = serving(unit)
+    return UnitView(
+        bundle=bundle,
+        state=unit.state,
+        owner=owner.broker_id if owner is not None and owner.broker_id else None,
+        destination=unit.destination,
+        source=unit.source,
+        children=dict(unit.children),
+        force=unit.force,
+        version=unit.version,
+        since_ms=unit.timestamp_ms or seen_ms,
+        age_seconds=max(0.0, (now_ms - seen_ms) / 1000),
+    )
+
+
+def row_of(view: ChannelView, bundle: str, now_ms: int) -> UnitView | None:
+    """The row of one bundle; None when the channel has no entry of it (state Init)."""
+    unit = view.units.get(bundle)
+    if unit is None:
+        return None
+    return unit_row(bundle, unit, seen_ms=view.seen_ms.get(bundle, now_ms), now_ms=now_ms)
+
+
+def unit_rows(
+    view: ChannelView,
+    now_ms: int,
+    *,
+    state: UnitState | None = None,
+    broker: str | None = None,
+    namespace: str | None = None,
+    after: str = "",
+    limit: int = 1000,
+) -> list[UnitView]:
+    """Rows by bundle name; `broker`: destination or source. The next page begins `after` the last bundle of this."""
+    chosen = sorted(
+        bundle
+        for bundle, unit in view.units.items()
+        if bundle > after
+        and state in (None, unit.state)
+        and (broker is None or broker in (unit.destination, unit.source))
+        and (namespace is None or namespace_of(bundle) == namespace)
+    )
+    rows = (row_of(view, bundle, now_ms) for bundle in chosen[:limit])
+    return [row for row in rows if row is not None]

@@ -1,0 +1,40 @@
+"""The newest results of the cycles, in an object that exists before the cycle.
+
+The gate, the adaptive rate, quotas and calibration read them, and the cycle itself needs these parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.daemon.cycle.report import CycleReport
+from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.ports import RawClusterView
+
+
+@dataclass(slots=True, eq=False)
+class CycleStatus:
+    """Only the cycle writes these values.
+
+    `no_seat`: returns why this sidecar does not watch the cluster, "" if it does (daemon/state/leadership.py).
+    """
+
+    params: Parameters
+    no_seat: Callable[[], str] = str
+    state: CycleState = field(default_factory=CycleState)
+    snapshot: Snapshot | None = None
+    picture: RawClusterView | None = None
+    report: CycleReport | None = None
+
+    @property
+    def no_picture(self) -> str:
+        """Why there is no picture of the cluster, and what to do; "" if there is one."""
+        if self.snapshot is not None:
+            return ""
+        if self.report is not None and self.report.code is Code.STORE_MIGRATED:
+            return self.report.sentence
+        return self.no_seat() or "there is no picture of the cluster yet; try again in a few seconds"

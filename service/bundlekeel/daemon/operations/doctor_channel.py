@@ -1,0 +1,62 @@
+"""Checks of `doctor` on the ownership channel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from bundlekeel.core.model.text_format import numbered
+from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.daemon.sources.channel_watch import VARIANTS, ChannelWatch
+from bundlekeel.ports import Clock
+
+_PAUSE_SECONDS = 0.1
+
+
+async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 10.0) -> list[Check]:
+    """Is it followed, where is it, is anything wrong in it? Nothing to check where the load manager has none.
+
+    Looks by itself, for a process in which `watch.run` is no task.
+    """
+    deadline = clock.boot() + within
+    await watch.turn()
+    while watch.expected and not watch.followed and clock.boot() < deadline:
+        await clock.sleep(_PAUSE_SECONDS)
+        await watch.turn()
+    if not watch.expected:
+        return []
+    checks = [_followed(watch)]
+    return [*checks, _variant(watch), _findings(watch)] if watch.followed else checks
+
+
+def _followed(watch: ChannelWatch) -> Check:
+    if watch.view is not None and watch.followed:
+        return Check.passed("ownership channel", f"followed, {numbered(len(watch.view.units), 'bundle')}")
+    return Check.failed(
+        "ownership channel",
+        watch.fault,
+        "let this host reach the brokers' service and web ports, and the metadata store; its identity must be "
+        "allowed to read the brokers' settings and to consume in the namespace pulsar/system",
+    )
+
+
+def _variant(watch: ChannelWatch) -> Check:
+    obstacle = watch.obstacle()
+    where = VARIANTS[watch.view.variant] if watch.view is not None else "unknown"
+    return Check(
+        name="channel variant",
+        ok=not obstacle,
+        detail=obstacle or f"in the {where} on every broker",
+        fix="finish the migration of the channel; nothing is moved until then" if obstacle else "",
+    )
+
+
+def _findings(watch: ChannelWatch) -> Check:
+    found = Counter(row.code for row in watch.findings())
+    text = ", ".join(f"{count} {code}" for code, count in found.items())
+    return Check(
+        name="channel findings",
+        ok=not found,
+        detail=text or "nothing wrong",
+        fix="`bundlekeel channel` lists each with its remedy" if found else "",
+        severity="warning" if found else "error",
+    )

@@ -1,0 +1,127 @@
+"""Journal records that become notifications, and their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.model.codes import Code, explain
+from bundlekeel.ports.records import Event, Notification, Severity
+
+# What people do that makes the balancer stop, or go on.
+_STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "deadman")
+# Written by every replica about a document all of them see.
+_SHARED: Final = ("takeover", "handback", "deadman")
+# Obstacles that are the normal state of a sidecar, or that an operator's request has notified already.
+_QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
+# Outcomes of moves and splits that a person may want to look at.
+_ODD: Final = ("unknown", "refused")
+
+
+class NotificationTexts:
+    """Makes notifications of records, oldest first. Remembers only what stopped the leader last.
+
+    A stop is sent when a second cycle in a row says the same: one undecided cycle right after a start is not sent.
+    """
+
+    def __init__(self, *, cluster: str, member: Callable[[], str], leads: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._member = member
+        self._leads = leads
+        self._seen = self._stopped = ""
+
+    def of(self, record: Mapping[str, Any]) -> list[Notification]:
+        """The notices of one record: none for most."""
+        kind = str(record.get("kind", ""))
+        if kind == "cycle":
+            return self._cycle(record)
+        if kind == "request":
+            return self._request_text(record)
+        if kind == "finding":
+            return self._finding(record) if self._leads() else []
+        if kind == "external_move":
+            text = str(record.get("sentence", ""))
+            return [
+                self._made("findings", "warning", "ExternalMove", text, record, ("bundle", "source", "destination"))
+            ]
+        if kind == "adoption":
+            reason = str(record.get("code") or "ThresholdsAdopted")
+            severity: Severity = "warning" if record.get("reverted") else "info"
+            return [
+                self._made("adoption", severity, reason, str(record.get("sentence", "")), record, ("version", "by"))
+            ]
+        return []
+
+    def _cycle(self, record: Mapping[str, Any]) -> list[Notification]:
+        """What a leader's cycle carried out, and whether something stops it since."""
+        if record.get("epoch") is None:
+            self._seen = self._stopped = ""
+            return []
+        found = []
+        outcomes = {*_words(record.get("outcomes")), *_words(record.get("splits"))}
+        if outcomes:
+            odd = not outcomes.isdisjoint(_ODD)
+            text = str(record.get("sentence", ""))
+            keys = ("cycle", "epoch", "code", "outcomes", "splits", "plan")
+            found.append(self._made("executions", "warning" if odd else "info", "CarriedOut", text, record, keys))
+        undecided = record.get("code") if record.get("plan") is None else ""
+        code = str(record.get("obstacle") or undecided or "")
+        loud, before = "" if code in _QUIET else code, self._seen
+        self._seen = loud
+        if loud != self._stopped and loud in (before, ""):
+            found.append(self._obstacle(loud, record))
+            self._stopped = loud
+        return found
+
+    def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notification:
+        if not code:
+            text = f"the leader acts again; before, it was stopped by {self._stopped}"
+            return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
+        text = f"nothing is carried out: {explain(code) or code}"
+        return self._made("stops", "warning", code, text, record, ("cycle", "epoch"))
+
+    def _request_text(self, record: Mapping[str, Any]) -> list[Notification]:
+        what, text = str(record.get("what", "")), str(record.get("sentence", ""))
+        first = what.split(maxsplit=1)[0] if what else ""
+        if first in _SHARED and not self._leads():
+            return []
+        if first in ("thresholds", "adopt", "revert"):
+            return [self._made("adoption", "info", "ThresholdsAsked", text, record, ("what", "by", "reason"))]
+        severity: Severity = "warning" if first == "deadman" else "info"
+        event: Event = "stops" if first in _STOPS else "executions"
+        return [self._made(event, severity, _camel(first) or "Asked", text, record, ("what", "by", "reason"))]
+
+    def _finding(self, record: Mapping[str, Any]) -> list[Notification]:
+        code, gone = str(record.get("code", "")), record.get("event") == "gone"
+        severity: Severity = "info" if gone else "critical" if code == FindingCode.OWNED_TWICE else "warning"
+        keys = ("event", "count", "bundles", "brokers", "remedy")
+        return [self._made("findings", severity, code, str(record.get("sentence", "")), record, keys)]
+
+    def _made(
+        self,
+        event: Event,
+        severity: Severity,
+        reason: str,
+        text: str,
+        record: Mapping[str, Any],
+        keys: tuple[str, ...],
+    ) -> Notification:
+        return Notification(
+            event=event,
+            severity=severity,
+            reason=reason,
+            text=text,
+            wall_ms=int(record.get("wall_ms") or 0),
+            cluster=self._cluster,
+            member=self._member(),
+            details={key: record[key] for key in keys if key in record},
+        )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, Mapping) else ()
+
+
+def _camel(word: str) -> str:
+    return word[:1].upper() + word[1:]

@@ -1,0 +1,74 @@
+"""The leader of a simulation: the same `plan()` as the daemon's, and the state that one cycle leaves to the next.
+
+`simulate` and the back-test both plan with it. They differ in the source of their snapshots, and in how they execute
+moves and splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from bundlekeel.core.guard.budgets import share_of
+from bundlekeel.core.guard.state import BegunMove, RecentMove, SplitFailed
+from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.core.model.plan import Move
+from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.core.model.text_format import HOUR_MS
+from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
+from bundlekeel.core.planning.memory import StrategyMemory
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedLeader:
+    """Plans, and keeps memory, ledger and the guard's record of moves and failed splits.
+
+    `landing_ms`: the cool-down of a moved bundle starts this long after the plan.
+    """
+
+    params: Parameters
+    landing_ms: int = 0
+    memory: StrategyMemory = field(default_factory=StrategyMemory)
+    ledger: Ledger = field(default_factory=Ledger)
+    recent: Mapping[str, RecentMove] = field(default_factory=dict)
+    last_hour: tuple[BegunMove, ...] = ()
+    split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
+
+    def decide(
+        self, given: PlanInput, make_plan: Callable[[PlanInput], PlanResult] = plan
+    ) -> tuple[PlanInput, PlanResult]:
+        """Plan on `given`, completed with the state of this leader, and enter the moves into that state."""
+        given = self._completed(given)
+        result, snapshot = make_plan(given), given.snapshot
+        now_ms, moves = snapshot.wall_ms, result.plan.moves
+        self.memory, self.ledger = result.memory, open_entries(result.ledger, moves, snapshot, now_ms)
+        moved = {move.bundle: RecentMove(at_ms=now_ms + self.landing_ms, source=move.source) for move in moves}
+        self.recent = {**self.recent, **moved}
+        self.last_hour += tuple(_begun(move, snapshot) for move in moves)
+        return given, result
+
+    def _completed(self, given: PlanInput) -> PlanInput:
+        now_ms, params = given.snapshot.wall_ms, self.params
+        rest = int(1000 * max(params.cool_down_limited_factor * params.cool_down_seconds, params.no_return_seconds))
+        self.recent = {name: move for name, move in self.recent.items() if move.at_ms > now_ms - rest}
+        self.last_hour = tuple(move for move in self.last_hour if move.at_ms > now_ms - HOUR_MS)
+        guard = replace(given.guard, recent=self.recent, last_hour=self.last_hour, split_failed=self.split_failed)
+        return replace(given, params=params, memory=self.memory, ledger=self.ledger, guard=guard)
+
+    def land(self, bundle: str, broker: str, at_ms: int) -> None:
+        """Enter into the ledger that a bundle is on its new broker."""
+        self.ledger = landed(self.ledger, bundle, broker, at_ms)
+
+    def end_split(self, bundle: str, failed: SplitFailed | None) -> None:
+        """Enter that a bundle was split, or why not."""
+        if failed is None:
+            self.ledger = parted(self.ledger, bundle)
+        else:
+            self.split_failed = {**self.split_failed, bundle: failed}
+
+
+def _begun(move: Move, snapshot: Snapshot) -> BegunMove:
+    a, b, c, d = snapshot.brokers.traffic[snapshot.broker_row(move.source)].tolist()
+    share = share_of(move, (a, b, c, d))
+    return BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=snapshot.wall_ms, share=share)

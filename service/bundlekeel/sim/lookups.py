@@ -1,0 +1,50 @@
+"""Placement of an unowned bundle at a client's lookup (`selectBrokerForAssignment`, shortened).
+
+Candidates are the available brokers, of those the ones with the fewest bundles of the namespace, of those the choice of
+the placement.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, BrokerReport, Ints
+from bundlekeel.sim.scenario import ScenarioSettings
+
+# LeastResourceUsageWithWeight prefers brokers this far below the average.
+BELOW_AVERAGE = 0.10
+OVERLOADED = 85.0
+
+
+def choose(
+    candidates: Ints,
+    in_namespace: Ints,
+    reports: list[BrokerReport | None],
+    settings: ScenarioSettings,
+    rng: np.random.Generator,
+) -> int:
+    """The broker that takes the bundle. `in_namespace`: bundles of its namespace on each candidate.
+
+    Equal ones are told apart by the seeded `rng`, as brokers do at random.
+    """
+    if settings.evenly:
+        candidates = candidates[in_namespace == in_namespace.min()]
+    if settings.lookup == "least_long_term_message_rate":
+        score = np.array([_rate(reports[broker]) for broker in candidates.tolist()])
+        candidates = candidates[score == score.min()]
+    elif settings.lookup == "least_resource_usage":
+        # A broker whose load is unknown is chosen only where none stands out.
+        usage = np.array([_cpu(reports[broker]) for broker in candidates.tolist()])
+        below = usage + BELOW_AVERAGE <= usage[~np.isnan(usage)].sum() / max(1, int((~np.isnan(usage)).sum()))
+        candidates = candidates[below] if below.any() else candidates
+    return int(candidates[rng.integers(0, len(candidates))])
+
+
+def _rate(report: BrokerReport | None) -> float:
+    if report is None:
+        return 0.0
+    return np.inf if report.usage[CPU] > OVERLOADED else float(report.traffic[RATE_IN] + report.traffic[RATE_OUT])
+
+
+def _cpu(report: BrokerReport | None) -> float:
+    return np.nan if report is None else float(report.usage[CPU]) / 100

@@ -1,0 +1,47 @@
+"""Calibrated thresholds and shadow strategies, as the settings ask for them."""
+
+from __future__ import annotations
+
+from bundlekeel.daemon.calibration.shadow import ShadowStrategies
+from bundlekeel.daemon.calibration.watcher import Calibration
+from bundlekeel.daemon.cycle.status import CycleStatus
+from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.wiring.reading import Reading
+
+
+def effective_parameters_of(loaded: LoadedSettings, shared_state: SharedState) -> EffectiveParameters:
+    """Return the parameters of every plan. With calibration off, thresholds adopted earlier have no effect."""
+    off = loaded.settings.calibration.mode == "off"
+    return EffectiveParameters(merging(loaded), lambda: None if off else shared_state.desired.adopted)
+
+
+def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> Calibration:
+    """Return the service of thresholds, which reads proposals only if `calibration.mode` is not off. Raises ConfigError
+    if pyarrow is missing."""
+    settings, out = reading.loaded.settings, reading.outside
+    section = settings.calibration
+    return Calibration(
+        mode=section.mode,
+        rules=settings.adoption_rules,
+        every_seconds=section.interval,
+        interval_seconds=settings.cycle.interval,
+        trial_seconds=section.trial,
+        store=out.proposals(),
+        effective_parameters=parameters,
+        shared_state=reading.shared_state,
+        no_picture=lambda: status.no_picture,
+        journal=reading.journal,
+        telemetry=out.telemetry,
+        clock=out.clock,
+        gate=gate,
+    )
+
+
+def shadow_strategies(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> ShadowStrategies | None:
+    """Return the strategies that are only compared, None if the settings name none."""
+    names = loaded.settings.shadow.strategies
+    return ShadowStrategies(names, telemetry, clock) if names else None

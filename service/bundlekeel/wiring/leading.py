@@ -1,0 +1,186 @@
+"""Second stage: the cycle, with the parts that decide and execute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bundlekeel.core.planning.effects import EffectRules
+from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.daemon.cycle.effects import Effects
+from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
+from bundlekeel.daemon.cycle.planner import Planner
+from bundlekeel.daemon.cycle.status import CycleStatus
+from bundlekeel.daemon.execution.executor import Executor
+from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
+from bundlekeel.daemon.gate.gate import Gate
+from bundlekeel.daemon.gate.guard_state import GuardMemory
+from bundlekeel.daemon.gate.in_force import mode_in_force
+from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.daemon.operations.drain_tracker import DrainTracker
+from bundlekeel.daemon.runtime import begin_term
+from bundlekeel.daemon.sources.counters import CounterDemand
+from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
+from bundlekeel.wiring.calibration import effective_parameters_of
+from bundlekeel.wiring.features import Features, features
+from bundlekeel.wiring.reading import Reading
+
+# An intent outlives the longest call by the time it takes to see where the bundle landed.
+CONFIRM_ALLOWANCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leading:
+    """Parts of the cycle. Each sidecar has them; only the leader's change brokers."""
+
+    reading: Reading
+    effective_parameters: EffectiveParameters
+    gate: Gate
+    executor: Executor
+    operations: DrainTracker
+    features: Features
+    cycle: Cycle
+    planner: Planner
+
+
+def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
+    """Create these parts. `limits`: those of the executor, by default from the settings. Raises ConfigError if pyarrow
+    is missing and a setting needs it."""
+    out, settings = reading.outside, reading.loaded.settings
+    parameters = effective_parameters_of(reading.loaded, reading.shared_state)
+    status = CycleStatus(parameters({}, ()), reading.leadership.no_seat)
+    calendar = Calendar(settings.windows, out.clock.stepped_ms)
+    gate = _gate(reading, status, calendar)
+    executor = _executor(reading, gate, limits)
+    operations = DrainTracker(reading.shared_state, out.admin, out.config, out.clock, out.telemetry)
+    optional = features(reading, status, gate, parameters)
+    guard_memory = _guard_memory(reading, calendar, optional)
+    cycle = _cycle(reading, status, parameters, executor, gate, operations, guard_memory, optional)
+    reading.term_start.add(partial(begin_term, cycle=cycle, outage=reading.outage))
+    if out.source.live is not None:
+        out.source.live.use(_counter_demand(reading, status, executor))
+    return Leading(
+        reading=reading,
+        effective_parameters=parameters,
+        gate=gate,
+        executor=executor,
+        operations=operations,
+        features=optional,
+        cycle=cycle,
+        planner=Planner(cycle, out.clock.wall_ms, eta=operations.eta, interval_seconds=settings.cycle.interval),
+    )
+
+
+def _cycle(
+    reading: Reading,
+    status: CycleStatus,
+    parameters: EffectiveParameters,
+    executor: Executor,
+    gate: Gate,
+    operations: DrainTracker,
+    guard_memory: GuardMemory,
+    optional: Features,
+) -> Cycle:
+    out, heed = reading.outside, reading.loaded.settings.effects.heed_external_moves
+    shadow = optional.shadow_strategies
+    return Cycle(
+        status=status,
+        observer=reading.observer,
+        admin=out.admin,
+        config=out.config,
+        policies=reading.policies,
+        metadata=out.metadata,
+        executor=executor,
+        shared_state=reading.shared_state,
+        journal=reading.journal,
+        telemetry=out.telemetry,
+        clock=out.clock,
+        parameters=parameters,
+        requests=operations,
+        guard_memory=guard_memory,
+        gate=gate,
+        effects=_effects(reading),
+        external_moves=ExternalMoveWatch(out.ownership, reading.journal.append, out.telemetry, heed=heed),
+        listeners=optional.listeners,
+        shadow=shadow.news if shadow is not None else dict,
+    )
+
+
+def _executor(reading: Reading, gate: Gate, limits: ExecutorLimits | None) -> Executor:
+    seconds = reading.loaded.settings.admin.read_timeout + CONFIRM_ALLOWANCE_SECONDS
+    return Executor(
+        _move_ports(reading),
+        reading.leadership,
+        reading.shared_state,
+        limits or ExecutorLimits(intent_seconds=seconds),
+        gate,
+        reading.policies.forbids,
+    )
+
+
+def _gate(reading: Reading, status: CycleStatus, calendar: Calendar) -> Gate:
+    out, settings = reading.outside, reading.loaded.settings
+    return Gate(
+        ceiling=settings.mode,
+        review_required=settings.reviewed,
+        shared=reading.shared_state,
+        metadata=out.metadata,
+        config=out.config,
+        clock=out.clock,
+        outage=reading.outage.obstacle,
+        second_balancer=lambda: second_balancer(status.state.external_moves, out.clock.wall_ms()),
+        channel=reading.channel.unfit,
+        windows=calendar.obstacle,
+    )
+
+
+def _move_ports(reading: Reading) -> MovePorts:
+    out, observer = reading.outside, reading.observer
+    return MovePorts(
+        admin=out.admin,
+        commands=out.admin,
+        coordination=out.coordination,
+        ownership=out.ownership,
+        metadata=out.metadata,
+        clock=out.clock,
+        mode=lambda: observer.picture.mode if observer.picture else "",
+    )
+
+
+def _guard_memory(reading: Reading, calendar: Calendar, optional: Features) -> GuardMemory:
+    rate = optional.rate
+    allowed: Callable[[], int | None] = (lambda: None) if rate is None else (lambda: rate.moves)
+    return GuardMemory(lambda: reading.shared_state.moves, calendar, allowed, optional.quotas.quotas.limited)
+
+
+def _effects(reading: Reading) -> Effects:
+    section = reading.loaded.settings.effects
+    rules = EffectRules(quarantine_after=section.quarantine_after, quarantine_ms=int(1000 * section.quarantine_for))
+    telemetry = reading.outside.telemetry
+    return Effects(reading.journal.append, telemetry, rules=rules, revert=section.revert_worse_moves)
+
+
+def _counter_demand(reading: Reading, status: CycleStatus, executor: Executor) -> CounterDemand:
+    """Return the reasons to read counters.
+
+    Only the leader reads them. Reading advances the own averages of extensible brokers, so it reads these only in mode
+    `act`, while none of them sheds by itself.
+    """
+    settings, observer, config = reading.loaded.settings, reading.observer, reading.outside.config
+    free = settings.counters.source == "prometheus"
+
+    def harmless() -> bool:
+        if observer.picture is None or observer.picture.mode == "modular":
+            return observer.picture is not None
+        # A broker that has just started has not reported its settings yet.
+        shedding = {config.sheds(broker) for broker in observer.picture.endpoints} - {None}
+        acts = mode_in_force(settings.mode, reading.shared_state.desired) == "act"
+        return settings.counters.extensible and acts and shedding == {False}
+
+    return CounterDemand(
+        wanted=lambda: reading.leadership.leading and (free or harmless()),
+        moving=lambda: bool(observer.in_transit),
+        in_flight=lambda: bool(executor.in_flight),
+        urgent=lambda: status.state.memory.urgent,
+    )

@@ -1,0 +1,61 @@
+"""Receivers of notifications, as the settings name them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+import structlog
+
+from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
+from bundlekeel.daemon.records.notifications import NotificationReceiver, Notifications
+from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.ports.records import EVENTS
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.sections import WebhookSettings
+from bundlekeel.tls import ClientTls
+
+_log = structlog.get_logger(__name__)
+
+
+def notifications(
+    loaded: LoadedSettings,
+    telemetry: Telemetry,
+    clock: Clock,
+    *,
+    member: Callable[[], str],
+    leads: Callable[[], bool],
+) -> Notifications | None:
+    """Return the notifications, None without a receiver. Raises ConfigError if a certificates file cannot be used."""
+    section = loaded.settings.notify
+    receivers = [
+        NotificationReceiver(
+            name=item.name,
+            notifier=_webhook(loaded, item, index),
+            events=frozenset(item.events),
+            min_severity=item.min_severity,
+        )
+        for index, item in enumerate(section.webhooks)
+    ]
+    if section.kubernetes == "auto":
+        place = KubernetesEndpoint.found(os.environ, socket.gethostname())
+        if place is None:
+            _log.info("no service account token here: no Kubernetes events")
+        else:
+            tls = ClientTls(trust_certs=place.ca).context(field="notify.kubernetes")
+            events = KubernetesEvents(place, tls=tls)
+            receivers.append(NotificationReceiver(name="kubernetes", notifier=events, events=frozenset(EVENTS)))
+    if not receivers:
+        return None
+    return Notifications(receivers, telemetry, clock, cluster=loaded.settings.cluster, member=member, leads=leads)
+
+
+def _webhook(loaded: LoadedSettings, item: WebhookSettings, index: int) -> Webhook:
+    trusted = loaded.located(item.tls_trust_certs_file)
+    tls = None
+    if trusted is not None:
+        tls = ClientTls(trust_certs=trusted).context(field=f"notify.webhooks.{index}.tls_trust_certs_file")
+    address = WebhookAddress(item.url.get_secret_value() if item.url else None, file=loaded.located(item.url_file))
+    return Webhook(address, kind=item.kind, seconds=item.timeout, tls=tls, use_proxy=item.use_proxy)

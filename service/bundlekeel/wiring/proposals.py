@@ -1,0 +1,39 @@
+"""The store of proposed thresholds. pyarrow is loaded only with calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from bundlekeel.core.model.errors import ConfigError, StoreError
+from bundlekeel.ports.history import CalibrationStore
+from bundlekeel.settings.load import LoadedSettings
+
+
+def proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
+    """Return a function that opens the store. Raises ConfigError if pyarrow is missing."""
+    section = loaded.settings.calibration
+    if section.mode == "off" or section.uri is None:
+        return _open_nothing
+    try:
+        adapter = import_module("bundlekeel.adapters.calibration")
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ConfigError(
+            "calibration needs pyarrow: pip install '.[history]' in the sources",
+            field="calibration.mode",
+            allowed="off",
+        ) from None
+    place: str | Path | None = section.uri if "://" in section.uri else loaded.located(Path(section.uri))
+
+    def open_store() -> CalibrationStore:
+        store: CalibrationStore = adapter.calibration_folder(place)
+        return store
+
+    return open_store
+
+
+def _open_nothing() -> CalibrationStore:
+    raise StoreError("calibration is off")

@@ -1,0 +1,56 @@
+"""Third stage: parts that store and execute the requests of operators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bundlekeel.daemon.operations.executions import Executions
+from bundlekeel.daemon.operations.manual_moves import ManualMoves
+from bundlekeel.daemon.operations.operator_requests import OperatorRequests
+from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.wiring.leading import Leading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Parts for requests of operators: moves, drains, reviews and submitted plans."""
+
+    leading: Leading
+    manual_moves: ManualMoves
+    reviews: Reviews
+    executions: Executions
+    operator_requests: OperatorRequests
+
+
+def requests(leading: Leading) -> Requests:
+    """Create these parts."""
+    reading, out = leading.reading, leading.reading.outside
+    manual_moves = ManualMoves(cycle=leading.cycle, ownership=out.ownership)
+    required = reading.loaded.settings.reviewed
+    reviews = Reviews(out.coordination, reading.shared_state, out.clock, required=required)
+    return Requests(
+        leading=leading,
+        manual_moves=manual_moves,
+        reviews=reviews,
+        executions=Executions(
+            reading.shared_state,
+            leading.cycle,
+            leading.planner,
+            leading.gate,
+            executor=leading.executor,
+            manual_moves=manual_moves,
+            reviews=reviews,
+        ),
+        operator_requests=OperatorRequests(
+            shared_state=reading.shared_state,
+            cycle=leading.cycle,
+            drain_tracker=leading.operations,
+            manual_moves=manual_moves,
+            review_store=reviews,
+            metadata=out.metadata,
+            ownership=out.ownership,
+            journal=reading.journal,
+            clock=out.clock,
+            gate=leading.gate,
+        ),
+    )

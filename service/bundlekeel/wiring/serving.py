@@ -1,0 +1,143 @@
+"""Fourth stage: the runtime with its tasks, and the service with its API."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import structlog
+
+from bundlekeel import __version__
+from bundlekeel.api.server import ApiServer
+from bundlekeel.daemon.off_loop import ServiceOffLoop
+from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts
+from bundlekeel.daemon.service import Service, ServiceParts
+from bundlekeel.wiring.leading import Leading
+from bundlekeel.wiring.outside import context
+from bundlekeel.wiring.requests import Requests
+from bundlekeel.wiring.security import advertised, protection, served_hosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A whole sidecar: `runtime` runs it, and `service` responds for it."""
+
+    requests: Requests
+    runtime: Runtime
+    service: Service
+    service_parts: ServiceParts
+
+    def off_loop(self, loop: asyncio.AbstractEventLoop) -> ServiceOffLoop:
+        """Return the service for other threads. `loop`: on which the sidecar runs."""
+        return ServiceOffLoop(self.service, self.service_parts, loop)
+
+    def server(self, service: ServiceOffLoop) -> ApiServer:
+        """Return the API over `service`, which another thread may call."""
+        reading = self.requests.leading.reading
+        loaded, settings, out = reading.loaded, reading.loaded.settings, reading.outside
+        return ApiServer(
+            cast(Service, service),
+            settings.api.host,
+            settings.api.port,
+            loaded.located(settings.api.socket),
+            allowed_hosts=served_hosts(settings),
+            protection=protection(loaded, out.telemetry, out.clock, reading.journal.append),
+        )
+
+    def ready(self, urls: list[str]) -> None:
+        """Publish the addresses at which the API listens. The tasks start next."""
+        reading = self.requests.leading.reading
+        loaded, out = reading.loaded, reading.outside
+        reading.leadership.announce(url=advertised(loaded.settings, urls[0]))
+        socket_path = loaded.located(loaded.settings.api.socket)
+        structlog.get_logger(__name__).info("listening", url=urls[0], socket=str(socket_path or ""))
+        if out.configuration is not out.store:
+            out.configuration.start()
+
+
+def serving(requests: Requests) -> Serving:
+    """Create the runtime and the service."""
+    leading, reading = requests.leading, requests.leading.reading
+    out, settings = reading.outside, reading.loaded.settings
+    other_store = {"configuration store": out.configuration.close} if out.configuration is not out.store else {}
+    runtime = Runtime(
+        RuntimeParts(
+            coordination=out.coordination,
+            source=out.source,
+            leadership=reading.leadership,
+            cycle=leading.cycle,
+            executions=requests.executions,
+            operations=leading.operations,
+            reload=Reload(
+                reading.loaded,
+                leading.effective_parameters,
+                reading.journal,
+                out.telemetry,
+                out.clock,
+                lambda digest: reading.leadership.announce(settings=digest),
+            ),
+            interval_seconds=settings.cycle.interval,
+            background=_tasks(leading),
+            closers={
+                "admin": out.admin.close,
+                "peers": reading.peers.close,
+                "metadata": out.metadata.close,
+                **other_store,
+                **({"traces": reading.traces.close} if reading.traces is not None else {}),
+            },
+        )
+    )
+
+    async def hurry(_epoch: int) -> None:
+        runtime.hurry()
+
+    reading.term_start.add(hurry)
+    out.telemetry.gauge("build_info", 1.0, version=__version__)
+    parts = _service_parts(requests, runtime)
+    return Serving(requests=requests, runtime=runtime, service=Service(parts), service_parts=parts)
+
+
+def _tasks(leading: Leading) -> list[Background]:
+    """Return the tasks next to the cycles, as far as the settings ask for them."""
+    reading = leading.reading
+    tasks = [
+        Background("channel", reading.channel.run, reading.channel.close),
+        Background("outage", reading.outage.run),
+        *leading.features.tasks,
+    ]
+    if reading.notifications is not None:
+        tasks.append(Background("notifications", reading.notifications.run, reading.notifications.close))
+    return tasks
+
+
+def _service_parts(requests: Requests, runtime: Runtime) -> ServiceParts:
+    leading, reading = requests.leading, requests.leading.reading
+    out = reading.outside
+    return ServiceParts(
+        loaded=reading.loaded,
+        clock=out.clock,
+        coordination=out.coordination,
+        ownership=out.ownership,
+        metadata=out.metadata,
+        journal=reading.journal,
+        telemetry=out.telemetry,
+        peers=reading.peers,
+        leadership=reading.leadership,
+        shared_state=reading.shared_state,
+        cycle=leading.cycle,
+        planner=leading.planner,
+        config=out.config,
+        policies=reading.policies,
+        runtime=runtime,
+        operator_requests=requests.operator_requests,
+        gate=leading.gate,
+        calibration=leading.features.calibration,
+        effective_parameters=leading.effective_parameters,
+        quotas=leading.features.quotas,
+        context=partial(context, reading.loaded.settings, out, reading.channel),
+        channel=reading.channel,
+        outage=reading.outage,
+    )

@@ -1,0 +1,159 @@
+"""Takeover, handback and failsafe from the command line, in a process that is not a sidecar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+
+from bundlekeel.cli.wiring import Split
+from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.daemon.operations.failsafe import FailsafeLimits, judge
+from bundlekeel.daemon.operations.takeover import (
+    BrokerRow,
+    TakeoverContext,
+    TakeoverResult,
+    handback,
+    nobody_balances,
+    preview,
+    read_record,
+    takeover,
+    unknown_namespaces,
+)
+from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
+from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.wiring.outside import Outside, connected, endpoints_of, until_connected
+
+
+async def take_over(
+    loaded: LoadedSettings,
+    *,
+    split: Split,
+    reason: str,
+    by: str,
+    dry_run: bool,
+    namespaces: tuple[str, ...],
+    tell: Callable[[str], None],
+) -> Json:
+    async with connected(loaded) as out:
+        endpoints = await endpoints_of(loaded.settings, out)
+        before = await _shedding_now(out, endpoints)
+        context = replace(_context(out, endpoints), tell=tell)
+        if dry_run:
+            result = await preview(context, split=split == "off", namespaces=namespaces)
+        else:
+            result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
+        answer = json_result(result, before)
+        answer["warnings"] += await unknown_namespaces(out.metadata, namespaces)
+        if why := await nobody_balances(out.coordination):
+            answer["warnings"].append(f"nothing balances what is taken over: {why}")
+        return answer
+
+
+async def hand_back(
+    loaded: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
+) -> Json:
+    async with connected(loaded) as out:
+        endpoints = await endpoints_of(loaded.settings, out)
+        before = await _shedding_now(out, endpoints)
+        if dry_run:
+            taken_over = await read_record(out.coordination) is not None
+            return handback_preview(before, await quotas_owned(out.coordination), taken_over=taken_over)
+        context = replace(_context(out, endpoints), tell=tell)
+        result = await handback(context, reason=reason, by=by)
+        aside: list[str] = []
+        if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_owned(out.coordination)):
+            # First, because a running leader would write the rates again.
+            aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
+        quotas = aside + await give_quotas_back(
+            out.admin.quotas, out.admin.quotas, out.config, out.coordination, out.clock
+        )
+        if result is None:
+            return _nothing_to_undo(before, quotas, done=True)
+        answer = json_result(result, before)
+        return answer | {"warnings": [*answer["warnings"], *quotas]}
+
+
+def handback_preview(before: Mapping[str, str], quotas: list[str], *, taken_over: bool) -> Json:
+    """Return the changes that a handback would make. `quotas`: warnings of quota groups."""
+    if not taken_over:
+        return _nothing_to_undo(before, quotas, done=False)
+    rows = [
+        _json_row(broker, value, "as before the takeover", ok=value != "unknown", detail="would be restored")
+        for broker, value in before.items()
+    ]
+    return {"brokers": rows, "warnings": quotas, "split": "", "done": False}
+
+
+_SHEDDING_TOLD = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
+
+
+def _nothing_to_undo(before: Mapping[str, str], quotas: list[str], *, done: bool) -> Json:
+    """Return the result of a handback without a takeover. A broker is right if it sheds load, because another balancer
+    is missing. `before`: whether each broker sheds load by itself."""
+    rows = [
+        _json_row(broker, value, value, ok=value == "true", detail=_SHEDDING_TOLD[value])
+        for broker, value in before.items()
+    ]
+    warnings = ["there is no takeover to undo: the brokers' settings are left as they are"]
+    if quiet := [broker for broker, value in before.items() if value == "false"]:
+        warnings.append(
+            f"{', '.join(quiet)}: no shedding, and no record says why; to turn it on, "
+            "`pulsar-admin brokers update-dynamic-config --config loadBalancerSheddingEnabled --value true`"
+        )
+    return {"brokers": rows, "warnings": [*warnings, *quotas], "split": "", "done": done}
+
+
+async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bool) -> Json:
+    """Restore the brokers' settings if no sidecar is alive. Only then the brokers receive requests."""
+    async with connected(loaded) as out:
+        await until_connected(loaded.settings, out)
+        before: dict[str, str] = {}
+
+        async def context() -> TakeoverContext:
+            endpoints = await endpoints_of(loaded.settings, out)
+            before.update(await _shedding_now(out, endpoints))
+            return _context(out, endpoints)
+
+        verdict = await judge(out.coordination, out.clock, terms, None if dry_run else context)
+        empty: Json = {"brokers": [], "warnings": [], "split": "", "done": verdict.state != "dead"}
+        return verdict.view() | (json_result(verdict.result, before) if verdict.result is not None else empty)
+
+
+def _context(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> TakeoverContext:
+    return TakeoverContext(
+        admin=out.admin,
+        commands=out.admin,
+        coordination=out.coordination,
+        metadata=out.metadata,
+        clock=out.clock,
+        endpoints=endpoints,
+    )
+
+
+async def _shedding_now(out: Outside, endpoints: Mapping[str, BrokerEndpoint]) -> dict[str, str]:
+    config = out.config
+    await config.refresh(endpoints, force=True)
+    words = {True: "true", False: "false", None: "unknown"}
+    return {broker: words[config.sheds(broker)] for broker in sorted(endpoints)}
+
+
+def json_result(result: TakeoverResult, before: Mapping[str, str]) -> Json:
+    """Return the result of the command. `before`: whether each broker shed load by itself."""
+    rows = [_json_broker(row, before.get(row.broker_id, "unknown")) for row in result.brokers]
+    return {
+        "brokers": rows,
+        "warnings": list(result.warnings),
+        "split": result.splits_by,
+        "done": result.complete,
+        "overrides_before": dict(asdict(result)["overrides"]),
+    }
+
+
+def _json_broker(row: BrokerRow, before: str) -> Json:
+    after = row.values.get("loadBalancerSheddingEnabled", "unknown")
+    return _json_row(row.broker_id, before, after, ok=row.verified, detail=row.detail)
+
+
+def _json_row(broker: str, before: str, after: str, *, ok: bool, detail: str) -> Json:
+    return {"broker": broker, "before": before, "after": after, "ok": ok, "detail": detail}
