@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from textwrap import wrap
-from typing import Any
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import httpx
@@ -30,14 +30,16 @@ from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS, PROBE_CON
 from bundlekeel.api.shield import REQUEST_SECONDS
 from bundlekeel.codec.chain import MEMBERS
 from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
+from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon import off_loop
 from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
 from bundlekeel.daemon.answers.picture import Marks
-from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.settings.security import ApiAuthSettings
 from dev import NOTE
 from dev.markdown import table
-from tests.support.fake_service import FakeService
+from tests.support.shop import BROKERS, BUNDLE, BUNDLES, GROUP, Shop
+from tests.support.spied import Spied
+from tests.support.world import PATIENT
 
 _INTRO = f"""\
 All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
@@ -417,30 +419,134 @@ def answers_text() -> str:
     return json.dumps(by_route, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+_WHO: Final = {"reason": "ticket 4711", "by": "ann"}
+# Ids in the examples of the document. A response of the sidecar has others, which are replaced.
+_HASH, _TASK, _PROPOSED = "5f0c3a1be2d4977a", "req-0000000012", "94fe0fdfef36d278"
+_REVIEWED: Final = frozenset(
+    ("GET /api/v1/reviews", *(f"POST /api/v1/reviews/{{id}}/{word}" for word in ("approve", "discard")))
+)
+
+
 async def _answers(requests: list[Example]) -> list[Any]:
-    """Each of where it is asked: of the unix socket or of the TCP port, which changes nothing. A plan was made."""
-    service = FakeService()
-    await service.make_plan(PlanRequest())
-    # A change, a heartbeat and the end, however slow the machine is.
-    streams, looks, changes = EventStreams(heartbeat=0.0), count(1), service.changes
+    """Return the response to each example: a read is sent to the TCP port, a change to the unix socket.
 
-    def looked() -> Marks:
-        if next(looks) == 2:
-            streams.close()
-        return changes()
+    Each is sent to a new sidecar, which has a plan, a task, and what the example ends or decides.
+    """
+    service = Spied(Shop().service)
+    streams = EventStreams(heartbeat=0.0)
+    apps = [create_app(cast(Any, service), mutations=mutations, streams=streams) for mutations in (False, True)]
+    answers = []
+    for example in requests:
+        route = f"{example.method.upper()} {example.route}"
+        params = PATIENT if route.endswith("/warm") else Parameters()
+        shop = await Shop(params=params, review=route in _REVIEWED).open()
+        ids = await _prepare(shop, route)
+        # A change, a heartbeat and the end, however slow the machine is.
+        service.results["changes"] = _Ends(streams)
+        service.target = shop.service
+        transport = httpx.ASGITransport(apps[example.socket])
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = json.dumps(await _answer(client, _with_ids(example, ids)))
+        for shown, real in ids.items():
+            answer = answer.replace(real, shown)
+        answers.append(json.loads(answer))
+    return answers
 
-    service.changes = looked  # type: ignore[method-assign]
-    apps = [create_app(service, mutations=mutations, streams=streams) for mutations in (False, True)]
-    transports = [httpx.ASGITransport(app) for app in apps]
-    tcp, socket = (httpx.AsyncClient(transport=item, base_url="http://localhost") for item in transports)
-    async with tcp, socket:
-        return [await _answer(socket if example.socket else tcp, example) for example in requests]
+
+class _Ends:
+    """Ends the streams when it is called a second time."""
+
+    def __init__(self, streams: EventStreams) -> None:
+        self._streams, self._looks = streams, count(1)
+
+    def __call__(self, marks: Marks) -> Marks:
+        if next(self._looks) == 2:
+            self._streams.close()
+        return marks
+
+
+def _with_ids(example: Example, ids: Mapping[str, str]) -> Example:
+    path, body = example.path, json.dumps(example.body)
+    for shown, real in ids.items():
+        path, body = path.replace(shown, real), body.replace(shown, real)
+    return replace(example, path=path, body=json.loads(body))
+
+
+async def _prepare(shop: Shop, route: str) -> dict[str, str]:
+    """Let operators have made requests. Returns the ids of the sidecar, by those of the document."""
+    service, requests = shop.service, shop.service.requests
+    if "/channel" in route:
+        shop.follow_channel()
+    if route.endswith("/thresholds/revert") or route == "GET /api/v1/thresholds":
+        digest = (await service.thresholds.adopt(digest=None, force=False, **_WHO)).digest
+        return {_HASH: digest} if route.endswith("revert") else {_PROPOSED: digest}
+    if "/thresholds" in route:
+        document = (await service.thresholds.view()).document
+        return {_PROPOSED: str(document["digest"])} if document is not None else {}
+
+    async def pin(bundle: str) -> None:
+        await requests.pin(bundle, seconds=None, **_WHO)
+
+    before: dict[str, Callable[[], Awaitable[Any]]] = {
+        "POST /api/v1/brokers/{broker}/uncordon": lambda: requests.cordon(BROKERS[1], **_WHO),
+        "GET /api/v1/state": lambda: _recommend(shop),
+        "GET /api/v1/plans/{hash}": lambda: pin(BUNDLES[6]),
+        "POST /api/v1/bundles/{bundle}/unload": lambda: requests.cordon(BROKERS[1], **_WHO),
+        "GET /api/v1/bundles": lambda: pin(BUNDLES[3]),
+        "GET /api/v1/bundles/{bundle}/why": lambda: pin(BUNDLE),
+        "POST /api/v1/plans": lambda: pin(BUNDLES[6]),
+        "POST /api/v1/brokers/{broker}/drain": lambda: pin(BUNDLES[2]),
+        "POST /api/v1/namespaces/{namespace}/unload": lambda: pin(BUNDLES[3]),
+        "POST /api/v1/bundles/{bundle}/transfer": lambda: requests.cordon(BROKERS[1], **_WHO),
+        "POST /api/v1/brokers/{broker}/warm": lambda: _relieve(shop),
+        "DELETE /api/v1/pins/{bundle}": lambda: pin(BUNDLE),
+        "DELETE /api/v1/exclusions/{pattern}": lambda: requests.exclude("n:shop/orders", seconds=None, **_WHO),
+        "DELETE /api/v1/pauses/{scope}": lambda: requests.pause_scope("tenant:shop", seconds=None, **_WHO),
+        "DELETE /api/v1/quotas/{name}/override": lambda: service.quotas.remove(GROUP, **_WHO),
+        "GET /api/v1/operations": lambda: _ask_for_everything(shop),
+    }
+    if route in before:
+        await before[route]()
+    made = await shop.plan(ignore_hit_counts=True)
+    ids = {_HASH: made.hash}
+    if route in _REVIEWED:
+        await service.execute(made.hash, **_WHO)
+    elif "/execute" not in route and "/tasks" in route:
+        ids[_TASK] = (await service.execute(made.hash, **_WHO)).task
+    elif route in ("GET /api/v1/journal", "GET /api/v1/summary"):
+        await service.execute(made.hash, **_WHO)
+        await shop.turns(2)
+    return ids
+
+
+async def _recommend(shop: Shop) -> None:
+    await shop.service.set_mode("recommend", **_WHO)
+    await shop.turns()
+
+
+async def _relieve(shop: Shop) -> None:
+    """Let the second broker have little load, also by the averages of its reports."""
+    shop.page_cluster.shares |= dict.fromkeys(BUNDLES[2:4], 0.0)
+    await shop.turns(12)
+
+
+async def _ask_for_everything(shop: Shop) -> None:
+    requests = shop.service.requests
+    await requests.drain(BROKERS[1], dry_run=False, **_WHO)
+    await requests.warm(BROKERS[2], dry_run=False, **_WHO)
+    await requests.pin(BUNDLES[2], seconds=None, **_WHO)
+    await requests.exclude("t:acme", seconds=None, **_WHO)
+    await requests.pause_scope("tenant:acme", seconds=3600.0, **_WHO)
+    await shop.turns(2)
+    await requests.cordon(BROKERS[0], **_WHO)
 
 
 async def _answer(client: httpx.AsyncClient, example: Example) -> Any:
     """JSON, or a text. HTTPStatusError when the request is refused."""
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
+    if example.route == "/metrics":
+        return "\n".join(line for line in answer.text.splitlines() if "bundlekeel_leader " in line)
     return _cut(answer.json()) if answer.headers["content-type"] == "application/json" else answer.text.strip()
 
 

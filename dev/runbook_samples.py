@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 from unittest import mock
 
 import httpx
@@ -82,7 +82,7 @@ class _Served(LoopThread):
         self.server: ApiServer
 
     async def _listen(self) -> None:
-        self.server = ApiServer(self._service, "127.0.0.1", 0, Path(_SOCKET))
+        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET))
         await self.server.start()
 
     async def _close(self) -> None:

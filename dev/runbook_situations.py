@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.channel.findings import Deadlines, findings
+from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, findings
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView
+from bundlekeel.daemon.answers.channel import ChannelSummary
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import AdoptedView, OperationsView, ThresholdsView
 from bundlekeel.daemon.answers.picture import (
@@ -26,11 +27,9 @@ from bundlekeel.daemon.answers.picture import (
     EndedView,
     ImbalanceView,
     LedgerView,
-    MemberView,
     PauseView,
     State,
     TakeoverView,
-    VerdictView,
     WhyView,
 )
 from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
@@ -38,9 +37,9 @@ from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, migration_check
 from bundlekeel.daemon.operations.go_live import live_loads_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
-from bundlekeel.daemon.sources.channel_watch import finding_view
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.state.documents import request_record
+from bundlekeel.ports import Member
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
@@ -133,7 +132,7 @@ class SampleService(FakeService):
         self.quotas = SampleQuotas(at)
         self.thresholds = SampleThresholds(at)
         code, sentence = at.verdict
-        verdict = VerdictView(code=code, sentence=sentence)
+        verdict = Verdict(code=code, sentence=sentence)
         self.verdicts_made = [
             CycleVerdict(cycle=4700 + index, wall_ms=NOW_MS + 10_000 * index, verdict=verdict, moves=0, refusals={})
             for index in range(12)
@@ -163,7 +162,7 @@ class SampleService(FakeService):
         """With what differs."""
         return replace(super().channel(), **self._at.channel)
 
-    def channel_findings(self) -> list[FindingView]:
+    def channel_findings(self) -> list[ChannelFinding]:
         """What the core says of a bundle that has been releasing for two hours, unless the channel is in order. By the
         clock, because the command prints ages."""
         if not self._at.channel.get("findings", True):
@@ -172,7 +171,7 @@ class SampleService(FakeService):
         began = now - round(1000 * _IN_FLIGHT_SECONDS)
         bundle = next(name for name, unit in VIEW.units.items() if unit.state is UnitState.RELEASING)
         units = {bundle: replace(VIEW.units[bundle], timestamp_ms=began)}
-        return [*map(finding_view, findings(units, {bundle: began}, (), BROKERS, Deadlines(), now))]
+        return list(findings(units, {bundle: began}, (), BROKERS, Deadlines(), now))
 
     def live(self) -> list[Check]:
         """As given."""
@@ -243,7 +242,7 @@ def _good(rows: list[BrokerView]) -> list[BrokerView]:
     return [
         replace(
             row, score_ratio=score, requested="", shares_load=True, unsettled=False, preallocated=[],
-            report_age_seconds=8.0, measured_seconds=10.0, verdict=VerdictView(code=Code.BALANCED, sentence=""),
+            report_age_seconds=8.0, measured_seconds=10.0, verdict=Verdict(code=Code.BALANCED, sentence=""),
         )
         for row, score in zip(rows, (0.45, 0.43, 0.42), strict=False)
     ]  # fmt: skip
@@ -477,7 +476,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
         records=(_asked("mode recommend"),),
     ),
     "two leaders": Situation(
-        state={"member": FOLLOWER, "leader": MemberView(id=FOLLOWER, seat=0, epoch=6), "epoch": 6},
+        state={"member": FOLLOWER, "leader": Member(id=FOLLOWER, seat=0, epoch=6), "epoch": 6},
     ),
     "error": Situation(verdict=(Code.INTERNAL_ERROR, "the cycle failed unexpectedly; see the log")),
 }  # fmt: skip

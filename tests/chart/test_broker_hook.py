@@ -7,83 +7,66 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bundlekeel.api import ApiServer
+from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
-from bundlekeel.daemon.answers.operations import OperationsView, UncordonedView
-from bundlekeel.daemon.answers.picture import State
-from bundlekeel.daemon.answers.plans import RelocationView
+from bundlekeel.ports import Member
 from dev.chart import CHART
-from tests.support.fake_requests import FakeWishes
-from tests.support.fake_service import BROKERS, FakeService
+from tests.support.shop import BROKERS, Shop
+from tests.support.spied import Spied
 
 Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 HOOK = CHART / "files" / "broker_hook.py"
 REASON = "the broker's container stops (preStop)"
 
 
-class OneDrain(FakeWishes):
-    """As the fake, with drains only of who was drained, under the reason it was asked for."""
-
-    def __init__(self, called: Any) -> None:
-        super().__init__(called)
-        self.drains: dict[str, str] = {}
-        self.ended: list[str] = []
-        self.asked: list[str] = []
-        self.refuse: Exception | None = None
-
-    async def operations(self) -> OperationsView:
-        """Only what was asked."""
-        made = await super().operations()
-        (like,) = made.drains
-        return replace(made, drains=[replace(like, broker=b, reason=reason) for b, reason in self.drains.items()])
-
-    async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """Take note."""
-        if self.refuse:
-            raise self.refuse
-        assert not dry_run
-        self.drains[broker] = reason
-        return await super().drain(broker, dry_run=dry_run, reason=reason, by=by)
-
-    async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
-        """Take note."""
-        self.ended.append(broker)
-        del self.drains[broker]
-        return UncordonedView(broker=broker, ended=["drain"])
-
-    async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """Take note."""
-        self.asked.append(broker)
-        return await super().warm(broker, dry_run=dry_run, reason=reason, by=by)
-
-
-class Member(FakeService):
-    """A sidecar whose leader listens elsewhere."""
-
-    leader_url = ""
-
-    def state(self) -> State:
-        """With that leader."""
-        made = super().state()
-        assert made.leader is not None
-        return replace(made, leader=replace(made.leader, url=self.leader_url))
-
-
 class Stage:
-    """A sidecar's API with these requests."""
+    """The API of a sidecar, which may have another address of its leader."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shop: Shop | None = None) -> None:
         self.socket = folder / "bundlekeel.sock"
-        self.service = Member()
-        self.requests = OneDrain(lambda *_: None)
-        self.service.requests = self.requests
-        self.server = ApiServer(self.service, "127.0.0.1", 0, self.socket)
+        self.shop = shop or Shop()
+        self.service = Spied(self.shop.service)
+        self.server = ApiServer(cast(Any, self.service), "127.0.0.1", 0, self.socket)
+
+    @property
+    def drains(self) -> dict[str, str]:
+        """Return the reasons of the drains, by broker."""
+        return {broker: request.reason for broker, request in self.shop.shared_state.desired.drains.items()}
+
+    def asked(self, verb: str) -> list[str]:
+        """Return the brokers that this was requested for."""
+        return [arguments["broker"] for arguments in self.service.asked(f"requests.{verb}")]
+
+    async def drain(self, reason: str = REASON) -> None:
+        """Drain the second broker."""
+        await self.shop.service.requests.drain(BROKERS[1], dry_run=False, reason=reason, by="hook")
+
+    def get_stuck(self, **changes: Any) -> None:
+        """Let each drain have two bundles left, however long it takes."""
+        self.service.results["requests.operations"] = lambda view: replace(
+            view, drains=[replace(row, state="draining", left=2) for row in view.drains], **changes
+        )
+
+    @asynccontextmanager
+    async def balancing(self) -> AsyncIterator[None]:
+        """Let the leader run cycles meanwhile."""
+
+        async def run() -> None:
+            while True:
+                await self.shop.turns()
+                await asyncio.sleep(0.05)
+
+        running = asyncio.create_task(run())
+        yield
+        running.cancel()
 
     async def run(self, action: str, broker: str = BROKERS[1], **environment: str) -> str:
         """Run the hook; what it says. It never fails."""
@@ -110,6 +93,7 @@ class Stage:
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     made = Stage(tmp_path)
+    await made.shop.open()
     await made.server.start()
     yield made
     await made.server.stop()
@@ -117,31 +101,32 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def test_drains_and_waits_until_the_broker_is_empty(stage: Stage) -> None:
     """Asked for once, with a reason that tells it from what people ask for."""
-    stage.requests.left = 4
-    said = await stage.run("drain")
-    assert "empty, 0 left, 4 moved" in said
-    assert stage.requests.drains == {BROKERS[1]: REASON}
+    async with stage.balancing():
+        said = await stage.run("drain")
+    assert "empty, 0 left, 3 moved" in said
+    assert stage.drains == {BROKERS[1]: REASON}
 
 
 async def test_finds_its_broker_by_the_pods_name(stage: Stage) -> None:
     """Whatever address brokers advertise: its first label is the pod's name, while it runs and while it is drained."""
     pod = BROKERS[1].split(".")[0]
-    assert f"{BROKERS[1]} empty" in await stage.run("drain", "", HOSTNAME=pod)
-    assert stage.requests.drains == {BROKERS[1]: REASON}
+    async with stage.balancing():
+        assert f"{BROKERS[1]} empty" in await stage.run("drain", "", HOSTNAME=pod)
+    assert stage.drains == {BROKERS[1]: REASON}
     assert "takes bundles again" in await stage.run("back", "", HOSTNAME=pod)
-    assert stage.requests.ended == [BROKERS[1]]
+    assert stage.asked("uncordon") == [BROKERS[1]] and stage.drains == {}
 
 
 @pytest.mark.parametrize("within", ["0.5", "0"])
 async def test_gives_up_in_time(stage: Stage, within: str) -> None:
     """The kubelet would kill the broker anyway; the log says what was left, even when asking alone took too long."""
-    stage.requests.left = 10_000
+    stage.get_stuck()
     assert re.search(r"out of time, \d+ left", await stage.run("drain", BUNDLEKEEL_WITHIN=within))
 
 
 async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
     """A pause, no takeover, after the failsafe: nothing moves until somebody ends that, so nothing is waited for."""
-    stage.requests.left, stage.requests.held = 10_000, "PutAside"
+    stage.get_stuck(held="PutAside", held_explanation=explain("PutAside"))
     said = await stage.run("drain", BUNDLEKEEL_HELD_SECONDS="0.1")
     assert re.search(r"nothing is moved now \(PutAside: .*bundlekeel takeover.*\), \d+ left", said)
 
@@ -157,9 +142,9 @@ async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
 )
 async def test_a_refusal_lets_the_broker_stop_at_once(stage: Stage, refusal: Exception) -> None:
     """Mode recommend, the last broker, no seat and no token: it stops as it would have without us."""
-    stage.requests.refuse = refusal
+    stage.service.fail["requests.drain"] = refusal
     assert f"given up: {403 if isinstance(refusal, Forbidden) else ''}" in await stage.run("drain")
-    assert stage.requests.drains == {}
+    assert stage.drains == {}
 
 
 async def test_without_a_sidecar_the_broker_stops_at_once(tmp_path: Path) -> None:
@@ -170,31 +155,32 @@ async def test_without_a_sidecar_the_broker_stops_at_once(tmp_path: Path) -> Non
 
 async def test_back_ends_its_own_drain_and_warms(stage: Stage) -> None:
     """The broker takes bundles again, gently."""
-    stage.requests.drains[BROKERS[1]] = REASON
+    await stage.drain()
     assert "warming" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert (stage.requests.ended, stage.requests.asked) == ([BROKERS[1]], [BROKERS[1]])
+    assert (stage.asked("uncordon"), stage.asked("warm")) == ([BROKERS[1]], [BROKERS[1]])
 
 
 async def test_back_leaves_a_persons_drain_alone(stage: Stage) -> None:
     """Whoever drained it for new disks did not mean until the next restart."""
-    stage.requests.drains[BROKERS[1]] = "new disks"
+    await stage.drain("new disks")
     assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert stage.requests.ended == []
-    assert stage.requests.asked == []
+    assert (stage.asked("uncordon"), stage.asked("warm")) == ([], [])
 
 
 async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
     """No drain, nothing to end, nothing in the journal."""
     assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert stage.requests.asked == []
+    assert stage.asked("warm") == []
 
 
 async def drained_by(leader: Connected, bench: Stage, folder: Path, **environment: str) -> str:
     """A drain asked of a sidecar without a seat, whose leader answers in the clear; what the hook says."""
-    bench.requests.refuse = SnapshotError("there is no picture of the cluster yet")
+    bench.service.fail["requests.drain"] = SnapshotError("there is no picture of the cluster yet")
     (folder / "token").write_text("secret-token\n", encoding="utf-8")
     async with await asyncio.start_server(leader, "127.0.0.1", 0) as server:
-        bench.service.leader_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        member = Member(id="pod-b", url=url, seat=0, epoch=1)
+        bench.service.results["state"] = lambda state: replace(state, leader=member)
         await bench.server.start()
         try:
             return await bench.run("drain", BUNDLEKEEL_TOKEN_FILE=str(folder / "token"), **environment)
@@ -218,18 +204,18 @@ async def test_h19_with_tls_on_a_leader_in_the_clear_gets_no_token(tmp_path: Pat
 async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -> None:
     """503 here, so the leader's port with the token; its answer counts."""
     (tmp_path / "bench").mkdir()
-    bench = Stage(tmp_path / "bench")
-    bench.requests.drains = stage.requests.drains
+    bench = Stage(tmp_path / "bench", stage.shop)
     heard: list[str] = []
 
     async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         heard.append(head)
-        stage.requests.drains[BROKERS[1]] = REASON
+        await stage.drain()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         await writer.drain()
         writer.close()
 
-    assert "empty" in await drained_by(leader, bench, tmp_path)
+    async with stage.balancing():
+        assert "empty" in await drained_by(leader, bench, tmp_path)
     assert heard[0].startswith(f"POST /api/v1/brokers/{BROKERS[1].replace(':', '%3A')}/drain")
     assert "Authorization: Bearer secret-token" in heard[0]

@@ -19,7 +19,7 @@ from bundlekeel import __version__
 from bundlekeel.api import ApiServer
 from dev.chart import ROOT
 from tests.support.dockerfile import Stage, stages
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
 
 IMAGE = ROOT / "deploy" / "image"
 STAGES = {stage.name: stage for stage in stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))}
@@ -178,11 +178,11 @@ def test_locks_agree() -> None:
 
 
 @pytest.fixture
-async def sidecar(tmp_path: Path) -> AsyncIterator[FakeService]:
-    service = FakeService()
-    server = ApiServer(service, "127.0.0.1", 0, tmp_path / "bundlekeel.sock")
+async def sidecar(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = await Shop().open()
+    server = ApiServer(shop.service, "127.0.0.1", 0, tmp_path / "bundlekeel.sock")
     await server.start()
-    yield service
+    yield shop
     await server.stop()
 
 
@@ -199,13 +199,13 @@ async def _healthcheck(socket: Path, *arguments: str) -> tuple[int, str]:
     return process.returncode or 0, said.decode()
 
 
-async def test_healthcheck(sidecar: FakeService, tmp_path: Path) -> None:
+async def test_healthcheck(sidecar: Shop, tmp_path: Path) -> None:
     """0 while it lives; 1 with its words when a check fails; 1 without a sidecar."""
     assert await _healthcheck(tmp_path / "bundlekeel.sock") == (0, "")
     assert (await _healthcheck(tmp_path / "bundlekeel.sock", "/readyz"))[0] == 0
-    sidecar.fail["dead"] = RuntimeError()
+    sidecar.clock.offset += 3600.0
     code, said = await _healthcheck(tmp_path / "bundlekeel.sock")
-    assert (code, "no turn for 61 s" in said) == (1, True)
+    assert (code, "last one ended 3600 s ago" in said) == (1, True)
     code, said = await _healthcheck(tmp_path / "absent.sock")
     assert (code, said.startswith("no answer")) == (1, True)
 

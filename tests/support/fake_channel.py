@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from bundlekeel.core.channel.findings import Deadlines
+from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, FindingCode
 from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView, UnitView
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 from bundlekeel.daemon.channel_rows import unit_rows
 from bundlekeel.daemon.sources.channel_watch import state_counts
 from bundlekeel.ports import ChannelView
@@ -64,7 +63,7 @@ class FakeChannel:
             in_flight_oldest_seconds=60.0,
             findings={"InFlightTooLong": 1},
             rejected=0,
-            deadlines=DeadlinesView(**asdict(Deadlines())),
+            deadlines=Deadlines(),
         )
 
     def channel_bundles(
@@ -81,15 +80,15 @@ class FakeChannel:
         self._called("channel_bundles", asked)
         return unit_rows(VIEW, VIEW.wall_ms, **asked)
 
-    def channel_findings(self) -> list[FindingView]:
+    def channel_findings(self) -> list[ChannelFinding]:
         """The one finding."""
         self._called("channel_findings")
         return [
-            FindingView(
-                code="InFlightTooLong",
+            ChannelFinding(
+                code=FindingCode.IN_FLIGHT_TOO_LONG,
                 bundle=_name(4),
-                brokers=[BROKERS[0], BROKERS[2]],
-                state="Releasing",
+                brokers=(BROKERS[0], BROKERS[2]),
+                state=UnitState.RELEASING,
                 since_ms=WRITTEN_MS + 4,
                 deadline_ms=WRITTEN_MS + 90_004,
                 detail=f"Releasing from {BROKERS[0]} to {BROKERS[2]} for more than 30 s",

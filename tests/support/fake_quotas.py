@@ -25,7 +25,6 @@ from bundlekeel.daemon.answers.quotas import (
     WritesView,
     WrittenRate,
 )
-from bundlekeel.daemon.answers.service import QuotasService
 from bundlekeel.daemon.quotas.service import sentence_of, topic_why
 
 NOW_MS = 1_790_000_000_000
@@ -60,7 +59,7 @@ def _told() -> list[ReportedUsageView]:
 
 
 class FakeQuotas:
-    """Implements `QuotasService`. `unseen`: the leader has not looked yet. `obstacle`: why nothing is written."""
+    """`unseen`: the leader has not looked yet. `obstacle`: why nothing is written."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
@@ -157,6 +156,3 @@ class FakeQuotas:
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
         self._called("reset_quota", (name, reason, by))
         return GroupSetView(name=name, origin="settings", members=["t:acme"], limits=rates(500.0, 1e7))
-
-
-_: type[QuotasService] = FakeQuotas

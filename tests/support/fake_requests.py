@@ -37,13 +37,13 @@ from bundlekeel.daemon.answers.plans import (
     ReviewView,
     Stopping,
     TaskView,
+    Verb,
 )
-from bundlekeel.daemon.answers.service import OperationsService, Verb
 from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, OWNERS, SCORES, move, refusal, until_ms
 
 
 class FakeWishes:
-    """Implements `OperationsService`. `left` bundles are on a draining broker, one less each time it is asked;
+    """`left` bundles are on a draining broker, one less each time it is asked;
     `coming` come to a broker that is warmed, None before. `unseen`: how many times it is asked before it knows of the
     drain, as a follower may. `ended`: somebody ends a warm before it is asked."""
 
@@ -333,6 +333,3 @@ def _children(bundle: str) -> list[ChildView]:
         )
         for low, high, share in zip(ends, ends[1:], (0.4, 0.6), strict=False)
     ]
-
-
-_: type[OperationsService] = FakeWishes

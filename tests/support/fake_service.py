@@ -11,6 +11,8 @@ from typing import Any, cast
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.plan import BrokerLoad, Verdict
+from bundlekeel.core.planning.whatif import Finish
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
@@ -24,7 +26,6 @@ from bundlekeel.daemon.answers.picture import (
     CycleView,
     ImbalanceView,
     LedgerView,
-    MemberView,
     Mode,
     ModeView,
     PauseView,
@@ -36,25 +37,23 @@ from bundlekeel.daemon.answers.picture import (
     StoreView,
     TotalsView,
     TrafficView,
-    VerdictView,
     WhyView,
 )
 from bundlekeel.daemon.answers.plans import (
-    FinishView,
-    LoadView,
     OutcomeView,
     PlanImbalance,
+    PlanRequest,
     PlanSummary,
     PlanView,
     SplitView,
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import PlanRequest, Service
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.cycle.report import CycleReport
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.summary import summary
+from bundlekeel.ports import Member
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeOverview
 from tests.support.fake_places import (
@@ -158,9 +157,9 @@ def _broker(row: int, broker: str) -> BrokerView:
     )
 
 
-def _verdict(row: int) -> VerdictView:
-    return VerdictView(
-        code=(Code.OVERLOADED, Code.BALANCED, Code.UNSETTLED)[row].value,
+def _verdict(row: int) -> Verdict:
+    return Verdict(
+        code=(Code.OVERLOADED, Code.BALANCED, Code.UNSETTLED)[row],
         sentence=f"{SCORES[BROKERS[row]]:.1%} against a mean of 43.3%",
         hits_low=8 - 4 * row,
         hits_high=0,
@@ -176,7 +175,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         wall_ms=NOW_MS,
         strategy=asked.strategy or "avg",
         placement=asked.placement or "least_resource_usage",
-        verdict=VerdictView(code=Code.OVERLOADED.value, sentence="1 bundle to move; the difference falls to 15.0%"),
+        verdict=Verdict(code=Code.OVERLOADED, sentence="1 bundle to move; the difference falls to 15.0%"),
         brokers=[replace(_verdict(row), broker=broker) for row, broker in enumerate(BROKERS)],
         moves=[move("avg", threshold=0.065, runner_up=BROKERS[1])],
         refusals=[refusal(code, BUNDLES[index]) for code, index in codes],
@@ -202,13 +201,13 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         by_leader=True,
         what_if=asked.what_if,
         assumption="what if: all traffic times 1.5. The busiest broker is at 82.0% now" if asked.what_if else "",
-        finished=FinishView(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if asked.what_if else None,
+        finished=Finish(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if asked.what_if else None,
     )
 
 
-def _load(row: int, broker: str) -> LoadView:
+def _load(row: int, broker: str) -> BrokerLoad:
     before, after = SCORES[broker], (0.52, 0.41, 0.37)[row]
-    return LoadView(
+    return BrokerLoad(
         broker=broker,
         score_before=before,
         score_after=after,
@@ -236,7 +235,7 @@ class FakeService(FakeChannel, FakeOverview):
             CycleVerdict(
                 cycle=4710 + index,
                 wall_ms=NOW_MS - 10_000 * (1 - index),
-                verdict=VerdictView(code="HitCount", sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
+                verdict=Verdict(code=Code.HIT_COUNT, sentence="2 brokers differ by up to 75.0% (>= 6.5%)"),
                 moves=index,
                 refusals={"CoolDown": 1},
             )
@@ -264,7 +263,7 @@ class FakeService(FakeChannel, FakeOverview):
     def state(self) -> State:
         """One leader, one follower."""
         self._called("state")
-        member = MemberView(id="pod-a", url="http://pod-a:8090", version="0.1.0", started_ms=NOW_MS - 10**7)
+        member = Member(id="pod-a", url="http://pod-a:8090", version="0.1.0", started_ms=NOW_MS - 10**7)
         leader = replace(member, seat=0, epoch=7)
         return State(
             member=leader.id,
@@ -490,9 +489,6 @@ class FakeService(FakeChannel, FakeOverview):
         if "openmetrics" in accept:
             return b"# EOF\n", "application/openmetrics-text; version=1.0.0; charset=utf-8"
         return b"bundlekeel_leader 1.0\n", "text/plain; version=0.0.4; charset=utf-8"
-
-
-_: type[Service] = FakeService
 
 
 def _moved(bundle: str, source: str, destination: str) -> Json:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from bundlekeel.core.calibration.adoption import WAY_BACK
-from bundlekeel.core.calibration.thresholds import difference
+from bundlekeel.core.calibration.thresholds import ThresholdChange, difference
 from bundlekeel.core.calibration.thresholds_json import document_of, parsed, thresholds_of
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.parameters import Parameters
@@ -15,14 +15,12 @@ from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.operations import (
     AdoptedView,
     AdoptionView,
-    ChangeView,
     ObjectionView,
     ReversionView,
     RevertedView,
     ThresholdsView,
     TrialView,
 )
-from bundlekeel.daemon.answers.service import ThresholdsService
 from tests.support.threshold_cases import NOW_MS, as_bytes, document
 
 # Of the newest proposal, and of what is in force.
@@ -53,7 +51,7 @@ EMPTY = ThresholdsView(
 
 
 class FakeThresholds:
-    """Implements `ThresholdsService`. `empty`: nothing was ever proposed; `far`: what is proposed goes too far."""
+    """`empty`: nothing was ever proposed; `far`: what is proposed goes too far."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
@@ -97,10 +95,10 @@ class FakeThresholds:
             reverted=[RevertedView(digest="00c3a1be2d4977aa", **who)],
         )
 
-    def _change(self) -> ChangeView:
+    def _change(self) -> ThresholdChange:
         now = Parameters(avg_low_threshold_percent=7.5) if self.far else Parameters()
         (row,) = difference(now, parsed(as_bytes(document())))
-        return ChangeView(**asdict(row))
+        return row
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         self._called("adopt_thresholds", (digest, force, reason, by))
@@ -116,8 +114,5 @@ class FakeThresholds:
         return ReversionView(digest=found, sentence=said)
 
 
-def _text(change: ChangeView) -> str:
+def _text(change: ThresholdChange) -> str:
     return f"{change.parameter} {change.current:g} -> {change.proposed:g}"
-
-
-_: type[ThresholdsService] = FakeThresholds

@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from bundlekeel.cli.wiring import Split
+from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import Check
-from tests.support.fake_service import BROKERS, FakeService, places
+from bundlekeel.daemon.answers.picture import Check, Place
+from tests.support.shop import BROKERS, BUNDLES
+
+CHECKS = (
+    Check.passed("metadata store", "zk:zk1:2181/pulsar answers"),
+    Check.failed("shedding", f"{BROKERS[1]} still sheds itself", "run `bundlekeel takeover`"),
+    Check.warned("nic", "NICs report no limit", "set capacity.nic_gbps"),
+)
+
+
+def places(name: str, listener: str = "") -> list[Place]:
+    """Return an owned and an unowned partition. Raises ConfigError if the listener is not `external`."""
+    if listener not in ("", "external"):
+        raise ConfigError("no such listener; it has external", field="listener", value=listener, allowed="external")
+    topic = name if "://" in name else f"persistent://shop/orders/{name}"
+    unowned = Place(
+        topic=f"{topic}-partition-1",
+        topic_exists=False,
+        hash="0x3a2b3c4d",
+        bundle=BUNDLES[3],
+        broker=None,
+        state="unowned",
+        web_url="",
+        service_url="",
+        listener=listener or None,
+        preallocated_to=None,
+    )
+    owned = replace(
+        unowned,
+        topic=f"{topic}-partition-0",
+        topic_exists=True,
+        hash="0x1a2b3c4d",
+        bundle=BUNDLES[0],
+        broker=BROKERS[0],
+        state="owned",
+        web_url="http://broker-0.pulsar:8080",
+        service_url="pulsar://example.com:31000" if listener else "pulsar://broker-0.pulsar:6650",
+    )
+    return [owned, unowned]
 
 
 class FakeWiring:
@@ -16,7 +54,7 @@ class FakeWiring:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
-        self.checks = FakeService().findings
+        self.checks = list(CHECKS)
         self.verified = True
         self.deaths: list[Json | Exception] = []
         self.namespaces: tuple[str, ...] = ()

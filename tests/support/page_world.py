@@ -20,11 +20,11 @@ from bundlekeel.core.model.load import (
     THROUGHPUT_OUT,
     BrokerReport,
 )
-from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle, parse_topic
+from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, namespace_of, parse_bundle, parse_topic
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.quotas.usage import topic_of
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
@@ -69,17 +69,25 @@ def _whole(made: BrokerReport) -> BrokerReport:
 
 
 class PageCluster:
-    """Brokers that own bundles of several namespaces and report them; what `FakeSidecar` needs of a cluster.
+    """Brokers that own bundles of several namespaces and report them; the cluster of a `FakeSidecar`.
 
-    `demand`: what topics of these namespaces want to publish, in messages/s, beside those of the bundles' own. `live`:
-    the figures are of brokers' counters, read anew for each publication; `still`: from then on only after a move.
+    `loads`: by broker, a bundle or the namespace of its next one, and its share of a broker. `demand`: messages/s that
+    further topics of these namespaces want to publish. `live`: the brokers' counters are read for each publication;
+    `still`: from then on only after a move.
     """
 
     still = False
 
-    def __init__(self, loads: Loads, demand: Mapping[str, float] | None = None, *, live: bool = False) -> None:
+    def __init__(
+        self,
+        loads: Loads,
+        demand: Mapping[str, float] | None = None,
+        *,
+        live: bool = False,
+        clock: TestClock | None = None,
+    ) -> None:
         self.demand, self.live = dict(demand or {}), live
-        self.clock = TestClock()
+        self.clock = clock or TestClock()
         self.store = MemoryStore()
         self.brokers = tuple(loads)
         self.model = BrokerModel(self.brokers)
@@ -91,17 +99,17 @@ class PageCluster:
         self.model.dynamic["loadBalancerSheddingEnabled"] = "false"
         self.shares: dict[str, float] = {}
         self._published: dict[str, Owner] = {}
-        counts = Counter(namespace for rows in loads.values() for namespace, _ in rows)
+        counts = Counter(given for rows in loads.values() for given, _ in rows if "/0x" not in given)
         names = {namespace: _divided(namespace, count) for namespace, count in counts.items()}
         for broker, rows in loads.items():
-            for namespace, share in rows:
-                name = next(names[namespace])
+            for given, share in rows:
+                name = next(names[given]) if given in names else given
                 self.shares[name] = share
-                self.model.add(name, broker, f"persistent://{namespace}/topic-{len(self.shares)}")
-        edges: dict[str, set[int]] = {namespace: {FULL_LOWER, FULL_UPPER} for namespace in counts}
+                self.model.add(name, broker, f"persistent://{namespace_of(name)}/topic-{len(self.shares)}")
+        edges: dict[str, set[int]] = {}
         for parsed in map(parse_bundle, self.shares):
-            edges[parsed.namespace] |= {parsed.lower, parsed.upper}
-        self.metadata.bundle_boundaries.update({name: sorted(found) for name, found in edges.items()})
+            edges.setdefault(parsed.namespace, {FULL_LOWER, FULL_UPPER}).update((parsed.lower, parsed.upper))
+        self.metadata.bundle_boundaries.update({name: sorted(cuts) for name, cuts in edges.items()})
         for topic in self.demand:
             self._place(topic)
         self.publish()
@@ -115,6 +123,10 @@ class PageCluster:
         if base != topic:
             self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
+    def owners(self) -> dict[str, str]:
+        """bundle -> broker."""
+        return {bundle: owner.broker_id for bundle, owner in self.model.owners.items()}
+
     def publish(self) -> None:
         """Every broker reports what it owns, if anything moved since it did last, or `live` and not `still`."""
         if (self.still or not self.live) and self._published == self.model.owners:
@@ -124,9 +136,13 @@ class PageCluster:
         for bundle, owner in self.model.owners.items():
             owned[owner.broker_id][bundle] = self.shares[bundle]
         now = self.clock.wall_ms()
-        ones = {broker: np.ones((len(held), 3), dtype=np.int64) for broker, held in owned.items()}
+        topics = self.model.topics
+        counts = {
+            broker: np.array([(len(topics[name]), 1, 1) for name in bundles], dtype=np.int64).reshape(-1, 3)
+            for broker, bundles in owned.items()
+        }
         changes = {"last_update": now, "interval_ms": int(1000 * CYCLE_SECONDS) if self.live else 0}
-        reports = (report(b, held, bundle_counts=ones[b], **changes) for b, held in owned.items())
+        reports = (report(b, held, bundle_counts=counts[b], **changes) for b, held in owned.items())
         self.source.put(*map(_whole, reports))
 
 

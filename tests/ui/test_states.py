@@ -11,11 +11,12 @@ import pytest
 from playwright.sync_api import expect
 
 from bundlekeel.core.model.errors import Conflict, Forbidden
+from bundlekeel.core.model.plan import Verdict
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView, VerdictView
-from bundlekeel.daemon.answers.plans import PlanView
-from bundlekeel.daemon.answers.service import PlanRequest, Service
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView
+from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
 from bundlekeel.daemon.answers.summary import ALWAYS, Period
+from bundlekeel.daemon.service import Service
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_thresholds import TRIAL
 from tests.support.page_world import Served
@@ -244,7 +245,7 @@ def test_nothing_usable_is_said(open_page: Open) -> None:
 def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
     """What helps against a waiting period has a box; that nothing moves is in the line above."""
     with ServedFake() as served:
-        verdict = VerdictView(code=code, sentence="seen 2 times of 8")
+        verdict = Verdict(code=code, sentence="seen 2 times of 8")
         served.fake.planned = {"moves": [], "splits": [], "verdict": verdict}
         page = open_page(served.url)
         view(page, "Plan")

@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.api import ApiServer
-from tests.support.fake_service import FakeService
+from tests.support.spied import Spied
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import OTHERS, documents, panel_queries
 from tests.watch.server import concrete, has, prometheus, result_of, unhealthy, until
@@ -33,19 +33,6 @@ CHOSEN = {
 BROKERS = [name for name in OTHERS if name.startswith("pulsar_")]
 SCRAPES = 4
 LOOKS = 20
-
-
-class Face(FakeService):
-    """The API of a sidecar, as far as `/metrics` goes."""
-
-    def __init__(self, telemetry: PrometheusTelemetry) -> None:
-        super().__init__()
-        self.telemetry, self.accepted = telemetry, ""
-
-    def render_metrics(self, accept: str) -> tuple[bytes, str]:
-        """The sidecar's own."""
-        self.accepted = accept
-        return self.telemetry.render(accept)
 
 
 def complete(telemetry: PrometheusTelemetry) -> None:
@@ -102,7 +89,7 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
         made = Gauge(name, "", ["quantile"], registry=sidecar.telemetry.registry)
         made.labels("0.5").set(1)
         made.labels("0.99").set(1)
-    face = Face(sidecar.telemetry)
+    face = Spied(sidecar.service)
     server = ApiServer(face, "127.0.0.1", 0, None)
     url = await server.start()
     try:
@@ -111,7 +98,7 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
             complete(sidecar.telemetry)  # what there is no reason for was taken back by the cycles
             for name in ("drain_bundles", "unsplit_bundles", "obstacle_info"):
                 await until(http, PREFIX + name)
-            assert "openmetrics" in face.accepted
+            assert "openmetrics" in face.asked("render_metrics")[-1]["accept"]
             sidecar.telemetry.count("unexpected_errors_total", where="cycle")
             await until(http, 'ALERTS{alertname="BundlekeelUnexpectedErrors",alertstate="firing"}')
             assert await empty_panels(http) == []
@@ -137,7 +124,7 @@ async def test_the_scraper_chooses_the_format(accept: str, content_type: str, en
     """OpenMetrics over the real port when it is asked for, else the text format."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
-    server = ApiServer(Face(sidecar.telemetry), "127.0.0.1", 0, None)
+    server = ApiServer(Spied(sidecar.service), "127.0.0.1", 0, None)
     url = await server.start()
     try:
         async with httpx.AsyncClient(base_url=url, trust_env=False) as http:

@@ -49,7 +49,7 @@ export interface AdoptionRecord {
 /** What came into force. */
 export interface AdoptionView {
   /** what it changed */
-  changes: (ChangeView)[];
+  changes: (ThresholdChange)[];
   /** digest of the proposal */
   digest: string;
   /** the same as a sentence */
@@ -110,6 +110,38 @@ export interface AuditRecord {
   what: string;
 }
 
+/** A mean over held-out time and its bootstrap interval; of one run both ends are the mean. */
+export interface BootstrapInterval {
+  /** upper end of the interval */
+  high: number;
+  /** lower end of the interval */
+  low: number;
+  /** the mean, in the unit of its measure */
+  mean: number;
+}
+
+/** A broker's load before and after. */
+export interface BrokerLoad {
+  /** a broker id */
+  broker: string;
+  /** how many bundles it owns after */
+  bundles_after: number;
+  /** how many bundles it owns before */
+  bundles_before: number;
+  /** msg/s in and out together, after */
+  msg_rate_after: number;
+  /** msg/s in and out together, before */
+  msg_rate_before: number;
+  /** score after, a ratio */
+  score_after: number;
+  /** score before, a ratio */
+  score_before: number;
+  /** bytes/s in and out together, after */
+  throughput_after: number;
+  /** bytes/s in and out together, before */
+  throughput_before: number;
+}
+
 /** One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What is null cannot be told, since its report cannot be used. */
 export interface BrokerView {
   /** whether it is registered */
@@ -165,7 +197,7 @@ export interface BrokerView {
   /** whether its report may not show the last moves yet */
   unsettled: boolean;
   /** what the last plan says of it */
-  verdict: VerdictView | null;
+  verdict: Verdict | null;
   /** the release of Pulsar it runs */
   version: string;
 }
@@ -220,18 +252,24 @@ export interface CandidateView {
   score_before: number;
 }
 
-/** A parameter that would change. */
-export interface ChangeView {
-  /** the value in force */
-  current: number;
-  /** what the proposal rests on */
-  evidence: string;
-  /** the name of the parameter */
-  parameter: string;
-  /** the value proposed */
-  proposed: number;
-  /** how many of its range's steps away; null: no number of them leads there */
-  steps: number | null;
+/** Something wrong in the ownership channel. It is the same from call to call while it lasts. Before `deadline_ms` the remedy is to wait, afterwards to act. */
+export interface ChannelFinding {
+  /** the brokers concerned, the one at fault first */
+  brokers: (string)[];
+  /** the bundle; empty: the channel as a whole */
+  bundle: string;
+  /** what is wrong */
+  code: string;
+  /** until when brokers should have repaired it; 0: they never do */
+  deadline_ms: number;
+  /** what was seen */
+  detail: string;
+  /** how to fix it */
+  remedy: string;
+  /** since when it is so */
+  since_ms: number;
+  /** state of the bundle's entry; null: of no entry */
+  state: string | null;
 }
 
 /** The ownership channel. */
@@ -239,7 +277,7 @@ export interface ChannelSummary {
   /** how many have an entry */
   bundles: number;
   /** how long brokers take at most */
-  deadlines: DeadlinesView;
+  deadlines: Deadlines;
   /** why it is not followed */
   detail: string;
   /** what is wrong, by code */
@@ -383,7 +421,7 @@ export interface CycleVerdict {
   /** candidates that do not move, by code */
   refusals: Record<string, number>;
   /** why it did what it did */
-  verdict: VerdictView;
+  verdict: Verdict;
   /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
 }
@@ -408,8 +446,8 @@ export interface CycleView {
   wall_ms: number;
 }
 
-/** The history that a proposal rests on. */
-export interface DataView {
+/** The history that a proposal rests on. Bad days count as nothing in `coverage`. */
+export interface Data {
   /** days that were left out, each with the reason */
   bad_days: Record<string, string>;
   /** recorded part of the time between first and last day, a ratio */
@@ -425,7 +463,7 @@ export interface DataView {
 }
 
 /** How long brokers take at most. */
-export interface DeadlinesView {
+export interface Deadlines {
   /** milliseconds that an assignment, release or split takes at most */
   in_flight_ms: number;
   /** milliseconds until load data is too old */
@@ -510,37 +548,37 @@ export interface EndedView {
   wall_ms: number;
 }
 
-/** What the back-test measured, in blocks of hours, each begun at the recorded placement. */
-export interface EvidenceView {
+/** Results of the back-test, in blocks of hours, each begun at the recorded placement. */
+export interface Evidence {
   /** with the proposed values */
-  chosen: MeasuresView;
+  chosen: HeldOutMeasures;
   /** of the intervals, a ratio: 0.95 is 95 % */
   confidence: number;
   /** `chosen` less `previous`, block by block: its intervals are narrower */
-  difference: MeasuresView;
+  difference: HeldOutMeasures;
   /** days that the search did not see; all of this was measured on them */
   held_out: (string)[];
-  /** time between two plans of the back-test; 0: an older job did not say */
+  /** time between two plans of the back-test, seconds */
   period_seconds: number;
   /** with the values that were in force */
-  previous: MeasuresView;
+  previous: HeldOutMeasures;
   /** other strategies on the same days, by name, to compare */
-  strategies: Record<string, MeasuresView>;
-  /** without breaks; null: nothing would change, or an older job made it */
-  unbroken: UnbrokenView | null;
+  strategies: Record<string, HeldOutMeasures>;
+  /** without breaks; null: nothing would change */
+  unbroken: Unbroken | null;
 }
 
 /** An exclusion that was set. */
 export interface ExcludedView {
   /** how many known bundles it matches now; none yet may be meant so */
   bundles: number | null;
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -548,13 +586,13 @@ export interface ExcludedView {
 
 /** What is left alone. */
 export interface ExclusionView {
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -614,28 +652,8 @@ export interface FindingRecord {
   wall_ms: number;
 }
 
-/** Something wrong in the ownership channel. */
-export interface FindingView {
-  /** the brokers concerned */
-  brokers: (string)[];
-  /** the bundle; empty: the channel as a whole */
-  bundle: string;
-  /** what is wrong */
-  code: string;
-  /** until when brokers should have repaired it; 0: they never do */
-  deadline_ms: number;
-  /** what was seen */
-  detail: string;
-  /** how to fix it */
-  remedy: string;
-  /** since when it is so */
-  since_ms: number;
-  /** state of the bundle's entry; null: of no entry */
-  state: string | null;
-}
-
-/** What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted. */
-export interface FinishView {
+/** Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted. */
+export interface Finish {
   /** false: more cycles would be needed than were looked at */
   complete: boolean;
   /** how many cycles they take */
@@ -758,6 +776,18 @@ export interface GroupView {
   used_ratio: RatesView | null;
 }
 
+/** Measures of thresholds on held-out days; less is better. In a `difference` below 0: they are better. */
+export interface HeldOutMeasures {
+  /** max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean */
+  imbalance: BootstrapInterval;
+  /** moves an hour by the balancer, whole cluster */
+  moves_per_hour: BootstrapInterval;
+  /** minutes a day with any broker above 85 % */
+  overloaded_minutes_per_day: BootstrapInterval;
+  /** how far a broker's load goes up and down beyond its trend a day, in percent of the mean load */
+  thrash_per_day: BootstrapInterval;
+}
+
 /** The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load. */
 export interface ImbalanceView {
   /** max/mean of scores */
@@ -772,16 +802,6 @@ export interface IncludedView {
   pattern: string;
 }
 
-/** A mean over held-out time, and the interval in which it lies; of one run both ends are the mean. */
-export interface IntervalView {
-  /** upper end of the interval */
-  high: number;
-  /** lower end of the interval */
-  low: number;
-  /** the mean, in the unit of its measure */
-  mean: number;
-}
-
 export type JournalRecord = CycleRecord | MoveRecord | SplitRecord | FindingRecord | RequestRecord | AuditRecord | EffectRecord | ExternalMoveRecord | AdoptionRecord | QuotaRecord | SettingsRecord | OtherRecord;
 
 /** Moves whose load the brokers' reports do not show yet. */
@@ -790,28 +810,6 @@ export interface LedgerView {
   entries: number;
   /** brokers whose reports are not settled */
   unsettled: (string)[];
-}
-
-/** A broker's load before and after. */
-export interface LoadView {
-  /** a broker id */
-  broker: string;
-  /** how many bundles it owns after */
-  bundles_after: number;
-  /** how many bundles it owns before */
-  bundles_before: number;
-  /** msg/s in and out together, after */
-  msg_rate_after: number;
-  /** msg/s in and out together, before */
-  msg_rate_before: number;
-  /** score after, a ratio */
-  score_after: number;
-  /** score before, a ratio */
-  score_before: number;
-  /** bytes/s in and out together, after */
-  throughput_after: number;
-  /** bytes/s in and out together, before */
-  throughput_before: number;
 }
 
 /** A move or split that a person asked for. */
@@ -835,7 +833,7 @@ export interface ManualMoveView {
   /** what was asked for */
   kind: "transfer" | "unload" | "split";
   /** load of each broker before and after */
-  loads: (LoadView)[];
+  loads: (BrokerLoad)[];
   /** the move; null of a split, or when it stays */
   move: MoveView | null;
   /** the bundle or topic that was named */
@@ -880,20 +878,8 @@ export interface Marks {
   tasks: string;
 }
 
-/** What thresholds are judged by; less is better. In a `difference` below 0: the proposed values do better. */
-export interface MeasuresView {
-  /** max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean */
-  imbalance: IntervalView;
-  /** moves an hour by the balancer, whole cluster */
-  moves_per_hour: IntervalView;
-  /** minutes a day with any broker above 85 % */
-  overloaded_minutes_per_day: IntervalView;
-  /** how far a broker's load goes up and down beyond its trend a day, in percent of the mean load */
-  thrash_per_day: IntervalView;
-}
-
-/** A sidecar as others see it. */
-export interface MemberView {
+/** A sidecar as it describes itself in its seat node and, while it leads, in the leader node. */
+export interface Member {
   /** of its term as leader; -1: it does not lead */
   epoch: number;
   /** the name of the sidecar */
@@ -990,8 +976,8 @@ export interface MoveView {
   bundle: string;
   /** six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
-  /** `traffic` by name; null: of a sidecar of an older release */
-  rates: TrafficView | null;
+  /** `traffic` by name */
+  rates: TrafficView;
   /** the rule that chose it */
   rule: string;
   /** the next best target; empty: none */
@@ -1014,8 +1000,8 @@ export interface MoveView {
   threshold: number;
   /** four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order */
   traffic: (number)[];
-  /** `pressure` by name; null: of a sidecar of an older release */
-  usage: MoveUsageView | null;
+  /** `pressure` by name */
+  usage: MoveUsageView;
 }
 
 /** The unload of a namespace. */
@@ -1196,11 +1182,11 @@ export interface PersonView {
 export interface PinView {
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -1212,11 +1198,11 @@ export interface PinnedView {
   broker: string | null;
   /** a bundle: tenant/namespace/range */
   bundle: string;
-  /** who asked; empty: an earlier release set it */
+  /** who asked */
   by: string;
-  /** why, in the words of who asked; empty: an earlier release set it */
+  /** why, in the words of who asked */
   reason: string;
-  /** since when it holds; 0: an earlier release set it */
+  /** since when it holds */
   since_ms: number;
   /** its end; 0: a person ends it */
   until_ms: number;
@@ -1271,7 +1257,7 @@ export interface PlanSummary {
   /** the strategy, which decided what moves */
   strategy: string;
   /** why it moves something, or nothing */
-  verdict: VerdictView;
+  verdict: Verdict;
   /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
   /** brokers or traffic in it are not as they are: never carried out */
@@ -1283,19 +1269,19 @@ export interface PlanView {
   /** of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence */
   assumption: string;
   /** why each broker is, or is not, relieved */
-  brokers: (VerdictView)[];
+  brokers: (Verdict)[];
   /** whether the leader made it */
   by_leader: boolean;
   /** when it is forgotten */
   expires_ms: number;
   /** of a what-if: what comes of it in the end */
-  finished: FinishView | null;
+  finished: Finish | null;
   /** digest of what is to be done: it is carried out only while it would be the same */
   hash: string;
   /** max/mean (1: even) before and after; of thresholds `imbalance` is max/mean less 1 */
   imbalance: PlanImbalance;
   /** load of each broker before and after */
-  loads: (LoadView)[];
+  loads: (BrokerLoad)[];
   /** what would move, in this order */
   moves: (MoveView)[];
   /** the placement, which decided where to */
@@ -1315,7 +1301,7 @@ export interface PlanView {
   /** the strategy, which decided what moves */
   strategy: string;
   /** why it moves something, or nothing */
-  verdict: VerdictView;
+  verdict: Verdict;
   /** time of the picture of the cluster on which it was decided */
   wall_ms: number;
   /** brokers or traffic in it are not as they are: never carried out */
@@ -1357,11 +1343,11 @@ export interface ProposalView {
   /** when the job made it */
   created_ms: number;
   /** the history it rests on */
-  data: DataView;
+  data: Data;
   /** what it is known by: `digest` of `thresholds/adopt` */
   digest: string;
   /** what was measured with both */
-  evidence: EvidenceView;
+  evidence: Evidence;
   /** version of the document */
   format: number;
   /** its file, below `calibration.uri` */
@@ -1793,13 +1779,13 @@ export interface State {
   /** bundles whose move or split an earlier leader began, not settled yet */
   intents: (string)[];
   /** who leads; null: not known */
-  leader: MemberView | null;
+  leader: Member | null;
   /** moves under way or not visible in the reports yet */
   ledger: LedgerView;
   /** the sidecar that answers */
   member: string;
   /** all sidecars with a seat */
-  members: (MemberView)[];
+  members: (Member)[];
   /** the mode in force */
   mode: "observe" | "recommend" | "act";
   /** the mode of the settings file */
@@ -1926,7 +1912,7 @@ export interface TakeoverView {
   wall_ms: number;
 }
 
-/** Something that was asked for and how far it is. Stored so, too: a leader of another release may store less. */
+/** A request and its progress. Tasks are stored in this form, too. */
 export interface TaskView {
   /** who asked */
   by: string;
@@ -1950,12 +1936,26 @@ export interface TaskView {
   task: string;
 }
 
+/** A parameter that would change. */
+export interface ThresholdChange {
+  /** the value in force */
+  current: number;
+  /** what the proposal rests on */
+  evidence: string;
+  /** the name of the parameter */
+  parameter: string;
+  /** the value proposed */
+  proposed: number;
+  /** how many of its range's steps away; null: no number of them leads there */
+  steps: number | null;
+}
+
 /** How things stand with calibrated thresholds. */
 export interface ThresholdsView {
   /** what is adopted; null: nothing */
   adopted: AdoptedView | null;
   /** its difference to what is in force */
-  changes: (ChangeView)[];
+  changes: (ThresholdChange)[];
   /** the newest proposal; null: there is none that can be read */
   document: ProposalView | null;
   /** why no proposal could be read; empty: none */
@@ -2053,11 +2053,11 @@ export interface TrialView {
 }
 
 /** One run each over all held-out days, as a cluster runs. */
-export interface UnbrokenView {
+export interface Unbroken {
   /** with the proposed values */
-  chosen: MeasuresView;
+  chosen: HeldOutMeasures;
   /** with the values that were in force */
-  previous: MeasuresView;
+  previous: HeldOutMeasures;
 }
 
 /** A broker that bundles are moved to again. */
@@ -2101,7 +2101,7 @@ export interface UnpinnedView {
 }
 
 /** Why the cycle, or one broker in it, did what it did. */
-export interface VerdictView {
+export interface Verdict {
   /** the broker it is about; empty: the whole cycle */
   broker: string;
   /** a code of docs/reference/codes.md */
@@ -2147,7 +2147,7 @@ export interface WhyView {
   /** what prevents a move, and until when */
   codes: (CodeView)[];
   /** what is wrong with that entry */
-  findings: (FindingView)[];
+  findings: (ChannelFinding)[];
   /** records of its last 20 moves, oldest first */
   history: (JournalRecord)[];
   /** what was asked about */

@@ -6,7 +6,7 @@ export type {
   BrokerView as Broker,
   BundleView as Bundle,
   OverviewView as Overview,
-  LoadView as Load,
+  BrokerLoad as Load,
   MoveView as Move,
   PlanView as Plan,
   RefusalView as Refusal,

@@ -1,6 +1,6 @@
 // Findings in the ownership channel of the extensible load manager.
 
-import type { ChannelSummary, FindingView } from "./answers";
+import type { ChannelSummary, ChannelFinding } from "./answers";
 import type { State } from "./api";
 import { BundleName } from "./bars";
 import { useAnswer } from "./live";
@@ -8,7 +8,7 @@ import { Loaded, Notice, Said } from "./parts";
 import { count, duration, moment, words } from "./words";
 
 function Findings() {
-  const answer = useAnswer<FindingView[]>("channel/findings?limit=500");
+  const answer = useAnswer<ChannelFinding[]>("channel/findings?limit=500");
   return (
     <Loaded answer={answer} empty="Nothing is wrong in the channel.">
       {(rows) => (

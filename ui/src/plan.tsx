@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { openPanel } from "./address";
-import type { FinishView } from "./answers";
+import type { Finish } from "./answers";
 import { type Broker, type Move, type Plan, Problem, type State, type WhoAmI, ask } from "./api";
 import { BeforeAfter, BundleName } from "./bars";
 import { refresh, useClock } from "./live";
@@ -94,7 +94,7 @@ function Execute(props: { plan: Plan; state: State; who: WhoAmI | null }) {
 }
 
 /** What comes of a what-if when all later cycles have done their part. */
-function Finished(props: { row: FinishView; mean: string }) {
+function Finished(props: { row: Finish; mean: string }) {
   const { row } = props;
   if (!row.max_mean) return null;
   return (

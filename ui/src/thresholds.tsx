@@ -1,6 +1,6 @@
 // Calibrated thresholds: what is proposed, on what evidence, what speaks against it, and what is in force.
 
-import type { IntervalView, MeasuresView, ThresholdsView as Thresholds } from "./answers";
+import type { BootstrapInterval, HeldOutMeasures, ThresholdsView as Thresholds } from "./answers";
 import { type WhoAmI, ask } from "./api";
 import { refresh, useAnswer } from "./live";
 import { Loaded, Notice, ReasonForm, Said } from "./parts";
@@ -11,7 +11,7 @@ function level(imbalance: number): string {
   return (1 + imbalance).toFixed(3);
 }
 
-const MEASURES: [keyof MeasuresView, string, (value: number) => string][] = [
+const MEASURES: [keyof HeldOutMeasures, string, (value: number) => string][] = [
   ["imbalance", "max/mean of score", level],
   ["moves_per_hour", "Moves an hour", (value) => value.toFixed(1)],
   ["thrash_per_day", "Load of a broker up and down a day, % of the mean", (value) => value.toFixed(1)],
@@ -20,7 +20,7 @@ const MEASURES: [keyof MeasuresView, string, (value: number) => string][] = [
 
 function Evidence(props: { document: NonNullable<Thresholds["document"]> }) {
   const { evidence, data, created_ms, advice } = props.document;
-  const cell = (found: IntervalView, shown: (value: number) => string) =>
+  const cell = (found: BootstrapInterval, shown: (value: number) => string) =>
     `${shown(found.mean)} (${shown(found.low)} to ${shown(found.high)})`;
   return (
     <>

@@ -21,7 +21,7 @@ from bundlekeel.api.routes import channel, events, operations, probes, quotas, r
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.shield import Shield
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 
 UNITS = """\
 Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in
@@ -166,7 +166,11 @@ class _App(FastAPI):
                 "TaskAddress": TASK_ADDRESS,
             }
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
-            document = json.loads(json.dumps(document), object_hook=_of_64_bits)
+            document = json.loads(text := json.dumps(document), object_hook=_of_64_bits)
+            schemas = document["components"]["schemas"]
+            # pydantic also defines an enumeration that a field shows as a string.
+            for name in [name for name in schemas if f'/schemas/{name}"' not in text]:
+                del schemas[name]
             _with_request_ids(document)
             _with_examples(document)
             self.openapi_schema = document

@@ -15,8 +15,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from fastapi import Depends, Request, Response
 
-from bundlekeel.daemon.answers.doc import Answer
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.core.model.doc import Answer
+from bundlekeel.daemon.service import Service
 
 
 async def backend(request: Request) -> Service:

@@ -14,7 +14,7 @@ from bundlekeel.core.model.errors import REASONS
 from bundlekeel.core.model.names import NEW_BROKER
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.service import MOST_SCALE, PlanRequest
+from bundlekeel.daemon.answers.plans import MOST_SCALE, PlanRequest
 
 
 def _printable(text: str) -> str:

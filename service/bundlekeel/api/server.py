@@ -34,7 +34,7 @@ from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules, network_of
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.uris import WILDCARDS
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 
 _log = structlog.get_logger(__name__)
 

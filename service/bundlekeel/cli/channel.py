@@ -17,8 +17,9 @@ from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, TableLayout, table, typed
 from bundlekeel.cli.session import NamespaceOption, Session, broker_id, connected
 from bundlekeel.cli.tables import split_name
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 
 
 @connected
@@ -73,7 +74,7 @@ class ChannelListing:
     """What `channel` asks for. `bundles`: None where they are not listed."""
 
     channel: ChannelSummary
-    findings: list[FindingView]
+    findings: list[ChannelFinding]
     bundles: list[UnitView] | None = None
 
 
@@ -98,7 +99,7 @@ def _health(summary: ChannelSummary) -> Text:
     return text.append(f"not followed: {summary.detail}", style="red")
 
 
-def findings(rows: Sequence[FindingView], layout: TableLayout) -> RenderableType:
+def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableType:
     """One row a finding: since when, by when brokers should have repaired it, and what to do."""
     if not rows:
         return Text("nothing wrong", style="green")
@@ -116,7 +117,7 @@ def findings(rows: Sequence[FindingView], layout: TableLayout) -> RenderableType
     return made
 
 
-def _times(row: FindingView, now: float) -> tuple[str, str]:
+def _times(row: ChannelFinding, now: float) -> tuple[str, str]:
     """Ages: since when, and in how long (or how long ago) brokers should have repaired it."""
     since = f"{units.age(max(0.0, now - row.since_ms / 1000))} ago"
     if not row.deadline_ms:

@@ -31,12 +31,13 @@ from bundlekeel.cli.session import (
 )
 from bundlekeel.cli.tables import coded, split_name
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.plan import BrokerLoad
 from bundlekeel.core.model.text_format import how_far, limits_text, numbered
+from bundlekeel.core.planning.whatif import Finish
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import State
 from bundlekeel.daemon.answers.plans import (
-    FinishView,
-    LoadView,
+    MOST_SCALE,
     MoveView,
     PlanSummary,
     PlanView,
@@ -44,7 +45,6 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.service import MOST_SCALE
 from bundlekeel.settings.parameters import TOP_LEVEL
 
 # What is proposed waits for another person.
@@ -239,7 +239,7 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
     return Group(*parts)
 
 
-def _finished(row: FinishView, measure: str) -> str:
+def _finished(row: Finish, measure: str) -> str:
     if row.complete and not row.moves:
         return "when finished: as it begins, nothing moves"
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
@@ -286,7 +286,7 @@ def _loads(answer: PlanView, layout: TableLayout) -> Table:
     return made
 
 
-def _change(row: LoadView) -> Text:
+def _change(row: BrokerLoad) -> Text:
     """Of the score, in percentage points; empty where it stays."""
     difference = row.score_after - row.score_before
     if abs(difference) < 0.0005:
@@ -294,7 +294,7 @@ def _change(row: LoadView) -> Text:
     return Text(f"{difference * 100:+.1f}", style="green" if difference < 0 else "yellow")
 
 
-def _bar(row: LoadView) -> Text:
+def _bar(row: BrokerLoad) -> Text:
     """The load after; what left is dotted, what came is hatched."""
     old, new = (round(min(1.0, max(0.0, value)) * _BAR) for value in (row.score_before, row.score_after))
     text = Text("█" * min(old, new))

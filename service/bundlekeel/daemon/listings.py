@@ -12,6 +12,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.names import is_namespace
+from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.model.snapshot import BundleTable, Snapshot
 from bundlekeel.core.model.text_format import unknown_broker
 from bundlekeel.core.planning.costs import BrokerCosts, broker_costs
@@ -25,10 +26,9 @@ from bundlekeel.daemon.answers.picture import (
     ImbalanceView,
     ResourceView,
     TotalsView,
-    VerdictView,
 )
 from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import traffic_view, verdict_view
+from bundlekeel.daemon.cycle.planner import traffic_view
 from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.daemon.published import ClusterState
 
@@ -51,7 +51,7 @@ def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
     if snapshot is None or picture is None:
         return []
     plan = cluster.report.plan if cluster.report else None
-    verdicts = {item.broker: verdict_view(item) for item in plan.brokers} if plan else {}
+    verdicts = {item.broker: item for item in plan.brokers} if plan else {}
     rows = _brokers(cluster, snapshot, verdicts, now_ms)
     for item in snapshot.excluded:
         endpoint = picture.endpoints.get(item.broker_id)
@@ -79,7 +79,7 @@ def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
 
 
 def _brokers(
-    cluster: ClusterState, snapshot: Snapshot, verdicts: Mapping[str, VerdictView], now_ms: int
+    cluster: ClusterState, snapshot: Snapshot, verdicts: Mapping[str, Verdict], now_ms: int
 ) -> list[BrokerView]:
     ledger, table, draft = cluster.cycle_state.ledger, snapshot.brokers, cluster.draft
     on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from bundlekeel.core.model.errors import TooSlow
 from bundlekeel.daemon.published import Published
 from bundlekeel.daemon.readings import Readings
-from bundlekeel.daemon.service import BalancerService, ServiceParts
+from bundlekeel.daemon.service import Service, ServiceParts
 from bundlekeel.ports import Metadata, Ownership
 
 # The main loop publishes this often, and after each call that may have changed something.
@@ -80,9 +80,9 @@ class OnMainLoop:
 
 
 class ServiceOffLoop(Readings):
-    """Implements `answers.service.Service` for the thread of the API. Make it in the thread of the main loop."""
+    """`Service` for the thread of the API. Create it in the thread of the main loop."""
 
-    def __init__(self, service: BalancerService, parts: ServiceParts, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: Service, parts: ServiceParts, loop: asyncio.AbstractEventLoop) -> None:
         self._service, self._telemetry = service, parts.telemetry
         self._published: Published = service.capture()
         self._main = main = MainLoop(loop, self.publish)

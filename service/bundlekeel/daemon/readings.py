@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.channel.states import UnitState
+from bundlekeel.core.model.plan import Verdict
 from bundlekeel.daemon import channel_rows, listings, why
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.journal import RECORDS
 from bundlekeel.daemon.answers.picture import (
@@ -21,7 +23,6 @@ from bundlekeel.daemon.answers.picture import (
     OverviewView,
     Setting,
     State,
-    VerdictView,
     WhyView,
 )
 from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
@@ -38,7 +39,7 @@ _LOCAL = tuple(kind for kind in RECORDS if kind != "move")
 
 
 class Readings:
-    """The reading half of `answers.service.Service`. `latest` returns what was published last."""
+    """The reading half of `service.Service`. `latest` returns the newest published values."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Readings:
                 cycle=item["cycle"],
                 wall_ms=item["wall_ms"],
                 moves=item.get("planned", 0),
-                verdict=VerdictView(code=item["code"], sentence=item["sentence"]),
+                verdict=Verdict(code=item["code"], sentence=item["sentence"]),
                 refusals=item.get("refused", {}),
             )
             for item in found[-limit:]
@@ -175,7 +176,7 @@ class Readings:
             view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit
         )
 
-    def channel_findings(self) -> list[FindingView]:
+    def channel_findings(self) -> list[ChannelFinding]:
         """What is wrong in the ownership channel."""
         return self._latest().channel.findings()
 

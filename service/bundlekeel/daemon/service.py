@@ -1,12 +1,17 @@
-"""The service of a running sidecar: `answers.service.Service` over its parts. Every replica answers; what stands on
-counters is older on followers."""
+"""Operations that the API and the CLI offer on a running sidecar, over its parts.
+
+Every replica responds. Values from counters are older on followers, because only the leader reads counters. Work for
+the leader is forwarded to it, or stored in the shared state until it takes it.
+
+Raises the errors of `core.model.errors`, and no others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from bundlekeel import __version__
@@ -20,7 +25,6 @@ from bundlekeel.daemon.answers.picture import (
     Check,
     CycleView,
     LedgerView,
-    MemberView,
     ModeView,
     PauseView,
     Place,
@@ -28,8 +32,7 @@ from bundlekeel.daemon.answers.picture import (
     State,
     StoreView,
 )
-from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest, PlanSummary, PlanView, Submitted, TaskView
 from bundlekeel.daemon.answers.summary import Period
 from bundlekeel.daemon.calibration.watcher import Calibration
 from bundlekeel.daemon.cycle.cycle import Cycle
@@ -54,7 +57,7 @@ from bundlekeel.daemon.state.documents import Desired, Pause, request_record
 from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
 from bundlekeel.daemon.state.leadership import BENCH, Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Member, Metadata, Ownership, Peers, Telemetry
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.load import LoadedSettings
 
 # What a stored report of a cycle must have to be shown.
@@ -90,8 +93,8 @@ class ServiceParts:
     outage: OutageWatch
 
 
-class BalancerService(Readings):
-    """Implements `answers.service.Service` on the main loop, where each read is of this very moment."""
+class Service(Readings):
+    """All operations of a sidecar, on the main loop: each read returns the present values."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
@@ -163,8 +166,8 @@ class BalancerService(Readings):
             role=p.leadership.role,
             seat=member.seat if p.leadership.role != BENCH else None,
             epoch=epoch,
-            leader=_member(leader) if leader else None,
-            members=[_member(item) for item in p.leadership.members],
+            leader=leader,
+            members=list(p.leadership.members),
             cluster=p.loaded.settings.cluster,
             cluster_mode=p.cycle.picture.mode if p.cycle.picture else "unknown",
             mode=mode_in_force(p.loaded.settings.mode, desired),
@@ -377,10 +380,6 @@ class BalancerService(Readings):
         """Prometheus exposition."""
         self._set_gauges()
         return self._p.telemetry.render(accept)
-
-
-def _member(member: Member) -> MemberView:
-    return MemberView(**asdict(member))
 
 
 def _with(desired: Desired, **changes: Any) -> Desired:

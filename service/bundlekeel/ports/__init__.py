@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from bundlekeel.core.channel.states import RejectedUnit
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import (
     BrokerEndpoint,
@@ -190,17 +191,18 @@ class Metadata(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A sidecar as others see it: in its seat node and, while leading, in the leader node. `settings`: a digest of its
-    settings file, without what is of its host alone."""
+class Member(Answer):
+    """A sidecar as it describes itself in its seat node and, while it leads, in the leader node."""
 
-    id: str
-    url: str = ""
-    version: str = ""
-    started_ms: int = 0
-    seat: int = -1
-    epoch: int = -1
-    settings: str = ""
+    id: Annotated[str, Doc("the name of the sidecar")]
+    url: Annotated[str, Doc("the address of its API; empty: unknown")] = ""
+    version: Annotated[str, Doc("the release it runs")] = ""
+    started_ms: Annotated[int, Doc("when its process began")] = 0
+    seat: Annotated[int, Doc("its seat; -1: none")] = -1
+    epoch: Annotated[int, Doc("of its term as leader; -1: it does not lead")] = -1
+    settings: Annotated[
+        str, Doc("digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

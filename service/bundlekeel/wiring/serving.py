@@ -11,11 +11,10 @@ import structlog
 
 from bundlekeel import __version__
 from bundlekeel.api.server import ApiServer
-from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.off_loop import ServiceOffLoop
 from bundlekeel.daemon.operations.reload import Reload
 from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts
-from bundlekeel.daemon.service import BalancerService, ServiceParts
+from bundlekeel.daemon.service import Service, ServiceParts
 from bundlekeel.wiring.leading import Leading
 from bundlekeel.wiring.outside import context
 from bundlekeel.wiring.requests import Requests
@@ -28,7 +27,7 @@ class Serving:
 
     requests: Requests
     runtime: Runtime
-    service: BalancerService
+    service: Service
     service_parts: ServiceParts
 
     def off_loop(self, loop: asyncio.AbstractEventLoop) -> ServiceOffLoop:
@@ -98,7 +97,7 @@ def serving(requests: Requests) -> Serving:
     reading.term_start.add(hurry)
     out.telemetry.gauge("build_info", 1.0, version=__version__)
     parts = _service_parts(requests, runtime)
-    return Serving(requests=requests, runtime=runtime, service=BalancerService(parts), service_parts=parts)
+    return Serving(requests=requests, runtime=runtime, service=Service(parts), service_parts=parts)
 
 
 def _tasks(leading: Leading) -> list[Background]:

@@ -1,4 +1,4 @@
-"""The app over a fake service, and a client of it."""
+"""The app over a sidecar in memory, and a client of it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ import httpx
 import pytest
 
 from bundlekeel.api import create_app
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
+from tests.support.spied import Spied
 from tests.unit.api.test_routes import client
 
 
 @pytest.fixture
-def service() -> FakeService:
-    """A fresh fake."""
-    return FakeService()
+async def shop() -> Shop:
+    """A leader after two cycles."""
+    return await Shop().open()
 
 
 @pytest.fixture
-async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+def service(shop: Shop) -> Spied:
+    """Its service."""
+    return Spied(shop.service)
+
+
+@pytest.fixture
+async def http(service: Spied) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app with every route."""
     async with client(create_app(service, mutations=True)) as made:
         yield made

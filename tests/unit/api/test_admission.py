@@ -17,8 +17,9 @@ from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import FailedLogins
 from bundlekeel.settings.credentials import ROLES
 from tests.support.api_routes import Entry, ask, table
-from tests.support.fake_service import HASH, FakeService
 from tests.support.security import SteppedClock, Tokens, access_for
+from tests.support.shop import Shop
+from tests.support.spied import Spied
 from tests.unit.api.test_routes import client
 
 # What a route takes besides a reason, or instead of one.
@@ -42,20 +43,6 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     yield Tokens(tmp_path_factory.mktemp("tokens"))
 
 
-class Spy:
-    """A service of which is noted what of it was asked for."""
-
-    def __init__(self, inner: Any, seen: set[str], prefix: str = "") -> None:
-        self._inner, self._seen, self._prefix = inner, seen, prefix
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name in ("requests", "quotas", "thresholds"):
-            return Spy(found, self._seen, f"{name}.")
-        self._seen.add(self._prefix + name)
-        return found
-
-
 def variants(path: str) -> dict[str, str]:
     """The same path as somebody may write it who wants to be taken for another."""
     head, _, last = path.rpartition("/")
@@ -76,12 +63,10 @@ def variants(path: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("role", ["", *ROLES])
-async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tokens, role: str) -> None:
+async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tokens, service: Spied, role: str) -> None:
     """Every route × role × spelling: what of the service is reached is what this role reaches by plain paths; a route
     that refuses the role in plain refuses it in any other spelling, or is not found."""
-    seen: set[str] = set()
-    spied: Any = Spy(FakeService(), seen)
-    app = create_app(spied, mutations=True, access=access_for(tokens))
+    app = create_app(service, mutations=True, access=access_for(tokens))
     headers = tokens.headers(role) if role else {}
     entries = [entry for entry in table(app) if entry.path != "/api/v1/events"]
     assert len(entries) > 50
@@ -91,12 +76,13 @@ async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tok
         for entry in entries:
             for name, target in variants(entry.filled("x")).items():
                 if (name == "plain") == only_plain:
-                    seen.clear()
+                    service.calls.clear()
                     told[entry, name] = await ask(app, entry.method, target, headers=headers, body=body_of(entry))
+                    reached = {called for called, _ in service.calls}
                     if only_plain:
-                        plain_reached |= seen
+                        plain_reached |= reached
                     else:
-                        assert seen <= plain_reached, (entry.method, target)
+                        assert reached <= plain_reached, (entry.method, target)
     for (entry, name), status in told.items():
         if told[entry, "plain"] in (401, 403):
             assert status in (400, 401, 403, 404, 405), (entry.method, entry.path, name)
@@ -108,9 +94,8 @@ async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tok
     assert ("brokers" in plain_reached) == (role != "")
 
 
-async def test_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Tokens) -> None:
+async def test_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Tokens, service: Spied) -> None:
     """As it was found."""
-    service = FakeService()
     app = create_app(service, mutations=True, access=access_for(tokens))
     told = [
         await ask(app, "PUT", target, headers=tokens.headers("operator"), body=b'{"reason": "x", "mode": "observe"}')
@@ -121,7 +106,7 @@ async def test_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Tokens) 
 
 async def test_a_role_is_asked_for_before_the_body(tokens: Tokens) -> None:
     """No route reads a byte of the body of somebody who may not ask."""
-    app = create_app(FakeService(), mutations=True, access=access_for(tokens, failures_per_minute=1000))
+    app = create_app(Shop().service, mutations=True, access=access_for(tokens, failures_per_minute=1000))
     for entry in table(app):
         if entry.method not in ("GET", "HEAD"):
             for headers in ({}, {"Authorization": "Bearer wrong"}, tokens.headers("viewer")):
@@ -135,7 +120,7 @@ def nothing() -> None:
 
 def test_a_route_without_a_role_cannot_be_registered() -> None:
     """Neither on the app nor by a router that names none: the sidecar does not start."""
-    app = create_app(FakeService(), mutations=True)
+    app = create_app(Shop().service, mutations=True)
     with pytest.raises(TypeError, match="/extra has no role"):
         app.get("/extra")(nothing)
     assert all(entry.route.role in ("anybody", *ROLES) for entry in table(app))
@@ -177,10 +162,9 @@ async def slow(app: FastAPI, method: str, path: str, headers: dict[str, str], ar
 
 
 @pytest.mark.parametrize("who", ["", "operator"])
-async def test_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens, who: str) -> None:
+async def test_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens, service: Spied, who: str) -> None:
     """64 of anonymous callers are refused at once and hold nothing; 64 dry runs of an operator fill the slots, but not
     those kept for what changes something."""
-    service = FakeService()
     app = create_app(service, mutations=True, access=access_for(tokens))
     async with client(app) as http:
         await http.get("/api/v1/state", headers=tokens.headers("admin"))
@@ -204,7 +188,7 @@ async def test_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
     """A role too low by its name, missing and wrong credentials by the address; reads and dry runs leave none."""
     records = list[Any]()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
-    app = create_app(FakeService(), mutations=True, access=access_for(tokens), trail=trail)
+    app = create_app(Shop().service, mutations=True, access=access_for(tokens), trail=trail)
     async with client(app) as http:
         asked = [
             await http.post("/api/v1/pause", json={"reason": "x", "by": "mallory"}, headers=tokens.headers("viewer")),
@@ -231,7 +215,7 @@ async def test_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> None
     the rest; there is a bound to what is counted apart."""
     records, clock = list[Any](), SteppedClock()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=clock.boot)
-    app = create_app(FakeService(), mutations=True, access=access_for(tokens), trail=trail)
+    app = create_app(Shop().service, mutations=True, access=access_for(tokens), trail=trail)
     headers = tokens.headers("viewer")
 
     async def refused(times: int, path: str = "/api/v1/pause") -> None:
@@ -262,9 +246,9 @@ async def test_an_authenticated_mutation_that_is_not_taken_is_recorded(tokens: T
     """Too large a body: the name is known, and nothing of the body is."""
     records = list[Any]()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
-    app = create_app(FakeService(), mutations=True, access=access_for(tokens), trail=trail)
+    app = create_app(Shop().service, mutations=True, access=access_for(tokens), trail=trail)
     headers = tokens.headers("operator") | {"content-length": "10000000"}
-    assert await ask(app, "POST", f"/api/v1/plans/{HASH}/execute", headers=headers) == 413
+    assert await ask(app, "POST", "/api/v1/plans/5f0c3a1be2d4977a/execute", headers=headers) == 413
     assert [(r["by"], r["status"], r["reason"]) for r in records] == [("the-operator", 413, "")]
 
 
@@ -298,7 +282,7 @@ def test_addresses_of_one_host_count_together() -> None:
 async def test_an_origin_that_is_no_address_is_refused(origin: str, tmp_path: Path) -> None:
     """403 like any foreign one, and no 500; also where any Host is taken."""
     for hosts in ([], ["*"]):
-        app = create_app(FakeService(), mutations=False, allowed_hosts=hosts)
+        app = create_app(Shop().service, mutations=False, allowed_hosts=hosts)
         async with client(app) as http:
             for host in ("localhost", *([""] if hosts else [])):
                 answer = await http.post("/api/v1/plans", json={}, headers={"Origin": origin, "Host": host})

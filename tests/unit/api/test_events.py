@@ -5,51 +5,51 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from typing import Any
 
 import httpx
 
 from bundlekeel.api import create_app
 from bundlekeel.api.routes.events import MAX_STREAMS, EventStreams, most_streams
 from bundlekeel.api.server import ApiServer
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 
 
-def events(text: str) -> list[tuple[str, object]]:
+def events(text: str) -> list[tuple[str, Any]]:
     """(event, data) of a whole stream."""
     blocks = [block.split("\n") for block in text.split("\n\n") if block.startswith("event: ")]
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
 
 
-async def test_only_changes_are_told() -> None:
+async def test_only_changes_are_told(shop: Shop) -> None:
     """First how it is, then each difference, at last that it is over."""
-    service = FakeService()
-    app = create_app(service, mutations=False, streams=EventStreams(seconds=1.8))
+    app = create_app(shop.service, mutations=False, streams=EventStreams(seconds=1.8))
 
     async def change() -> None:
         await asyncio.sleep(0.7)
-        service.cycle += 1
+        await shop.cycle.turn()
 
     async with client(app) as http, asyncio.TaskGroup() as group:
         group.create_task(change())
         answer = await http.get("/api/v1/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
-    marks = {"picture": 0, "leader": "pod-a 7", "store": True, "moves": 0, "tasks": "", "requests": ""}
-    changed = [("change", {"cycle": cycle, **marks}) for cycle in ("4711", "4712")]
-    assert events(answer.text) == [*changed, ("end", {})]
+    told = events(answer.text)
+    assert [name for name, _ in told] == ["change", "change", "end"]
+    assert [data["cycle"] for _, data in told[:2]] == ["2", "3"] and told[0][1]["leader"] == "pod-a 1"
 
 
 async def test_while_nothing_happens_a_heartbeat_comes() -> None:
     """So that both ends notice when the other has gone."""
-    service, streams = FakeService(), EventStreams(seconds=1.2, heartbeat=0.0)
+    service, streams = Shop().service, EventStreams(seconds=1.2, heartbeat=0.0)
     told = [text async for text in streams.follow(service)]
     assert told[0].startswith("event: change") and ": still here\n\n" in told
 
 
 async def test_no_more_streams_than_allowed() -> None:
     """The next one is told to ask now and then instead; when one has ended there is room again."""
-    service, streams = FakeService(), EventStreams(most=1, seconds=5)
+    service, streams = Shop().service, EventStreams(most=1, seconds=5)
     app = create_app(service, mutations=False, streams=streams)
     async with client(app) as http:
         with streams.place() as free:
@@ -63,7 +63,7 @@ async def test_no_more_streams_than_allowed() -> None:
 
 async def test_s09_streams_that_begin_at_once_are_counted() -> None:
     """Their limit was checked before any of them was counted: 42 of 16 were open."""
-    app = create_app(FakeService(), mutations=False, streams=EventStreams(most=4, seconds=0.6))
+    app = create_app(Shop().service, mutations=False, streams=EventStreams(most=4, seconds=0.6))
     async with client(app) as http:
         answers = await asyncio.gather(*(http.get("/api/v1/events") for _ in range(12)))
         assert sorted(answer.status_code for answer in answers) == [200] * 4 + [503] * 8
@@ -77,7 +77,7 @@ def test_streams_leave_room_for_requests() -> None:
 
 async def test_a_stop_of_the_server_waits_for_no_stream() -> None:
     """Streams end at once and tell so, and whoever left is forgotten."""
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None)
+    server = ApiServer(Shop().service, "127.0.0.1", 0, None)
     url = await server.start()
     async with httpx.AsyncClient(base_url=url) as http:
         async with http.stream("GET", "/api/v1/events") as gone:

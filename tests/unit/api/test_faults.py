@@ -9,14 +9,15 @@ import pytest
 
 from bundlekeel.api import create_app
 from bundlekeel.core.model.errors import ConfigError
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
+from tests.support.spied import Spied
 
 WHO = {"reason": "r", "by": "ann"}
 
 
-async def refused(method: str, path: str, body: Any = None, service: FakeService | None = None) -> dict[str, Any]:
+async def refused(method: str, path: str, body: Any = None, service: Any = None) -> dict[str, Any]:
     """The problem that is answered."""
-    app = create_app(service or FakeService(), mutations=True)
+    app = create_app(service or (await Shop().open()).service, mutations=True)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
         answer = await http.request(method, f"/api/v1/{path}", json=body)
     assert answer.status_code == 422, answer.text
@@ -29,7 +30,12 @@ async def refused(method: str, path: str, body: Any = None, service: FakeService
     [
         ("GET", "journal?limit=0", None, {"field": "limit", "value": "0", "allowed": "1 or more"}),
         ("GET", "bundles?limt=1", None, {"field": "limt", "value": "1", "allowed": "broker, namespace, after, limit"}),
-        ("GET", "where?name=a&listener=b", None, {"field": "listener", "value": "b", "allowed": "external"}),
+        (
+            "GET",
+            "where?name=shop/orders&listener=b",
+            None,
+            {"field": "listener", "value": "b", "allowed": "none (advertisedListeners is not set)"},
+        ),
         ("POST", "plans", {"traffic_scale": -1}, {"field": "traffic_scale", "value": -1, "allowed": "more than 0"}),
         ("POST", "plans", {"add_brokers": {}}, {"field": "add_brokers", "allowed": "a valid list"}),
         ("POST", "pause", {}, {"field": "reason"}),
@@ -87,25 +93,22 @@ async def test_every_fault_is_listed_with_its_own_value() -> None:
         ),
     ],
 )
-async def test_a_quota_group_names_the_field_of_the_request(error: ConfigError, field: str, detail: str) -> None:
+async def test_a_quota_group_names_the_field_of_the_request(
+    service: Spied, error: ConfigError, field: str, detail: str
+) -> None:
     """Not its place in a settings file, unless it is about another group there."""
-    service = FakeService()
-    service.fail["set_quota"] = error
+    service.fail["quotas.put"] = error
     body = {**WHO, "members": ["t:x"], "publish_bytes": 5e7}
     told = await refused("PUT", "quotas/acme", body, service)
     assert (told["field"], told["errors"][0]["field"], told["detail"]) == (field, field, detail)
 
 
-@pytest.mark.parametrize(("given", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5, 5.0), ("500", 500.0)])
-async def test_bytes_may_have_a_unit(given: Any, size: float) -> None:
+@pytest.mark.parametrize(("given", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5000, 5000.0), ("5000", 5000.0)])
+async def test_bytes_may_have_a_unit(http: httpx.AsyncClient, service: Spied, given: Any, size: float) -> None:
     """As in the settings file and on the command line."""
-    service = FakeService()
-    app = create_app(service, mutations=True)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
-        answer = await http.put("/api/v1/quotas/acme", json={**WHO, "members": ["t:a"], "dispatch_bytes": given})
+    answer = await http.put("/api/v1/quotas/acme", json={**WHO, "members": ["t:acme"], "dispatch_bytes": given})
     assert answer.status_code == 200, answer.text
-    (group, *_) = service.calls[-1][1]
-    assert group.limits.dispatch_bytes == size
+    assert service.calls[-1][1]["group"].limits.dispatch_bytes == answer.json()["limits"]["dispatch_bytes"] == size
 
 
 async def test_bytes_without_sense_are_refused_with_what_is_allowed() -> None:

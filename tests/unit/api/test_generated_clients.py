@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from tests.support.fake_service import BROKERS, BUNDLE, FakeService
+from tests.support.shop import BROKERS, BUNDLE, Shop
 
 WHO = {"reason": "r", "by": "ann"}
 
@@ -57,9 +57,9 @@ def test_names_of_a_plan_are_listed(document: dict[str, Any]) -> None:
     assert fields["placement"]["x-extensible-enum"] == [*PLACEMENTS]
 
 
-async def asked(method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+async def asked(method: str, path: str, body: dict[str, Any] | None = None, shop: Shop | None = None) -> httpx.Response:
     """The answer of the unix socket."""
-    app = create_app(FakeService(), mutations=True)
+    app = create_app((shop or await Shop().open()).service, mutations=True)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
         return await http.request(method, f"/api/v1/{path}", json=body)
 
@@ -79,16 +79,21 @@ async def test_a_parameter_that_is_given_twice_is_refused(query: str) -> None:
         (f"bundles/{BUNDLE}/unload", {"execute": True}),
         (f"bundles/{BUNDLE}/split", {"execute": True}),
         ("namespaces/shop/orders/unload", {"execute": True}),
-        ("reviews/5f0c3a1be2d4977a/approve", {}),
+        ("reviews/{hash}/approve", {}),
     ],
 )
 async def test_what_has_a_task_says_where_it_is(document: dict[str, Any], path: str, body: dict[str, Any]) -> None:
     """As `execute` of a plan does; a dry run has none. The document has the header, too."""
-    answer = await asked("POST", path, WHO | body)
+    shop = await Shop(review=not body).open()
+    if not body:
+        made = await shop.plan(ignore_hit_counts=True)
+        await shop.service.execute(made.hash, reason="r", by="bob")
+        path = path.format(hash=made.hash)
+    answer = await asked("POST", path, WHO | body, shop)
     assert answer.status_code == 200, answer.text
     assert answer.headers.get("Location") == f"/api/v1/tasks/{answer.json()['task']}"
     if body:
-        assert "Location" not in (await asked("POST", path, WHO | body | {"execute": False})).headers
+        assert "Location" not in (await asked("POST", path, WHO | body | {"execute": False}, shop)).headers
     (operation,) = (
         item for name, item in changes(document).items() if name.rpartition("/")[2] == path.rpartition("/")[2]
         and name.split("/")[3] == path.split("/", maxsplit=1)[0]

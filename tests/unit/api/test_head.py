@@ -7,8 +7,8 @@ import pytest
 
 from bundlekeel.api import ApiServer, create_app
 from bundlekeel.api.app import openapi_document
-from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
+from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 
 ROUTES = ["/api/v1/state", "/api/v1/events", "/api/v1/bundles?limit=1", "/livez", "/readyz", "/metrics", "/ui/", "/"]
@@ -17,7 +17,7 @@ ROUTES = ["/api/v1/state", "/api/v1/events", "/api/v1/bundles?limit=1", "/livez"
 @pytest.mark.parametrize("path", ROUTES)
 async def test_it_answers_as_get_does(path: str) -> None:
     """The same status and headers over a real connection, which goes on afterwards; a stream does not begin."""
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None)
+    server = ApiServer((await Shop().open()).service, "127.0.0.1", 0, None)
     async with httpx.AsyncClient(base_url=await server.start(), timeout=5) as http:
         try:
             head = await http.head(path)
@@ -32,7 +32,7 @@ async def test_it_answers_as_get_does(path: str) -> None:
 
 async def test_it_needs_the_same_credentials(tokens: Tokens) -> None:
     """No way around them, and no way to change something."""
-    async with client(create_app(FakeService(), mutations=True, access=access_for(tokens))) as http:
+    async with client(create_app(Shop().service, mutations=True, access=access_for(tokens))) as http:
         assert (await http.head("/api/v1/state")).status_code == 401
         assert (await http.head("/api/v1/state", headers=tokens.headers("viewer"))).status_code == 200
         refused = await http.head("/api/v1/pause", headers=tokens.headers("viewer"))

@@ -16,14 +16,14 @@ from bundlekeel.api import create_app
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.settings.credentials import TokensFile
 from bundlekeel.settings.jwt_keys import JwtKeys
-from tests.support.fake_service import FakeService
 from tests.support.security import AUDIENCE, ISSUER, Issuer, access_for
+from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 
 
 def guarded(issuer: Issuer) -> FastAPI:
     """The TCP app that takes this issuer's tokens."""
-    return create_app(FakeService(), mutations=True, access=access_for(None, issuer))
+    return create_app(Shop().service, mutations=True, access=access_for(None, issuer))
 
 
 @pytest.mark.parametrize(

@@ -9,33 +9,26 @@ import httpx
 import pytest
 
 from bundlekeel.api import create_app
-from bundlekeel.daemon.answers.channel import FindingView
+from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.summary import ALWAYS, Period
-from tests.support.fake_service import BROKERS, FakeService
+from tests.support.shop import BROKERS, Shop
 
 # Two of them in one millisecond, on the border of pages of two.
-RECORDS: list[Json] = [{"kind": "cycle", "wall_ms": at, "cycle": number} for number, at in enumerate((1, 5, 5, 7, 9))]
-
-
-class Lists(FakeService):
-    """More findings, and records with times."""
-
-    def channel_findings(self) -> list[FindingView]:
-        """Two codes; of one several without a bundle, which only their brokers tell apart."""
-        (found,) = super().channel_findings()
-        lost = [replace(found, code="OwnerUnreachable", bundle="", brokers=[broker]) for broker in BROKERS]
-        return [found, replace(found, bundle=f"{found.bundle}0"), *lost]
-
-    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
-        """Of the time that is asked for."""
-        return period.of(RECORDS)[-limit:]
+RECORDS: list[Json] = [
+    {"kind": "settings", "wall_ms": at, "sentence": str(number)} for number, at in enumerate((1, 5, 5, 7, 9))
+]
 
 
 @pytest.fixture
-def http() -> httpx.AsyncClient:
-    """A client of the reads."""
-    app = create_app(Lists(), mutations=False)
+def http(shop: Shop) -> httpx.AsyncClient:
+    """A client of the reads. There are several findings, of one code without a bundle."""
+    shop.follow_channel()
+    found = shop.channel.findings()[0]
+    lost = [replace(found, code=FindingCode.OWNER_UNREACHABLE, bundle="", brokers=(broker,)) for broker in BROKERS]
+    shop.channel._note([found, replace(found, bundle=f"{found.bundle}0"), *lost])
+    for record in RECORDS:
+        shop.journal.append(record)
+    app = create_app(shop.service, mutations=False)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090")
 
 
@@ -70,15 +63,15 @@ async def test_a_page_keeps_what_was_asked_for(http: httpx.AsyncClient) -> None:
 
 async def test_the_end_of_a_time_is_in_it(http: httpx.AsyncClient) -> None:
     """`since_ms` and `until_ms` both: records of that millisecond are answered."""
-    answer = await http.get("/api/v1/journal?since_ms=5&until_ms=7")
+    answer = await http.get("/api/v1/journal?kind=settings&since_ms=5&until_ms=7")
     assert [row["wall_ms"] for row in answer.json()] == [5, 5, 7]
 
 
 @pytest.mark.parametrize("limit", [2, 3, 4])
 async def test_older_pages_lose_no_record_of_a_millisecond(http: httpx.AsyncClient, limit: int) -> None:
     """They repeat those of the border; only when a page is of one millisecond the next one begins before it."""
-    pages = await followed(http, f"/api/v1/journal?limit={limit}")
-    assert {row["cycle"] for page in pages for row in page} == {0, 1, 2, 3, 4}
+    pages = await followed(http, f"/api/v1/journal?kind=settings&limit={limit}")
+    assert {row["sentence"] for page in pages for row in page} == {"0", "1", "2", "3", "4"}
     assert pages[0] == RECORDS[-limit:]
 
 

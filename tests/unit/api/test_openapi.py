@@ -23,8 +23,8 @@ from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
 from dev.api_page import answers_text, api_page, examples
-from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
+from tests.support.shop import Shop
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_every_field_and_parameter_is_described(document: dict[str, Any]) -> Non
 
 def test_a_document_says_what_it_lacks_and_who_may_change(document: dict[str, Any]) -> None:
     """The one of an address without changes says where they are; no route that changes something is for everybody."""
-    reading = create_app(FakeService(), mutations=False).openapi()
+    reading = create_app(Shop().service, mutations=False).openapi()
     lacking = document["paths"].keys() - reading["paths"].keys()
     assert lacking and "no routes tagged `mutations`" in reading["info"]["description"]
     assert "no routes tagged" not in document["info"]["description"]
@@ -105,7 +105,7 @@ def test_an_operation_is_named_by_what_it_does(document: dict[str, Any]) -> None
 
 def test_every_answer_has_an_example(document: dict[str, Any]) -> None:
     """Those of the page, which the fakes of the tests gave; also where an address has no changes."""
-    for told in (document, create_app(FakeService(), mutations=False).openapi()):
+    for told in (document, create_app(Shop().service, mutations=False).openapi()):
         examples = {
             name: [content.get("example") for status, answer in operation["responses"].items() if status[0] == "2"
                    for content in answer["content"].values()]
@@ -215,7 +215,7 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
     assert words("ThresholdsView.mode") == set(get_args(CalibrationSettings.model_fields["mode"].annotation))
     assert words("QuotasView.enforcer") == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
     assert words("TaskView.state") and words("DrainView.state") and words("TaskView.kind")
-    assert words("VerdictView.code", "x-extensible-enum") == set(Code)
+    assert words("Verdict.code", "x-extensible-enum") == set(Code)
     (kind,) = [
         item["schema"]["anyOf"][0]["enum"]
         for item in document["paths"]["/api/v1/journal"]["get"]["parameters"]
@@ -256,8 +256,8 @@ def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any
 def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
     """With credentials configured they are needed; without, reads and dry runs need none; probes never."""
     open_app, guarded = (
-        create_app(FakeService(), mutations=True),
-        create_app(FakeService(), mutations=True, access=access_for(tokens)),
+        create_app(Shop().service, mutations=True),
+        create_app(Shop().service, mutations=True, access=access_for(tokens)),
     )
     for app, more in ((open_app, [{}]), (guarded, [])):
         document = app.openapi()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -30,102 +30,119 @@ from bundlekeel.daemon.answers.plans import (
     Stopping,
     TaskView,
 )
-from tests.support.fake_service import BROKERS, FakeService
+from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, Shop
+from tests.support.spied import Spied
+from tests.unit.api.test_routes import client
 
-BUNDLE = "shop/orders/0x00000000_0x10000000"
 WHO = {"reason": "r", "by": "ann"}
-
-
-@pytest.fixture
-def service() -> FakeService:
-    """A fresh fake."""
-    return FakeService()
-
-
-@pytest.fixture
-async def http(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the app with every route."""
-    app = create_app(service, mutations=True)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090") as made:
-        yield made
-
-
+NO_OVERRIDE = {"override_cool_down": False}
 READS: dict[str, Any] = {
     "operations": OperationsView,
-    "tasks/req-0000000012": TaskView,
+    "tasks/{task}": TaskView,
     "reviews": list[ReviewView],
 }
-# method, path, further fields of the body, what reaches the service, the answer's model
-CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, Any], Any]] = [
-    ("POST", f"brokers/{BROKERS[1]}/drain", {}, ("drain", (BROKERS[1], True, "r", "ann")), RelocationView),
+
+
+# method, path, further fields of the body, the call of the service with its arguments, the type of the response
+CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], Any]] = [
+    ("POST", f"brokers/{BROKERS[1]}/drain", {}, ("drain", {"broker": BROKERS[1], "dry_run": True}), RelocationView),
     (
         "POST",
         f"brokers/{BROKERS[1]}/drain",
         {"execute": True},
-        ("drain", (BROKERS[1], False, "r", "ann")),
+        ("drain", {"broker": BROKERS[1], "dry_run": False}),
         RelocationView,
     ),
     (
         "POST",
         f"brokers/{BROKERS[1]}/warm",
         {"execute": True},
-        ("warm", (BROKERS[1], False, "r", "ann")),
+        ("warm", {"broker": BROKERS[1], "dry_run": False}),
         RelocationView,
     ),
-    ("POST", f"brokers/{BROKERS[1]}/cordon", {}, ("cordon", (BROKERS[1], "r", "ann")), CordonedView),
-    ("POST", f"brokers/{BROKERS[1]}/uncordon", {}, ("uncordon", (BROKERS[1], "r", "ann")), UncordonedView),
+    ("POST", f"brokers/{BROKERS[1]}/cordon", {}, ("cordon", {"broker": BROKERS[1]}), CordonedView),
+    ("POST", f"brokers/{BROKERS[2]}/uncordon", {}, ("uncordon", {"broker": BROKERS[2]}), UncordonedView),
     (
         "POST",
         f"bundles/{BUNDLE}/transfer",
         {"to": BROKERS[2]},
-        ("manual_move", ("transfer", BUNDLE, BROKERS[2], False, False, "r", "ann")),
+        ("manual_move", {"verb": "transfer", "name": BUNDLE, "to": BROKERS[2], "execute": False} | NO_OVERRIDE),
         ManualMoveView,
     ),
     (
         "POST",
-        "bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/unload",
+        f"bundles/{quote(IN_BUNDLE, safe='')}/unload",
         {"execute": True, "override_cool_down": True},
-        ("manual_move", ("unload", "persistent://shop/orders/a", "", True, True, "r", "ann")),
+        ("manual_move", {"verb": "unload", "name": IN_BUNDLE, "execute": True, "override_cool_down": True}),
         ManualMoveView,
     ),
     (
         "POST",
         "namespaces/shop/orders/unload",
         {"execute": True},
-        ("unload_namespace", ("shop/orders", False, True, "r", "ann")),
+        ("unload_namespace", {"namespace": "shop/orders", "execute": True} | NO_OVERRIDE),
         NamespaceUnloadView,
     ),
     (
         "POST",
         f"bundles/{BUNDLE}/split",
         {"at": 0x8000000},
-        ("manual_move", ("split", BUNDLE, SplitOptions(at=(0x8000000,)), False, "r", "ann")),
+        ("manual_move", {"verb": "split", "name": BUNDLE, "options": SplitOptions(at=(0x8000000,)), "execute": False}),
         ManualMoveView,
     ),
-    ("PUT", f"pins/{BUNDLE}", {"seconds": 60}, ("pin", (BUNDLE, 60.0, "r", "ann")), PinnedView),
-    ("DELETE", f"pins/{BUNDLE}", {}, ("unpin", (BUNDLE, "r", "ann")), UnpinnedView),
-    ("PUT", "exclusions/n%3Ashop%2F%2A", {}, ("exclude", ("n:shop/*", None, "r", "ann")), ExcludedView),
-    ("DELETE", "exclusions/t:shop", {}, ("include", ("t:shop", "r", "ann")), IncludedView),
-    ("PUT", "pauses/namespace:shop/orders", {}, ("pause_scope", ("namespace:shop/orders", None, "r", "ann")), None),
-    ("DELETE", "pauses/broker:b-1:8080", {}, ("resume_scope", ("broker:b-1:8080", "r", "ann")), ResumedScopeView),
-    ("POST", "tasks/req-0000000012/stop", {}, ("stop", ("req-0000000012", "r", "ann")), Stopping),
-    ("POST", "reviews/feed/approve", {}, ("approve", ("feed", "r", "ann")), ReviewView),
-    ("POST", "reviews/feed/discard", {}, ("discard", ("feed", "r", "ann")), ReviewView),
+    ("PUT", f"pins/{BUNDLE}", {"seconds": 60}, ("pin", {"bundle": BUNDLE, "seconds": 60.0}), PinnedView),
+    ("DELETE", f"pins/{BUNDLES[3]}", {}, ("unpin", {"bundle": BUNDLES[3]}), UnpinnedView),
+    ("PUT", "exclusions/n%3Ashop%2F%2A", {}, ("exclude", {"pattern": "n:shop/*", "seconds": None}), ExcludedView),
+    ("DELETE", "exclusions/t:telemetry", {}, ("include", {"pattern": "t:telemetry"}), IncludedView),
+    (
+        "PUT",
+        "pauses/namespace:shop/orders",
+        {},
+        ("pause_scope", {"scope": "namespace:shop/orders", "seconds": None}),
+        PausedScopeView,
+    ),
+    (
+        "DELETE",
+        f"pauses/broker:{BROKERS[2]}",
+        {},
+        ("resume_scope", {"scope": f"broker:{BROKERS[2]}"}),
+        ResumedScopeView,
+    ),
 ]
 
 
+async def asked(shop: Shop) -> None:
+    """Let operators have requested what the changes end."""
+    requests, who = shop.service.requests, {"reason": "before", "by": "bob"}
+    await requests.cordon(BROKERS[2], **who)
+    await requests.pin(BUNDLES[3], seconds=None, **who)
+    await requests.exclude("t:telemetry", seconds=None, **who)
+    await requests.pause_scope(f"broker:{BROKERS[2]}", seconds=None, **who)
+
+
 @pytest.mark.parametrize("path", READS)
-async def test_reads_answer_as_their_model_says(http: httpx.AsyncClient, path: str) -> None:
-    """What OpenAPI promises is what comes."""
-    answer = await http.get(f"/api/v1/{path}")
+async def test_reads_answer_as_their_model_says(path: str) -> None:
+    """With requests of every kind, a drain in progress, a task and a proposal."""
+    shop = await Shop(review=True).open()
+    await asked(shop)
+    requests = shop.service.requests
+    made = await requests.manual_move("unload", BUNDLE, execute=True, **WHO)
+    approved = await requests.approve(str(made.review), reason="r", by="bob")
+    await requests.manual_move("unload", BUNDLES[6], execute=True, **WHO)
+    await requests.drain(BROKERS[1], dry_run=False, **WHO)
+    await shop.turns(1)
+    async with client(create_app(shop.service, mutations=True)) as http:
+        answer = await http.get(f"/api/v1/{path.format(task=approved.task)}")
     assert answer.status_code == 200
+    assert answer.json()
     TypeAdapter(READS[path]).validate_python(answer.json())
 
 
 @pytest.mark.parametrize(("method", "path", "more", "call", "model"), CHANGES, ids=lambda item: str(item)[:30])
 async def test_changes_reach_the_service(
     http: httpx.AsyncClient,
-    service: FakeService,
+    service: Spied,
+    shop: Shop,
     method: str,
     path: str,
     more: dict[str, Any],
@@ -133,15 +150,17 @@ async def test_changes_reach_the_service(
     model: Any,
 ) -> None:
     """With their names whole, the person and the reason; the answer is as documented."""
+    await asked(shop)
     answer = await http.request(method, f"/api/v1/{path}", json=WHO | more)
     assert answer.status_code in (200, 202), answer.text
-    assert service.calls[-1] == call
-    TypeAdapter(model or PausedScopeView).validate_python(answer.json())
+    name, arguments = call
+    assert service.calls == [(f"requests.{name}", arguments | WHO)]
+    TypeAdapter(model).validate_python(answer.json())
 
 
 @pytest.mark.parametrize(("method", "path"), sorted({(item[0], item[1]) for item in CHANGES}))
 async def test_no_change_without_a_reason_nor_where_mutations_are_off(
-    http: httpx.AsyncClient, service: FakeService, method: str, path: str
+    http: httpx.AsyncClient, service: Spied, method: str, path: str
 ) -> None:
     """What is carried out needs a reason that can be read; and without mutations none of these routes exists."""
     dry = path.rpartition("/")[2] in ("drain", "warm", "transfer", "unload", "split")
@@ -165,7 +184,7 @@ async def test_no_change_without_a_reason_nor_where_mutations_are_off(
 
 
 @pytest.mark.parametrize("verb", ["transfer", "unload", "split", "drain", "warm"])
-async def test_a_dry_run_needs_no_reason(http: httpx.AsyncClient, service: FakeService, verb: str) -> None:
+async def test_a_dry_run_needs_no_reason(http: httpx.AsyncClient, service: Spied, verb: str) -> None:
     """Nothing of it ends in the journal."""
     path = f"brokers/{BROKERS[1]}/{verb}" if verb in ("drain", "warm") else f"bundles/{BUNDLE}/{verb}"
     for body in ({}, {"execute": False}, {"reason": None}):
@@ -199,6 +218,30 @@ async def test_a_wrong_algorithm_is_refused_with_those_there_are(http: httpx.Asy
     answer = await http.post(f"/api/v1/bundles/{BUNDLE}/split", json=WHO | {"algorithm": "thirds"})
     assert (answer.status_code, answer.json()["field"]) == (422, "algorithm")
     assert all(f"'{name}'" in answer.text for name in SplitAlgorithm)
+
+
+async def test_a_review_is_decided_by_a_second_person() -> None:
+    """Approved or discarded; the responses are as documented."""
+    shop = await Shop(review=True).open()
+    async with client(create_app(shop.service, mutations=True)) as http:
+        for bundle, verb in ((BUNDLE, "approve"), (BUNDLES[6], "discard")):
+            made = (await http.post(f"/api/v1/bundles/{bundle}/unload", json=WHO | {"execute": True})).json()
+            path = f"/api/v1/reviews/{made['review']}/{verb}"
+            assert (await http.post(path, json=WHO)).status_code == (403 if verb == "approve" else 200)
+            if verb == "approve":
+                answer = await http.post(path, json={"reason": "fine", "by": "bob"})
+                assert (answer.json()["reviewer"], answer.json()["remark"]) == ("bob", "fine")
+                TypeAdapter(ReviewView).validate_python(answer.json())
+        states = {row["id"]: row["state"] for row in (await http.get("/api/v1/reviews")).json()}
+    assert sorted(states.values()) == ["discarded", "executing"]
+
+
+async def test_a_task_is_stopped(http: httpx.AsyncClient, service: Spied) -> None:
+    """202; its leader begins no further move."""
+    made = (await http.post(f"/api/v1/bundles/{BUNDLE}/unload", json=WHO | {"execute": True})).json()
+    answer = await http.post(f"/api/v1/tasks/{made['task']}/stop", json=WHO)
+    assert answer.status_code == 202 and service.calls[-1] == ("requests.stop", {"task": made["task"]} | WHO)
+    TypeAdapter(Stopping).validate_python(answer.json())
 
 
 async def test_unknown_tasks_and_brokers_are_not_found(http: httpx.AsyncClient) -> None:

@@ -10,14 +10,14 @@ import pytest
 from bundlekeel.api import create_app
 from bundlekeel.api.page import CONTENT_SECURITY_POLICY, TYPES
 from dev import ui
-from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
+from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 
 
 async def test_the_bare_address_leads_to_the_page() -> None:
     """So does the folder without its slash."""
-    async with client(create_app(FakeService(), mutations=False)) as http:
+    async with client(create_app(Shop().service, mutations=False)) as http:
         for path in ("/", "/ui"):
             answer = await http.get(path)
             assert (answer.status_code, answer.headers["location"]) == (307, "/ui/")
@@ -26,7 +26,7 @@ async def test_the_bare_address_leads_to_the_page() -> None:
 @pytest.mark.parametrize("name", ["", *TYPES])
 async def test_files_come_with_a_strict_policy(name: str) -> None:
     """Nothing but this server's own scripts and styles; with the shield's other headers."""
-    async with client(create_app(FakeService(), mutations=False)) as http:
+    async with client(create_app(Shop().service, mutations=False)) as http:
         answer = await http.get(f"/ui/{name}")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == TYPES[name or "index.html"]
@@ -39,7 +39,7 @@ async def test_files_come_with_a_strict_policy(name: str) -> None:
 @pytest.mark.parametrize("path", ["/ui/none.js", "/ui/..%2fapp.py", "/ui/a/b", "/ui/built.sha256"])
 async def test_nothing_else_is_given_away(path: str) -> None:
     """Neither files beside them nor folders."""
-    async with client(create_app(FakeService(), mutations=False)) as http:
+    async with client(create_app(Shop().service, mutations=False)) as http:
         answer = await http.get(path)
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
@@ -48,7 +48,7 @@ async def test_nothing_else_is_given_away(path: str) -> None:
 async def test_the_page_needs_no_credentials_but_its_data_do(tmp_path_factory: pytest.TempPathFactory) -> None:
     """It asks with the reader's token; nothing but reading it is open."""
     tokens = Tokens(tmp_path_factory.mktemp("tokens"))
-    app = create_app(FakeService(), mutations=True, access=access_for(tokens))
+    app = create_app(Shop().service, mutations=True, access=access_for(tokens))
     async with client(app) as http:
         assert (await http.get("/")).status_code == 307
         for name in ("", *TYPES):

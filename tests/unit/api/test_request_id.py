@@ -9,7 +9,8 @@ import structlog
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api import ApiServer
 from bundlekeel.api.app import openapi_document
-from tests.support.fake_service import FakeService
+from bundlekeel.daemon.answers.plans import PlanView
+from tests.support.spied import Spied
 
 LOCAL = "127.0.0.1"
 
@@ -53,7 +54,7 @@ async def test_one_of_another_form_is_replaced(http: httpx.AsyncClient, given: s
     assert len(answer.headers["x-request-id"]) == 32 and answer.headers["x-request-id"].isalnum()
 
 
-async def test_the_log_line_of_a_defect_names_it(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_the_log_line_of_a_defect_names_it(http: httpx.AsyncClient, service: Spied) -> None:
     """Who has the answer finds the traceback; `detail` says so, too, as a command shows that alone."""
     service.fail["state"] = RuntimeError("secret-token-123")
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
@@ -64,18 +65,17 @@ async def test_the_log_line_of_a_defect_names_it(http: httpx.AsyncClient, servic
     assert structlog.contextvars.get_contextvars() == {}, "it ends with its request"
 
 
-async def test_a_follower_passes_it_on_to_the_leader(service: FakeService) -> None:
+async def test_a_follower_passes_it_on_to_the_leader(service: Spied) -> None:
     """One id in the logs of both."""
     server = ApiServer(service, LOCAL, 0, None)
     peers = HttpPeers()
     seen = list[str]()
-    whole = service.make_plan
 
-    async def watched(*given: object, **more: object) -> object:
+    def watch(plan: PlanView) -> PlanView:
         seen.append(structlog.contextvars.get_contextvars()["request_id"])
-        return await whole(*given, **more)  # type: ignore[arg-type]
+        return plan
 
-    service.make_plan = watched  # type: ignore[method-assign, assignment]
+    service.results["make_plan"] = watch
     url = await server.start()
     try:
         with structlog.contextvars.bound_contextvars(request_id="ticket-4711"):

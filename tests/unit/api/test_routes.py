@@ -1,9 +1,9 @@
-"""The HTTP routes over a fake service: answers as documented, problems as problem+json."""
+"""The HTTP routes over a sidecar in memory: responses as documented, problems as problem+json."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
-from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import (
     AdminFault,
@@ -23,7 +24,8 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
 )
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.core.model.load import AdvertisedListener
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 from bundlekeel.daemon.answers.journal import JournalRecord
 from bundlekeel.daemon.answers.picture import (
     AssignmentView,
@@ -38,8 +40,9 @@ from bundlekeel.daemon.answers.picture import (
     WhoAmI,
     WhyView,
 )
-from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, Submitted, TaskView
-from tests.support.fake_service import BROKERS, HASH, FakeService
+from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
+from tests.support.shop import BROKERS, BUNDLE, NOW_MS, TOPIC, Shop
+from tests.support.spied import Spied
 
 
 def client(app: FastAPI) -> httpx.AsyncClient:
@@ -60,34 +63,38 @@ READS: dict[str, Any] = {
     "settings": list[Setting],
     "plans": list[PlanSummary],
     "tasks": list[TaskView],
-    "where?name=orders": list[Place],
-    "where?name=orders&listener=external": list[Place],
+    "where?name=shop/orders": list[Place],
+    f"where?name={TOPIC}": list[Place],
     "doctor": list[Check],
     "overview?largest=3": OverviewView,
     "channel": ChannelSummary,
     "channel/bundles": list[UnitView],
     "channel/bundles?state=Releasing&limit=1&after=shop": list[UnitView],
-    "channel/findings": list[FindingView],
+    "channel/findings": list[ChannelFinding],
 }
 
 
 @pytest.mark.parametrize("path", READS)
-async def test_reads_answer_as_their_model_says(http: httpx.AsyncClient, path: str) -> None:
-    """What OpenAPI promises is what comes."""
-    await http.post("/api/v1/plans", json={})
+async def test_reads_answer_as_their_model_says(http: httpx.AsyncClient, shop: Shop, path: str) -> None:
+    """Also of a cluster in which bundles moved, and of an ownership channel."""
+    shop.follow_channel()
+    moved = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
+    await http.post(f"/api/v1/plans/{moved['hash']}/execute", json={"reason": "r", "by": "ann"})
+    await shop.turns(2)
     answer = await http.get(f"/api/v1/{path}")
     assert answer.status_code == 200
     TypeAdapter(READS[path]).validate_python(answer.json())
 
 
-async def test_why_of_a_topic_gets_the_whole_name(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_why_of_a_topic_gets_the_whole_name(http: httpx.AsyncClient, service: Spied) -> None:
     """Slashes inside a name are no path."""
     await http.get("/api/v1/bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why")
-    assert ("why", "persistent://shop/orders/a") in service.calls
+    assert service.asked("why") == [{"name": "persistent://shop/orders/a"}]
 
 
-async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, service: Spied, shop: Shop) -> None:
     """State, broker, namespace, and where the page begins; a state nobody knows is refused."""
+    shop.follow_channel()
     path = f"/api/v1/channel/bundles?state=Releasing&broker={BROKERS[2]}&namespace=shop/orders&after=a&limit=5"
     (row,) = (await http.get(path)).json()
     assert (row["state"], row["destination"]) == ("Releasing", BROKERS[2])
@@ -99,29 +106,29 @@ async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, serv
 
 
 @pytest.mark.parametrize("path", ["channel", "channel/bundles", "channel/findings"])
-async def test_a_cluster_without_channel_is_a_conflict(
-    http: httpx.AsyncClient, service: FakeService, path: str
-) -> None:
-    """The modular load manager has none: 409 with a sentence; nothing has changed, so there is no list of what."""
-    service.fail[path.replace("/", "_")] = Conflict("the brokers run the modular load manager")
+async def test_a_cluster_without_channel_is_a_conflict(http: httpx.AsyncClient, shop: Shop, path: str) -> None:
+    """The modular load manager has none: 409 with a sentence."""
+    await shop.channel.turn()
     answer = await http.get(f"/api/v1/{path}")
-    assert (answer.status_code, answer.json()["detail"]) == (409, "the brokers run the modular load manager")
-    assert "difference" not in answer.json()
+    (why,) = answer.json()["difference"]
+    assert answer.status_code == 409 and answer.json()["detail"].startswith(why)
+    assert why == "the brokers run the modular load manager, which has no ownership channel"
 
 
-async def test_bundles_takes_filters(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_bundles_takes_filters(http: httpx.AsyncClient, service: Spied) -> None:
     """Broker, namespace and limit reach the service; the limit is bounded."""
     rows = (await http.get("/api/v1/bundles", params={"namespace": "shop/orders", "limit": 2})).json()
     assert [row["bundle"].rpartition("/")[0] for row in rows] == ["shop/orders"] * 2
-    assert ("bundles", (None, "shop/orders", 2)) in service.calls
+    (asked,) = service.asked("bundles")
+    assert (asked["broker"], asked["namespace"], asked["limit"]) == (None, "shop/orders", 2)
     assert (await http.get("/api/v1/bundles", params={"limit": 0})).status_code == 422
 
 
-async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service: Spied) -> None:
     """The body becomes a PlanRequest, and the plan can be read again."""
     body = {
         "strategy": "threshold",
-        "parameters": {"threshold_percent": 5, "lower_boundary_shedding": True, "excluded_namespaces": ["a/b"]},
+        "parameters": {"threshold_percent": 5, "lower_boundary_shedding": True, "excluded_namespaces": ["acme/orders"]},
         "remove_brokers": [BROKERS[2]],
         "add_brokers": ["new-1", "pulsar-broker-4.pulsar:8080", "[fd00::7]:8080"],
         "traffic_scale": 2,
@@ -129,35 +136,37 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
     }
     made = (await http.post("/api/v1/plans", json=body)).json()
     TypeAdapter(PlanView).validate_python(made)
-    (request,) = [argument for name, argument in service.calls if name == "make_plan"]
+    (request,) = (asked["request"] for asked in service.asked("make_plan"))
     assert (request.strategy, request.remove_brokers, request.traffic_scale) == ("threshold", (BROKERS[2],), 2.0)
     assert list(request.add_brokers) == body["add_brokers"]
     assert request.parameters == body["parameters"]
-    assert (await http.get(f"/api/v1/plans/{HASH}")).json() == made
+    assert (await http.get(f"/api/v1/plans/{made['hash']}")).json() == made
 
 
-async def test_where_by_a_listener(http: httpx.AsyncClient) -> None:
+async def test_where_by_a_listener(http: httpx.AsyncClient, shop: Shop) -> None:
     """Its address; an unknown one is a value out of range, with those that exist."""
-    (row, _) = (await http.get("/api/v1/where", params={"name": "orders", "listener": "external"})).json()
+    external = AdvertisedListener("external", "pulsar://example.com:31000")
+    shop.cluster.model.owners[BUNDLE] = replace(shop.cluster.model.owners[BUNDLE], listeners=(external,))
+    (row,) = (await http.get("/api/v1/where", params={"name": BUNDLE, "listener": "external"})).json()
     assert (row["service_url"], row["listener"]) == ("pulsar://example.com:31000", "external")
-    answer = await http.get("/api/v1/where", params={"name": "orders", "listener": "extern"})
+    answer = await http.get("/api/v1/where", params={"name": BUNDLE, "listener": "extern"})
     assert answer.status_code == 422
     assert "it has external" in answer.text and "listener" in answer.text
 
 
-async def test_assignments_take_one_or_several_names(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_assignments_take_one_or_several_names(http: httpx.AsyncClient, service: Spied) -> None:
     """Bundle, topic, namespace, or lists of them; the answer is as documented."""
     bodies: list[tuple[dict[str, Any], list[str]]] = [
         ({"bundle": "shop/orders/0x00000000_0x10000000"}, ["shop/orders/0x00000000_0x10000000"]),
         ({"topic": "persistent://shop/orders/a"}, ["persistent://shop/orders/a"]),
         ({"namespace": "shop/orders"}, ["shop/orders"]),
-        ({"topics": ["a", "b"], "bundles": ["shop/orders/0x0_0x1"]}, ["shop/orders/0x0_0x1", "a", "b"]),
+        ({"topics": [TOPIC, f"{TOPIC}-2"], "bundles": [BUNDLE]}, [BUNDLE, TOPIC, f"{TOPIC}-2"]),
     ]
     for body, names in bodies:
         answer = await http.post("/api/v1/assignments", json=body)
         assert answer.status_code == 200
         TypeAdapter(list[AssignmentView]).validate_python(answer.json())
-        assert service.calls[-1] == ("assignments", names)
+        assert service.calls[-1] == ("assignments", {"names": names})
     assert (await http.post("/api/v1/assignments", json={"namespace": "shop/nowhere"})).status_code == 404
 
 
@@ -168,10 +177,10 @@ async def test_assignments_of_nothing_are_refused(http: httpx.AsyncClient, body:
     assert answer.status_code == 422 and answer.json()["detail"]
 
 
-async def test_assignments_are_no_mutation(service: FakeService) -> None:
+async def test_assignments_are_no_mutation(service: Spied) -> None:
     """The route is there without mutations too: it changes nothing."""
     async with client(create_app(service, mutations=False)) as http:
-        assert (await http.post("/api/v1/assignments", json={"topic": "a"})).status_code == 200
+        assert (await http.post("/api/v1/assignments", json={"topic": TOPIC})).status_code == 200
 
 
 async def test_a_dry_run_needs_no_body(http: httpx.AsyncClient) -> None:
@@ -216,9 +225,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("error", "status"), ERRORS, ids=lambda item: type(item).__name__)
-async def test_errors_become_problems(
-    http: httpx.AsyncClient, service: FakeService, error: Exception, status: int
-) -> None:
+async def test_errors_become_problems(http: httpx.AsyncClient, service: Spied, error: Exception, status: int) -> None:
     """Every error of the tree has its status and keeps what it says."""
     service.fail["state"] = error
     answer = await http.get("/api/v1/state")
@@ -236,7 +243,7 @@ async def test_errors_become_problems(
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
-async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, service: Spied) -> None:
     """The body of a 500 tells nothing of the inside, and still carries the headers."""
     service.fail["state"] = RuntimeError("secret-token-123")
     with structlog.testing.capture_logs() as logged:
@@ -278,7 +285,7 @@ async def test_a_query_that_would_be_ignored_is_refused(
     assert (await http.get("/metrics?x=1")).status_code == 200
 
 
-async def test_what_is_not_here_is_said_with_where_it_is(service: FakeService) -> None:
+async def test_what_is_not_here_is_said_with_where_it_is(service: Spied) -> None:
     """The path; and of a route that only the unix socket has, that."""
     async with client(create_app(service, mutations=False)) as http:
         unknown = (await http.get("/api/v1/nope")).json()["detail"]
@@ -343,44 +350,52 @@ async def test_a_dry_run_takes_a_json_object(http: httpx.AsyncClient, body: str,
     assert nothing.json()["detail"] == "body = {}: name at least one bundle, topic or namespace"
 
 
-async def test_nan_is_null(http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nan_is_null(http: httpx.AsyncClient, service: Spied) -> None:
     """JSON has no NaN, and a single one must not cost the answer."""
-    monkeypatch.setattr(service, "plans", AsyncMock(return_value=[{"hash": float("nan")}]))
+    service.results["plans"] = lambda _: [{"hash": float("nan")}]
     assert (await http.get("/api/v1/plans")).json() == [{"hash": None}]
 
 
-async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, service: FakeService) -> None:
-    """Who and why reach the service."""
+async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, shop: Shop) -> None:
+    """Who and why end in the journal, and the leader's state shows what they changed."""
     who = {"reason": "test", "by": "ann"}
-    await http.post("/api/v1/plans", json={})
-    assert (await http.post(f"/api/v1/plans/{HASH}/execute", json=who)).status_code == 202
+    made = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
+    assert (await http.post(f"/api/v1/plans/{made['hash']}/execute", json=who)).status_code == 202
     assert (await http.post("/api/v1/pause", json={**who, "seconds": 60})).json()["by"] == "ann"
+    assert (await http.get("/api/v1/state")).json()["paused"]["until_ms"] == NOW_MS + 60_000
     assert (await http.post("/api/v1/resume", json=who)).status_code == 200
-    assert (await http.put("/api/v1/mode", json={**who, "mode": "act"})).json()["mode"] == "act"
-    asked = dict(service.calls)
-    assert asked["execute"] == (HASH, "test", "ann")
-    assert asked["pause"] == ("test", "ann", 60)
-    assert asked["set_mode"] == ("act", "test", "ann")
+    assert (await http.put("/api/v1/mode", json={**who, "mode": "observe"})).json()["mode"] == "observe"
+    state = (await http.get("/api/v1/state")).json()
+    assert (state["paused"], state["mode"]) == (None, "observe")
+    records = shop.journal.tail(10, kind="request")
+    assert [record["what"] for record in records] == [
+        f"plan {made['hash']}: 3 moves",
+        "pause",
+        "resume",
+        "mode observe",
+    ]
+    assert {(record["reason"], record["by"]) for record in records} == {("test", "ann")}
 
 
-async def test_what_is_left_for_the_leader_says_where_to_follow_it(
-    http: httpx.AsyncClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A 202 has the address of its task; a plan that waits for a second person has no task yet."""
+async def test_what_is_left_for_the_leader_says_where_to_follow_it(http: httpx.AsyncClient) -> None:
+    """A 202 has the address of its task."""
     who = {"reason": "test", "by": "ann"}
-    stopped = await http.post("/api/v1/tasks/req-0000000012/stop", json=who)
-    assert (stopped.status_code, stopped.headers["location"]) == (202, "/api/v1/tasks/req-0000000012")
-    assert (await http.get(stopped.headers["location"])).json()["task"] == "req-0000000012"
-    await http.post("/api/v1/plans", json={})
-    done = await http.post(f"/api/v1/plans/{HASH}/execute", json=who)
+    made = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
+    done = await http.post(f"/api/v1/plans/{made['hash']}/execute", json=who)
     assert done.headers["location"] == f"/api/v1/tasks/{done.json()['task']}"
+    stopped = await http.post(f"{done.headers['location']}/stop", json=who)
+    assert (stopped.status_code, stopped.headers["location"]) == (202, done.headers["location"])
+    assert (await http.get(stopped.headers["location"])).json()["task"] == done.json()["task"]
 
-    async def proposed(hash_: str, *, reason: str, by: str) -> Submitted:
-        return Submitted(hash=hash_, moves=1, splits=0, task="", state="proposed", review=hash_)
 
-    monkeypatch.setattr(service, "execute", proposed)
-    waits = await http.post(f"/api/v1/plans/{HASH}/execute", json=who)
+async def test_a_plan_that_waits_for_a_second_person_has_no_task_yet() -> None:
+    """The response has no address of one."""
+    shop = await Shop(review=True).open()
+    made = await shop.plan(ignore_hit_counts=True)
+    async with client(create_app(shop.service, mutations=True)) as http:
+        waits = await http.post(f"/api/v1/plans/{made.hash}/execute", json={"reason": "test", "by": "ann"})
     assert waits.status_code == 202 and "location" not in waits.headers
+    assert (waits.json()["task"], waits.json()["state"], waits.json()["review"]) == ("", "proposed", made.hash)
 
 
 @pytest.mark.parametrize("path", ["pause", "resume", "plans/x/execute"])
@@ -412,13 +427,21 @@ async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body:
     assert answer.status_code == 400 and where in answer.json()["detail"]
 
 
-async def test_probes(http: httpx.AsyncClient, service: FakeService) -> None:
+async def test_probes(http: httpx.AsyncClient, shop: Shop) -> None:
     """200 with ok; with `?verbose` every named check; 503 and the reason when one fails."""
     assert (await http.get("/livez")).text == "ok\n"
-    assert (await http.get("/readyz?verbose")).text == "[+]store ok\n[+]picture ok\nok\n"
-    service.checks.append(Check(name="leader", ok=False, detail="no sidecar\nleads"))
+    told = (await http.get("/readyz?verbose")).text
+    assert told == "[+]metadata store ok\n[+]leadership ok\n[+]picture ok\nok\n"
+    shop.cluster.store.freeze()
     answer = await http.get("/readyz")
-    assert (answer.status_code, answer.text) == (503, "[-]leader no sidecar leads\nfailed\n")
+    assert (answer.status_code, answer.text.splitlines()[-1]) == (503, "failed")
+    assert answer.text.startswith("[-]metadata store zk:zk1:2181/pulsar does not answer")
+
+
+async def test_a_reason_of_a_probe_is_one_line(http: httpx.AsyncClient, service: Spied) -> None:
+    """Each line of the body is a check."""
+    service.results["ready"] = lambda checks: [Check.failed("leader", "no sidecar\nleads", "")]
+    assert (await http.get("/readyz")).text == "[-]leader no sidecar leads\nfailed\n"
 
 
 async def test_metrics_negotiate(http: httpx.AsyncClient) -> None:
@@ -426,4 +449,5 @@ async def test_metrics_negotiate(http: httpx.AsyncClient) -> None:
     plain = await http.get("/metrics")
     assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     rich = await http.get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0"})
-    assert rich.text == "# EOF\n"
+    assert rich.headers["content-type"].startswith("application/openmetrics-text")
+    assert "bundlekeel_leader 1.0" in plain.text and rich.text.endswith("# EOF\n")

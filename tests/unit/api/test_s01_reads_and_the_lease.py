@@ -25,33 +25,32 @@ from bundlekeel.api.reply import ROWS_A_STEP, reply
 from bundlekeel.api.server import Protection
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.daemon.answers.picture import BundleView
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.cycle import planner
 from bundlekeel.daemon.off_loop import READ_CALLS
 from bundlekeel.daemon.operations import doctor, doctor_checks, manual_moves
-from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
+from tests.support.spied import Spied
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, NoPeers
 
 # As long as a heavy read computes here: a lease of this length would end if the loop waited for it.
 LEASE = 1.0
 
 
-class HeavyService(FakeService):
-    """Computes for `LEASE` seconds before it returns a page. `entered`: it computes now."""
+class Heavy:
+    """Changes the bundles of a service so that they compute for `LEASE` seconds. `entered`: they compute now."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.entered, self.computed = threading.Event(), 0
 
-    def bundles(self, **given: Any) -> list[BundleView]:
+    def __call__(self, rows: list[BundleView]) -> list[BundleView]:
         """Hold a processor, as rows of a large cluster do."""
         self.entered.set()
         until = time.monotonic() + LEASE
         while time.monotonic() < until:
             pass
         self.computed += 1
-        return super().bundles(**given)
+        return rows
 
 
 class Ticks:
@@ -133,24 +132,25 @@ async def sidecar(leader: FakeSidecar) -> AsyncIterator[FakeSidecar]:
     leader.publishing.cancel()
 
 
-async def test_s01_a_heavy_read_does_not_silence_the_loop_of_the_lease() -> None:
+async def test_s01_a_heavy_read_does_not_silence_the_loop_of_the_lease(service: Spied) -> None:
     """One read computed for seconds on the loop that renews the lease, and each of many clients made it worse."""
-    service, ticks = HeavyService(), Ticks()
+    heavy, ticks = Heavy(), Ticks()
+    service.results["bundles"] = heavy
     async with served(ApiServer(service, "127.0.0.1", 0, None)) as client:
         ticking = asyncio.create_task(ticks.run())
         answers = await asyncio.gather(*(client.get("/api/v1/bundles") for _ in range(3)))
         ticking.cancel()
-    assert [answer.status_code for answer in answers] == [200, 200, 200] and service.computed == 3
+    assert [answer.status_code for answer in answers] == [200, 200, 200] and heavy.computed == 3
     assert ticks.longest < LEASE / 2
 
 
-async def test_s01_probes_are_answered_while_a_response_is_computed() -> None:
+async def test_s01_probes_are_answered_while_a_response_is_computed(service: Spied) -> None:
     """They wait neither for the response nor for a place among the requests."""
-    service = HeavyService()
+    service.results["bundles"] = heavy = Heavy()
     server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(max_concurrent=1))
     async with served(server) as client:
         read = asyncio.create_task(client.get("/api/v1/bundles"))
-        await asyncio.to_thread(service.entered.wait, 10)
+        await asyncio.to_thread(heavy.entered.wait, 10)
         answers = [await client.get(path) for path in ("/livez", "/readyz", "/metrics", "/ui/", "/api/v1/state")]
         assert not read.done()
         assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 503]
@@ -222,10 +222,9 @@ async def test_s01_metrics_are_rendered_once_a_second(sidecar: FakeSidecar) -> N
     assert len(rendered) <= 3
 
 
-async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response() -> None:
+async def test_s01_a_client_that_reads_nothing_holds_a_bounded_response(service: Spied) -> None:
     """Responses leave in pieces, and requests are refused while too many bytes wait for their clients."""
-    service = FakeService()
-    service.overview = lambda largest: "x" * 40 * 1024 * 1024  # type: ignore[assignment, method-assign, return-value]
+    service.results["overview"] = lambda _: "x" * 40 * 1024 * 1024
     server = ApiServer(service, "127.0.0.1", 0, None)
     async with served(server) as client:
         port = client.base_url.port
@@ -254,17 +253,16 @@ async def unread_response(port: int | None) -> tuple[asyncio.StreamWriter, int]:
     return writer, int((await reader.readuntil(b"\r\n")).split()[1])
 
 
-async def test_s01_responses_in_progress_have_a_limit_together() -> None:
+async def test_s01_responses_in_progress_have_a_limit_together(service: Spied) -> None:
     """All that were admitted before the first one was computed were sent: 64 of 8 MiB took 513 MiB."""
-    service = FakeService()
     server = ApiServer(service, "127.0.0.1", 0, None)
     size = MAX_SENDING_BYTES * 3 // 8  # two of them are below the limit
 
-    def large(largest: int) -> str:
+    def large(_: object) -> str:
         time.sleep(0.05)  # the others are admitted meanwhile
         return "x" * size
 
-    service.overview = large  # type: ignore[assignment, method-assign]
+    service.results["overview"] = large
     async with served(server) as client:
         found = await asyncio.gather(*(unread_response(client.base_url.port) for _ in range(8)))
         assert sorted(status for _, status in found) == [200] * 2 + [503] * 6
@@ -295,12 +293,11 @@ async def test_s01_what_was_changed_is_answered_whatever_is_being_sent() -> None
     ("path", "length", "requests"), [("overview", 40 << 20, 1), ("overview", 60 << 10, 500), ("nope", 0, 20_000)]
 )
 async def test_s01_the_connection_of_a_client_that_reads_nothing_is_closed(
-    monkeypatch: pytest.MonkeyPatch, path: str, length: int, requests: int
+    monkeypatch: pytest.MonkeyPatch, service: Spied, path: str, length: int, requests: int
 ) -> None:
     """One long response, many short ones, and those of paths that do not exist. It is no defect: nothing is logged."""
     monkeypatch.setattr("bundlekeel.api.server.READ_SECONDS", 0.2)
-    service = FakeService()
-    service.overview = lambda largest: "x" * length  # type: ignore[assignment, method-assign, return-value]
+    service.results["overview"] = lambda _: "x" * length
     server = ApiServer(service, "127.0.0.1", 0, None)
     with structlog.testing.capture_logs() as logged:
         async with served(server) as client:
@@ -313,16 +310,16 @@ async def test_s01_the_connection_of_a_client_that_reads_nothing_is_closed(
     assert logged == []
 
 
-async def test_s01_credentials_are_checked_while_a_response_is_computed(tmp_path: Path) -> None:
+async def test_s01_credentials_are_checked_while_a_response_is_computed(service: Spied, tmp_path: Path) -> None:
     """A wrong token is refused at once, and does not wait behind responses."""
-    service, tokens, computing, refused = FakeService(), Tokens(tmp_path), threading.Event(), threading.Event()
+    tokens, computing, refused = Tokens(tmp_path), threading.Event(), threading.Event()
 
-    def compute(**_given: Any) -> list[BundleView]:
+    def compute(_: object) -> list[BundleView]:
         computing.set()
         assert refused.wait(30)
         return []
 
-    service.bundles = compute  # type: ignore[method-assign]
+    service.results["bundles"] = compute
     async with served(
         ApiServer(service, "127.0.0.1", 0, None, protection=Protection(access=access_for(tokens)))
     ) as client:

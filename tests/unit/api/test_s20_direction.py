@@ -23,8 +23,8 @@ from bundlekeel.codec.chain import ChainVerifier
 from bundlekeel.codec.external_input import clean
 from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.logs import configure_logging
-from tests.support.fake_service import FakeService
 from tests.support.fake_wiring import FakeWiring
+from tests.support.spied import Spied
 
 SIGNS = ["\u202e", "\u2066", "\u200f", "\u2028", "\x9b", "\x1b"]
 
@@ -33,7 +33,7 @@ SIGNS = ["\u202e", "\u2066", "\u200f", "\u2028", "\x9b", "\x1b"]
 @pytest.mark.parametrize("field", ["reason", "by"])
 @pytest.mark.parametrize(("method", "path"), [("POST", "pause"), ("POST", "resume"), ("PUT", "mode")])
 async def test_s20_a_request_with_such_a_character_is_refused(
-    http: httpx.AsyncClient, service: FakeService, method: str, path: str, field: str, sign: str
+    http: httpx.AsyncClient, service: Spied, method: str, path: str, field: str, sign: str
 ) -> None:
     body = {"reason": "r", "by": "ann"} | ({"mode": "observe"} if path == "mode" else {})
     answer = await http.request(method, f"/api/v1/{path}", json=body | {field: f"{sign}abc"})
@@ -42,7 +42,7 @@ async def test_s20_a_request_with_such_a_character_is_refused(
 
 
 @pytest.mark.parametrize("sign", SIGNS)
-async def test_s20_names_in_paths_and_bodies(http: httpx.AsyncClient, service: FakeService, sign: str) -> None:
+async def test_s20_names_in_paths_and_bodies(http: httpx.AsyncClient, service: Spied, sign: str) -> None:
     who = {"reason": "r", "by": "ann"}
     answer = await http.put(f"/api/v1/exclusions/{quote(sign)}", json=who)
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:bundlekeel:problem:wrong-path")

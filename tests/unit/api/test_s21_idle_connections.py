@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.api import ApiServer
 from bundlekeel.api.server import Protection
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ADDRESSES = [f"127.0.0.{number}" for number in range(1, 5)]
@@ -47,7 +47,7 @@ class Peers:
 @asynccontextmanager
 async def serving(max_connections: int = 256) -> AsyncIterator[Peers]:
     """A running listener and its clients."""
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(max_connections=max_connections))
+    server = ApiServer(Shop().service, "127.0.0.1", 0, None, protection=Protection(max_connections=max_connections))
     peers = Peers(int((await server.start()).rpartition(":")[2]))
     try:
         yield peers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -21,33 +22,41 @@ from schemathesis.specs.openapi.checks import (
 
 from bundlekeel.api import create_app
 from bundlekeel.api.routes.events import EventStreams
-from tests.support.fake_service import FakeService
 from tests.support.security import Tokens, access_for
+from tests.support.shop import Shop
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 HOSTS = ("testserver",)
 # A stream of events ends at once: each answer is read to its end.
 SHORT = 0.001
-# An app, and what each kind of its callers must get at least once, so that the test is known to have seen more than
-# refusals. Nobody in particular is "".
+# The app of a leader, and the statuses that each kind of its callers ("": without credentials) must get at least once.
+# So the test is known to have reached more than refusals.
 Kind = tuple[Callable[[Tokens], FastAPI], dict[str, set[int]]]
 
 
 def open_app(_tokens: Tokens) -> FastAPI:
     """As on the unix socket: every route, no credentials."""
-    return create_app(FakeService(), mutations=True, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT))
+    return create_app(
+        asyncio.run(Shop().open()).service, mutations=True, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT)
+    )
 
 
 def reading_app(_tokens: Tokens) -> FastAPI:
     """As on TCP while no authentication is configured."""
-    return create_app(FakeService(), mutations=False, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT))
+    return create_app(
+        asyncio.run(Shop().open()).service, mutations=False, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT)
+    )
 
 
 def guarded_app(tokens: Tokens) -> FastAPI:
     """As on TCP with authentication."""
     access = access_for(tokens, failures_per_minute=10_000)
     return create_app(
-        FakeService(), mutations=True, access=access, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT)
+        asyncio.run(Shop().open()).service,
+        mutations=True,
+        access=access,
+        allowed_hosts=HOSTS,
+        streams=EventStreams(seconds=SHORT),
     )
 
 

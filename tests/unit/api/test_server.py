@@ -14,14 +14,14 @@ import pytest
 from bundlekeel.api import ApiServer
 from bundlekeel.api.server import PROBE_CONNECTIONS, Protection
 from bundlekeel.core.model.errors import ConfigError
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
 
 
 async def test_serves_both_and_stops(tmp_path: Path) -> None:
     """TCP reads, the socket also writes; after stop neither answers and the socket file is gone."""
     path = tmp_path / "run" / "keel.sock"
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    server = ApiServer(FakeService(), "127.0.0.1", 0, path)
+    server = ApiServer((await Shop().open()).service, "127.0.0.1", 0, path)
     url = await server.start()
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -44,11 +44,11 @@ async def test_replaces_a_stale_socket_but_not_a_live_one(tmp_path: Path) -> Non
     path = tmp_path / "keel.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    server = ApiServer(FakeService(), "127.0.0.1", 0, path)
+    server = ApiServer(Shop().service, "127.0.0.1", 0, path)
     await server.start()
     try:
         with pytest.raises(ConfigError, match="another sidecar"):
-            await ApiServer(FakeService(), "127.0.0.1", 0, path).start()
+            await ApiServer(Shop().service, "127.0.0.1", 0, path).start()
     finally:
         await server.stop()
 
@@ -58,7 +58,7 @@ async def test_never_removes_what_is_no_socket(tmp_path: Path) -> None:
     path = tmp_path / "precious.yaml"
     path.write_text("x")
     with pytest.raises(ConfigError, match="no socket"):
-        await ApiServer(FakeService(), "127.0.0.1", 0, path).start()
+        await ApiServer(Shop().service, "127.0.0.1", 0, path).start()
     assert path.read_text() == "x"
 
 
@@ -68,14 +68,14 @@ async def test_a_taken_port_says_which_setting(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(ConfigError, match=r"api\.port"):
-            await ApiServer(FakeService(), "127.0.0.1", other.getsockname()[1], None).start()
+            await ApiServer(Shop().service, "127.0.0.1", other.getsockname()[1], None).start()
     with pytest.raises(ConfigError, match=r"api\.host"):
-        await ApiServer(FakeService(), "no.such.host.invalid", 0, None).start()
+        await ApiServer(Shop().service, "no.such.host.invalid", 0, None).start()
 
 
 async def test_stop_ends_requests_in_flight(tmp_path: Path) -> None:
     """A hanging request does not keep the process."""
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None)
+    server = ApiServer(Shop().service, "127.0.0.1", 0, None)
     url = await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(b"POST /api/v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n")
@@ -90,7 +90,7 @@ async def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None
     """256 idle connections of one address leave others, and the unix socket, answered; so many of the socket's owner
     are no matter of addresses. The newest few are kept for probes."""
     path = tmp_path / "keel.sock"
-    server = ApiServer(FakeService(), "127.0.0.1", 0, path)
+    server = ApiServer(Shop().service, "127.0.0.1", 0, path)
     url = await server.start()
     port = int(url.rpartition(":")[2])
     idle = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(256)]
@@ -110,7 +110,7 @@ async def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None
 
 async def test_an_address_gets_its_connections_back() -> None:
     """Those that have ended do not count."""
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(max_connections=8))
+    server = ApiServer(Shop().service, "127.0.0.1", 0, None, protection=Protection(max_connections=8))
     url = await server.start()
     async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_keepalive_connections=0)) as tcp:
         for _ in range(20):

@@ -16,7 +16,7 @@ from bundlekeel.api.admission import MAX_BODY_BYTES
 from bundlekeel.api.app import openapi_document, openapi_text
 from bundlekeel.api.problems import KINDS, STATUSES
 from dev.api_page import api_page
-from tests.support.fake_service import FakeService
+from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 
 READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments"}
@@ -25,7 +25,7 @@ READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments"}
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app as it listens on TCP, with two more names."""
-    app = create_app(FakeService(), mutations=False, allowed_hosts=["10.1.2.3", "keel.example", ".svc.local"])
+    app = create_app(Shop().service, mutations=False, allowed_hosts=["10.1.2.3", "keel.example", ".svc.local"])
     async with client(app) as made:
         yield made
 
@@ -125,7 +125,7 @@ def test_the_committed_document_does_not_drift(pytestconfig: pytest.Config) -> N
 
 def test_answers_are_described_without_a_validator_for_each() -> None:
     """Those of FastAPI cost most of the time it takes to make an app, and no answer passes them."""
-    contexts = list(iter_route_contexts(create_app(FakeService(), mutations=True).routes))
+    contexts = list(iter_route_contexts(create_app(Shop().service, mutations=True).routes))
     assert all(issubclass(get_type_hints(context.endpoint)["return"], Response) for context in contexts)
     assert not any(context.response_field for context in contexts)
 

@@ -1,4 +1,4 @@
-"""The routes and commands of calibrated thresholds, against a fake."""
+"""The routes and commands of calibrated thresholds."""
 
 from __future__ import annotations
 
@@ -15,71 +15,80 @@ from pydantic import TypeAdapter
 from bundlekeel.api import create_app
 from bundlekeel.cli.intervene.thresholds import changes
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.core.model.errors import Conflict
 from bundlekeel.daemon.answers.operations import AdoptionView, ObjectionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
-from tests.support.fake_service import FakeService
-from tests.support.fake_thresholds import DIGEST, TRIAL
+from tests.support.shop import Shop
+from tests.support.spied import Spied
+from tests.support.threshold_cases import as_bytes, document, proposed
+from tests.unit.api.test_routes import client
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
 __all__ = ["served", "sidecar"]
 
 WHO = ["--reason", "r", "--by", "ann"]
-CHANGES: list[tuple[str, dict[str, Any], tuple[str, Any], type]] = [
-    ("adopt", {}, ("adopt_thresholds", (None, False, "r", "ann")), AdoptionView),
-    (
-        "adopt",
-        {"digest": DIGEST, "force": True},
-        ("adopt_thresholds", (DIGEST, True, "r", "ann")),
-        AdoptionView,
-    ),
-    ("revert", {}, ("revert_thresholds", (None, "r", "ann")), ReversionView),
-    ("revert", {"digest": DIGEST}, ("revert_thresholds", (DIGEST, "r", "ann")), ReversionView),
+DIGEST = "bd797bc05a4116e7"
+CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], type]] = [
+    ("adopt", {}, {"digest": None, "force": False}, AdoptionView),
+    ("adopt", {"digest": DIGEST, "force": True}, {"digest": DIGEST, "force": True}, AdoptionView),
+    ("revert", {}, {"digest": None}, ReversionView),
+    ("revert", {"digest": DIGEST}, {"digest": DIGEST}, ReversionView),
 ]
 
 
-def client(service: FakeService, *, mutations: bool = True) -> httpx.AsyncClient:
-    """Of an app."""
-    app = create_app(service, mutations=mutations)
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost:8090")
+async def adopted(shop: Shop) -> None:
+    """Adopt the proposal."""
+    await shop.service.thresholds.adopt(digest=None, force=False, reason="looks right", by="ann")
 
 
-@pytest.mark.parametrize("empty", [False, True])
-async def test_the_view_is_as_documented(empty: bool) -> None:
-    """With everything, and before anything was proposed."""
-    service = FakeService()
-    service.thresholds.empty = empty
-    async with client(service) as http:
+@pytest.mark.parametrize("some", [False, True])
+async def test_the_view_is_as_documented(some: bool) -> None:
+    """With an adoption on trial and one reverted, and before anything was proposed."""
+    shop = Shop()
+    if some:
+        await adopted(await shop.open())
+        await shop.service.thresholds.revert(digest=None, reason="r", by="ann")
+        await shop.service.thresholds.adopt(digest=None, force=True, reason="r", by="ann")
+    else:
+        await shop.lead()
+    async with client(create_app(shop.service, mutations=True)) as http:
         answer = await http.get("/api/v1/thresholds")
     assert answer.status_code == 200
-    TypeAdapter(ThresholdsView).validate_python(answer.json())
+    view = TypeAdapter(ThresholdsView).validate_python(answer.json())
+    assert (bool(view.document), bool(view.adopted), bool(view.reverted)) == (some, some, some)
 
 
 @pytest.mark.parametrize(("verb", "body", "expected", "model"), CHANGES)
 async def test_changes_reach_the_service(
-    verb: str, body: dict[str, Any], expected: tuple[str, Any], model: type
+    http: httpx.AsyncClient,
+    service: Spied,
+    shop: Shop,
+    verb: str,
+    body: dict[str, Any],
+    expected: dict[str, Any],
+    model: type,
 ) -> None:
     """With person and reason; without a reason they are refused, and where nothing may be changed there is no route."""
-    service = FakeService()
-    async with client(service) as http:
-        answer = await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r", "by": "ann"})
-        assert (await http.post(f"/api/v1/thresholds/{verb}", json=body)).status_code == 422
-    assert answer.status_code == 200 and service.calls == [expected]
+    if verb == "revert":
+        await adopted(shop)
+    answer = await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r", "by": "ann"})
+    assert (await http.post(f"/api/v1/thresholds/{verb}", json=body)).status_code == 422
+    assert answer.status_code == 200
+    assert service.calls == [(f"thresholds.{verb}", expected | {"reason": "r", "by": "ann"})]
     TypeAdapter(model).validate_python(answer.json())
-    async with client(service, mutations=False) as http:
-        assert (await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r"})).status_code in (404, 405)
+    async with client(create_app(service, mutations=False)) as reading:
+        refused = await reading.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r"})
+    assert refused.status_code in (404, 405)
     known = roles(create_app(service, mutations=True))
     assert known["POST", f"/api/v1/thresholds/{verb}"] == "operator"
     assert known["GET", "/api/v1/thresholds"] == "viewer"
 
 
-async def test_objections_come_as_a_conflict() -> None:
+async def test_objections_come_as_a_conflict(http: httpx.AsyncClient, shop: Shop) -> None:
     """Each on a line of its own."""
-    service = FakeService()
-    service.fail["adopt_thresholds"] = Conflict("it does not come into force", difference=["TooOld: 40 h old"])
-    async with client(service) as http:
-        answer = await http.post("/api/v1/thresholds/adopt", json={"reason": "r"})
-    assert answer.status_code == 409 and answer.json()["difference"] == ["TooOld: 40 h old"]
+    await adopted(shop)
+    answer = await http.post("/api/v1/thresholds/adopt", json={"reason": "r"})
+    assert answer.status_code == 409 and answer.json()["difference"]
+    assert (await shop.service.thresholds.view()).adopted is not None
 
 
 @pytest.mark.parametrize("command", ["show", "diff"])
@@ -94,11 +103,26 @@ def test_reads(sidecar: Sidecar, command: str, output: str) -> None:
 
 def test_show_tells_everything(sidecar: Sidecar) -> None:
     """The proposal, what speaks against it, what is on trial, what was reverted."""
-    sidecar.service.thresholds.far = True
+    proposals = sidecar.shop.proposed
+
+    def put(number: int, **parameters: dict[str, Any]) -> str:
+        content = as_bytes(document(sidecar.shop.clock.wall_ms(), parameters))
+        proposals.put(f"2026-09-1{number}/thresholds.json", content)
+        sidecar.do(sidecar.shop.calibration.check())
+        shown: ThresholdsView = sidecar.do(sidecar.shop.service.thresholds.view())
+        assert shown.document is not None
+        return str(shown.document["digest"])
+
+    service = sidecar.shop.service.thresholds
+    sidecar.do(service.adopt(digest=None, force=False, reason="r", by="ann"))
+    sidecar.do(service.revert(digest=None, reason="worse", by="ann"))
+    put(6, split_hit_count=proposed(6.0, 3.0, step=1.0))
+    sidecar.do(service.adopt(digest=None, force=False, reason="r", by="ann"))
+    digest = put(7, avg_low_threshold_percent=proposed(27.5, 15.0))
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
-    for part in (f"proposal {DIGEST}", "14 days, 99.0% recorded", "StepTooLarge", "avg_low_threshold_percent 7.5 20"):
+    for part in (f"proposal {digest}", "14 days, 99.0% recorded", "StepTooLarge", "avg_low_threshold_percent"):
         assert part in text
-    for part in ("split_hit_count 6 (settings: 3)", "on trial 30m 0s of 6h 0m", "at most 1.132", "reverted by ann"):
+    for part in ("split_hit_count 6 (settings: 3)", "on trial 0 s of 1h 0m", "reverted by ann"):
         assert part in text
     assert "on 3 held-out days: 2026-09-18 to 2026-09-20, planned again each 60 s" in text
     assert "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text
@@ -109,8 +133,14 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     assert "4 [3.6, 4.4] -2 (-33.3%) [-2.2, -1.8]" in text
     assert text.count("StepTooLarge: ") == 1
     told = " ".join(sidecar.run("thresholds", "diff").stdout.split())
-    assert all("(5 steps); --force overrides it" in shown for shown in (text, told)) and "StepTooLarge: " in told
-    sidecar.service.thresholds.empty = True
+    assert all("--force overrides it" in shown for shown in (text, told)) and "StepTooLarge: " in told
+
+
+def test_without_a_proposal_both_say_so(sidecar: Sidecar) -> None:
+    """The first night has not ended."""
+    sidecar.service.results["thresholds.view"] = lambda view: replace(
+        view, sentence="there is no proposal yet", document=None, changes=[], objections=[]
+    )
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
     assert "nothing would change" in sidecar.run("thresholds", "diff").stdout
 
@@ -141,27 +171,33 @@ def test_an_objection_that_says_it_was_worse_invites_nobody_to_force_it() -> Non
 @pytest.mark.parametrize("obstacle", ["", "BrokersShedThemselves"])
 def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str) -> None:
     """And what keeps the leader from balancing, as nothing is measured until that ends."""
-    sidecar.service.thresholds.trial = replace(
-        TRIAL, seconds=0.0, imbalance=None, moves_per_hour=None, obstacle=obstacle
-    )
+    sidecar.do(sidecar.shop.service.thresholds.adopt(digest=None, force=False, reason="r", by="ann"))
+
+    def held(view: ThresholdsView) -> ThresholdsView:
+        assert view.adopted is not None and view.adopted.trial is not None
+        return replace(view, adopted=replace(view.adopted, trial=replace(view.adopted.trial, obstacle=obstacle)))
+
+    sidecar.service.results["thresholds.view"] = held
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
     why = f"; it does not balance now: {obstacle}" if obstacle else ""
-    assert f"on trial 0 s of 6h 0m: nothing measured yet{why} 2026" in text
+    assert text.endswith(f"on trial 0 s of 1h 0m: nothing measured yet{why}")
 
 
-COMMANDS: list[tuple[list[str], tuple[str, Any]]] = [
-    (["adopt"], ("adopt_thresholds", (None, False, "r", "ann"))),
-    (["adopt", "--digest", DIGEST, "--force"], ("adopt_thresholds", (DIGEST, True, "r", "ann"))),
-    (["revert"], ("revert_thresholds", (None, "r", "ann"))),
-    (["revert", "--digest", DIGEST], ("revert_thresholds", (DIGEST, "r", "ann"))),
-]
-
-
-@pytest.mark.parametrize(("command", "expected"), COMMANDS)
-def test_changes(sidecar: Sidecar, command: list[str], expected: tuple[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["adopt"], {"digest": None, "force": False}),
+        (["adopt", "--digest", DIGEST, "--force"], {"digest": DIGEST, "force": True}),
+        (["revert"], {"digest": None}),
+        (["revert", "--digest", DIGEST], {"digest": DIGEST}),
+    ],
+)
+def test_changes(sidecar: Sidecar, command: list[str], expected: dict[str, Any]) -> None:
     """They reach the service; over TCP without credentials they are refused with the way out."""
+    if command[0] == "revert":
+        sidecar.do(adopted(sidecar.shop))
     result = sidecar.run("thresholds", *command, *WHO)
     assert result.exit_code == 0, result.output
-    assert expected in sidecar.service.calls
+    assert sidecar.service.asked(f"thresholds.{command[0]}") == [expected | {"reason": "r", "by": "ann"}]
     refused = sidecar.run("thresholds", *command, *WHO, to="url")
     assert refused.exit_code == 4 and "unix socket" in refused.stderr

@@ -1,4 +1,4 @@
-"""`bundlekeel channel`, and the channel in `where` and `why`, against a real server with a fake service behind it."""
+"""`bundlekeel channel`, and the channel in `where` and `why`, against a served sidecar in memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from rich.console import Console
 from bundlekeel.cli import channel, tables, text_views
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.errors import Conflict
-from bundlekeel.daemon.answers.channel import UnitView
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 from bundlekeel.daemon.answers.picture import CodeView, WhyView
-from tests.support.fake_channel import VIEW, WRITTEN_MS
-from tests.support.fake_service import BROKERS, FakeService, places
+from tests.support.fake_wiring import places
+from tests.support.shop import BROKERS, CHANNEL, NOW_MS, Shop
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
@@ -32,58 +31,73 @@ ENTRY = UnitView(
     children={},
     force=False,
     version=5,
-    since_ms=WRITTEN_MS,
+    since_ms=NOW_MS,
     age_seconds=60.0,
 )
 
 
-def test_findings_come_first(sidecar: Sidecar) -> None:
+@pytest.fixture
+def followed(sidecar: Sidecar) -> Sidecar:
+    """Its sidecar follows a channel with findings."""
+    sidecar.shop.follow_channel()
+    return sidecar
+
+
+def summary() -> ChannelSummary:
+    """Return the summary of that channel."""
+    shop = Shop()
+    shop.follow_channel()
+    return shop.service.channel()
+
+
+def test_findings_come_first(followed: Sidecar) -> None:
     """What is wrong with its remedy, then figures; exit code 1, since something is wrong."""
-    result = sidecar.run("channel")
+    result = followed.run("channel")
     assert result.exit_code == 1
     text = result.stdout
-    for part in ("InFlightTooLong", RELEASING, "makes a broker own it", "system topic", "5 Owned", "1 Releasing"):
+    for part in ("InFlightTooLong", RELEASING, "makes a broker own it", "followed", "5 Owned", "1 Releasing"):
         assert part in text
     assert text.index("InFlightTooLong") < text.index("8 bundles")
     assert "ago" in text
-    assert ("channel_bundles", None) not in [(name, None) for name, _ in sidecar.service.calls]
+    assert not followed.service.asked("channel_bundles")
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
-def test_every_format(sidecar: Sidecar, output: str) -> None:
+def test_every_format(followed: Sidecar, output: str) -> None:
     """JSON and YAML say the same and list bundles, as does wide."""
-    result = sidecar.run("channel", "-o", output)
+    result = followed.run("channel", "-o", output)
     assert result.exit_code == 1, result.output
     if output == "json":
         answer = json.loads(result.stdout)
-        assert answer == yaml.safe_load(sidecar.run("channel", "-o", "yaml").stdout)
-        assert len(answer["bundles"]) == len(VIEW.units)
+        assert answer == yaml.safe_load(followed.run("channel", "-o", "yaml").stdout)
+        assert len(answer["bundles"]) == len(CHANNEL.units)
     if output == "wide":
         assert f"{BROKERS[0]} → {BROKERS[2]}" in result.stdout
         assert "into 0x50000000_0x58000000, 0x58000000_0x60000000" in result.stdout
 
 
-def test_a_listing_is_asked_for_by_its_filters(sidecar: Sidecar) -> None:
+def test_a_listing_is_asked_for_by_its_filters(followed: Sidecar) -> None:
     """State, broker, namespace, page."""
-    result = sidecar.run("channel", "--state", "Owned", "--broker", BROKERS[0], "--limit", "2", "--after", "shop")
+    result = followed.run("channel", "--state", "Owned", "--broker", BROKERS[0], "--limit", "2", "--after", "shop")
     assert "shop/orders/0x00000000_0x10000000" in result.stdout
     asked = {"state": "Owned", "broker": BROKERS[0], "namespace": None, "after": "shop", "limit": 2}
-    assert ("channel_bundles", asked) in sidecar.service.calls
-    assert sidecar.run("channel", "--state", "Sold").exit_code == 2
+    assert followed.service.asked("channel_bundles") == [asked]
+    assert followed.run("channel", "--state", "Sold").exit_code == 2
 
 
 def test_a_cluster_without_channel(sidecar: Sidecar) -> None:
     """One sentence and the code for a conflict."""
-    sidecar.service.fail["channel"] = Conflict("the brokers run the modular load manager")
+    sidecar.do(sidecar.shop.channel.turn())
     result = sidecar.run("channel")
     assert result.exit_code == 4
-    assert result.stderr == "error: the brokers run the modular load manager\n"
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: the brokers run the modular load manager, which has no ownership channel")
 
 
-def test_it_watches(sidecar: Sidecar) -> None:
+def test_it_watches(followed: Sidecar) -> None:
     """As `status` does."""
-    result = sidecar.run("channel", "-w", "--interval", "0.1", "--rounds", "2")
-    assert result.stdout.count("InFlightTooLong") == 2
+    result = followed.run("channel", "-w", "--interval", "0.1", "--rounds", "2")
+    assert result.stdout.count("8 bundles: ") == 2
 
 
 def drawn(made: object, width: int = 300) -> str:
@@ -97,9 +111,9 @@ def drawn(made: object, width: int = 300) -> str:
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("wide", [False, True])
-def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
+def test_it_fits_the_terminal(followed: Sidecar, width: int, wide: bool) -> None:
     """No line is longer than the terminal, nothing is cut off, and the bundle of a finding stands in one piece."""
-    service = sidecar.service
+    service = followed.service
     answer = channel.ChannelListing(
         channel=service.channel(), findings=service.channel_findings(), bundles=service.channel_bundles()
     )
@@ -111,7 +125,7 @@ def test_it_fits_the_terminal(sidecar: Sidecar, width: int, wide: bool) -> None:
 
 def test_nothing_wrong_and_nothing_known() -> None:
     """An empty channel that is followed, and one that is not."""
-    up = replace(FakeService().channel(), variant="metadata_store", bundles=0, states={}, in_flight_oldest_seconds=0.0)
+    up = replace(summary(), variant="metadata_store", bundles=0, states={}, in_flight_oldest_seconds=0.0)
     text = drawn(channel.draw(channel.ChannelListing(channel=up, findings=[]), TableLayout()))
     for part in ("metadata store", "followed", "nothing wrong", "0 bundles: no entries"):
         assert part in text
@@ -147,12 +161,9 @@ def test_why_tells_a_meaning_and_a_detail_once() -> None:
 
 def test_why_names_the_bundle_of_a_topic_first() -> None:
     """The whole bundle moves; then its entry and what is wrong with it."""
-    finding = replace(
-        FakeService().channel_findings()[0],
-        code="InFlightTooLong",
-        detail="Releasing for more than 30 s",
-        remedy="wait",
-    )
+    shop = Shop()
+    shop.follow_channel()
+    finding = replace(shop.service.channel_findings()[0], detail="Releasing for more than 30 s", remedy="wait")
     answer = WhyView(
         kind="topic",
         name="persistent://shop/orders/a",

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
-from tests.support.fake_service import BROKERS
 from tests.support.fake_wiring import FakeWiring
-from tests.unit.cli.test_commands import BUNDLE, Sidecar, served, sidecar
+from tests.support.shop import BROKERS, BUNDLE
+from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
 

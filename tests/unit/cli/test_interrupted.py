@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fake_service import BROKERS, HASH
-from tests.unit.cli.test_commands import BUNDLE, Sidecar, served, sidecar  # fixtures
+from tests.support.shop import BROKERS, BUNDLE
+from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
 __all__ = ["served", "sidecar"]
 
@@ -30,9 +30,9 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     ("command", "said"),
     [
         (["drain", BROKERS[1], "--yes"], f"bundlekeel uncordon {BROKERS[1]}"),
-        (["warm", BROKERS[0], "--yes"], f"bundlekeel uncordon {BROKERS[0]}"),
-        (["transfer", BUNDLE, "--to", BROKERS[2], "--yes"], "bundlekeel stop req-0000000012"),
-        (["plan", "execute", HASH], "bundlekeel stop "),
+        (["warm", BROKERS[2], "--yes"], f"bundlekeel uncordon {BROKERS[2]}"),
+        (["transfer", BUNDLE, "--to", BROKERS[2], "--yes"], "bundlekeel stop req-0000000000"),
+        (["plan", "execute"], "bundlekeel stop "),
     ],
     ids=lambda item: item[0] if isinstance(item, list) else "",
 )
@@ -40,10 +40,7 @@ def test_who_interrupts_a_wait_is_told_that_it_goes_on_and_what_ends_it(
     sidecar: Sidecar, command: list[str], said: str
 ) -> None:
     """It said nothing, and the drain went on."""
-    service = sidecar.service
-    service.mode, service.task_state, service.requests.left = "act", "running", 10_000
-    if command[0] == "plan":
-        sidecar.run("plan")
+    command = [*command, sidecar.plan().hash] if command[0] == "plan" else command
     result = sidecar.run(*command, "--wait", *WHO)
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]

@@ -17,12 +17,12 @@ from bundlekeel.api.audit import Audit, AuditTrail
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.units import age
 from bundlekeel.codec.chain import GENESIS, MEMBERS, seal
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.answers.channel import FindingView
 from bundlekeel.daemon.answers.journal import RECORDS
-from bundlekeel.daemon.answers.service import Service
 from bundlekeel.daemon.operations.reload import Reload
+from bundlekeel.daemon.service import Service
 from bundlekeel.daemon.sources.channel_watch import finding_record
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.settings.quotas import QuotaSettings
@@ -83,7 +83,7 @@ class Recorder(Served):
         trail = AuditTrail(record=journal.append, wall_ms=made.clock.wall_ms, boot=made.clock.boot)
         Audit(trail, unnamed=Principal("", "")).refused({"method": "POST", "path": "/api/v1/pause"}, "/pause", 403)
         journal.append(ExternalMove(bundle=bundle, source=A, target=B, at_ms=now, undone=True).record())
-        stuck = FindingView(
+        stuck = ChannelFinding(
             code="StuckRelease",
             bundle=bundle,
             brokers=[A],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import re
@@ -17,9 +16,9 @@ from rich.text import Text
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import TableLayout, decoded, grid, table
 from bundlekeel.cli.quotas import groups
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, MemberView, TakeoverView
-from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
-from tests.support.fake_places import BROKERS, BUNDLE
+from bundlekeel.daemon.answers.picture import BrokerView, EndedView, TakeoverView
+from bundlekeel.ports import Member
+from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
 __all__ = ["served", "sidecar"]
@@ -70,9 +69,13 @@ def test_a_table_without_room_for_a_word_is_printed_row_by_row() -> None:
 def test_at_60_columns_no_name_is_torn(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """A bundle before its range at most, a broker after a dot at most."""
     monkeypatch.setenv("COLUMNS", "60")
+    sidecar.be(review=command == "review list")
+    sidecar.shop.follow_channel()
+    if command == "review list":
+        sidecar.run("unload", BUNDLE, "--yes", "--reason", "r")
     shown = sidecar.run(*command.split()).stdout
     assert max(map(len, shown.splitlines())) <= 60
-    known = {"bundles": ["0x00000000_", "0x10000000", "pulsar:8080"], "review list": ["5f0c3a1be2d4977a", "approve"]}
+    known = {"bundles": ["0x00000000_", "0x10000000", "pulsar:8080"], "review list": ["approve", "discard"]}
     assert {*known.get(command, BROKERS[:3])} <= set(re.split(r"[\s,]+", shown)), shown
 
 
@@ -91,31 +94,29 @@ def test_a_topic_stands_in_one_piece_at_80_columns(sidecar: Sidecar, monkeypatch
 
 def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
     """Which brokers, or who and why; nothing where there is nothing to add."""
-    state = sidecar.service.state
-    stopped = replace(state(), mode="act", acting_obstacle="FrozenReports", acting_detail="broker-1:8080")
-    sidecar.service.state = lambda: stopped  # type: ignore[method-assign]
+    sidecar.service.results["state"] = lambda state: replace(
+        state, acting=False, acting_obstacle="FrozenReports", acting_detail="broker-1:8080"
+    )
     said = " ".join(sidecar.run("status").stdout.split())
     assert "their reports never change: broker-1:8080)" in said
-    sidecar.service.state = state  # type: ignore[method-assign]
+    sidecar.be(mode="recommend")
     assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
 
 
 def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:
     """After an upgrade all are the same."""
-    state = sidecar.service.state
-    members = [MemberView(id="keel-9", version="0.0.9"), *state().members]
-    sidecar.service.state = lambda: replace(state(), members=members)  # type: ignore[method-assign]
+    members = [Member(id="keel-9", version="0.0.9")]
+    sidecar.service.results["state"] = lambda state: replace(state, members=members)
     assert "others keel-9 (0.0.9)" in " ".join(sidecar.run("status").stdout.split())
 
 
 def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> None:
     """Without it nobody can tell whether mode recommend means that no balancer works."""
-    state = sidecar.service.state
     taken = TakeoverView(active=True, by="ann", reason="go live", wall_ms=0, namespaces=["shop/a", "b/c"], ended=None)
     ended = EndedView(by="bob", reason="release", wall_ms=0, deadman=False)
 
     def said(takeover: TakeoverView | None) -> str:
-        sidecar.service.state = lambda: replace(state(), takeover=takeover)  # type: ignore[method-assign]
+        sidecar.service.results["state"] = lambda state: replace(state, takeover=takeover)
         return " ".join(sidecar.run("status").stdout.split())
 
     assert "takeover none: the brokers shed by their own settings" in said(None)
@@ -124,27 +125,25 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
     assert "by bob: release" in said(replace(taken, namespaces=[], active=False, ended=ended))
 
 
-def test_brokers_that_shed_by_themselves_are_named(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_shed_by_themselves_are_named(sidecar: Sidecar) -> None:
     """In the words of the web page."""
-    rows = [replace(row, sheds_itself=True) for row in sidecar.service.brokers()]
     assert "sheds by itself" not in " ".join(sidecar.run("brokers").stdout.split())
-    monkeypatch.setattr(sidecar.service, "brokers", lambda: rows)
+    sidecar.shop.cluster.model.dynamic["loadBalancerSheddingEnabled"] = "true"
+    sidecar.do(sidecar.shop.turns())
     assert "sheds by itself" in " ".join(sidecar.run("brokers").stdout.split())
 
 
-def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar) -> None:
     """Started while the metadata store is away, it knows neither a takeover nor moves, and claims nothing."""
-    unread = replace(sidecar.service.state(), takeover=None, takeover_known=False, cycle=None)
-    monkeypatch.setattr(sidecar.service, "state", lambda: unread)
+    sidecar.service.results["state"] = lambda state: replace(state, takeover=None, takeover_known=False, cycle=None)
     said = " ".join(sidecar.run("status").stdout.split())
     assert "takeover not known yet" in said and "ledger not known yet" in said
 
 
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
     """They are what `where` and `unload` need; a line only where there are some."""
-    state = sidecar.service.state
     assert "intents" not in sidecar.run("status").stdout
-    sidecar.service.state = lambda: replace(state(), intents=[BUNDLE, "a/b/0x0_0x1"])  # type: ignore[method-assign]
+    sidecar.service.results["state"] = lambda state: replace(state, intents=[BUNDLE, "a/b/0x0_0x1"])
     said = " ".join(sidecar.run("status").stdout.split())
     assert f"intents of an earlier leader, open: {BUNDLE}, a/b/0x0_0x1 ready" in said
 
@@ -152,6 +151,9 @@ def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
 @pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])
 def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None:
     """The highest first, those without a figure last, in JSON too."""
+    torn = "broker-3.pulsar:8080"
+    sidecar.shop.cluster.source.exclude(torn, "NotJson", "no JSON at byte 12")
+    sidecar.do(sidecar.shop.turns())
     rows = json.loads(sidecar.run("brokers", "--sort", order, "-o", "json").stdout)
     figures = [row.get(field) for row in rows]
     known = [figure for figure in figures if figure is not None]
@@ -162,6 +164,10 @@ def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None
 
 def test_mode_without_a_word_only_reads(sidecar: Sidecar) -> None:
     """The mode in force, the ceiling and why nothing is carried out; no reason is asked for and nothing is set."""
+    sidecar.be(mode="act")
+    sidecar.run("mode", "recommend", "--reason", "r")
+    sidecar.do(sidecar.shop.turns())
+    sidecar.service.reset()
     shown = sidecar.run("mode")
     assert shown.exit_code == 0 and shown.stdout.startswith("recommend (ceiling act), not acting")
     assert json.loads(sidecar.run("mode", "-o", "json").stdout) == {"mode": "recommend", "mode_ceiling": "act"}
@@ -199,10 +205,10 @@ def test_another_clusters_sidecar_at_the_port_of_the_settings_is_not_asked(sidec
     ],
 )
 def test_what_a_person_has_ended_is_not_told_as_in_the_way(
-    sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, code: str, changed: dict[str, Any], over: bool
+    sidecar: Sidecar, code: str, changed: dict[str, Any], over: bool
 ) -> None:
     """The obstacle is that of the last cycle; its remedy may be done already."""
-    state = sidecar.service.state()
+    state = sidecar.shop.service.state()
     cycle = replace(state.cycle, obstacle=code) if state.cycle is not None else None
     assert cycle is not None
     taken = None
@@ -214,20 +220,15 @@ def test_what_a_person_has_ended_is_not_told_as_in_the_way(
         **{"mode": "act", "paused": None, "acting": False, "acting_obstacle": code, "cycle": cycle, "takeover": taken}
         | {key: value for key, value in changed.items() if key == "mode"},
     )
-    monkeypatch.setattr(sidecar.service, "state", lambda: shown)
+    sidecar.service.results["state"] = lambda _: shown
     said = sidecar.run("mode").stdout
     assert ("decided anew with the next cycle" in said) == over and ("not acting" in said) != over
 
 
-def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar) -> None:
     """And where the reasons of these cycles are, also if it leads now; of a sidecar that led all the time nothing."""
-    answer = asyncio.run(sidecar.service.summary(ALWAYS))
     assert "as a follower" not in sidecar.run("summary").stdout
-
-    async def followed(_: Period) -> SummaryView:
-        return replace(answer, cycles=915, followed=775)
-
-    monkeypatch.setattr(sidecar.service, "summary", followed)
+    sidecar.service.results["summary"] = lambda answer: replace(answer, cycles=915, followed=775)
     said = " ".join(sidecar.run("summary").stdout.split())
     assert (
         "as a follower 775 of 915 cycles: `moves` has what the leader of that time did; its reasons are in the" in said
@@ -242,18 +243,19 @@ def test_summary_says_whose_people_it_lists(sidecar: Sidecar) -> None:
     assert "`bundlekeel operations`" in said
 
 
-def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar) -> None:
     """Names of brokers behind a command would read as its arguments."""
     code, names = "BrokersShedThemselves", "b-1:8080, b-2:8080"
-    stopped = replace(sidecar.service.state(), mode="act", acting_obstacle=code, acting_detail=names)
-    monkeypatch.setattr(sidecar.service, "state", lambda: stopped)
+    sidecar.service.results["state"] = lambda state: replace(
+        state, acting=False, acting_obstacle=code, acting_detail=names
+    )
     said = " ".join(sidecar.run("status").stdout.split())
     assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in said
 
 
 def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) -> None:
     """As every other empty list does."""
-    shown, file = asyncio.run(sidecar.service.quotas.view()), io.StringIO()
+    shown, file = sidecar.do(sidecar.shop.service.quotas.view()), io.StringIO()
     for answer in (shown, replace(shown, groups=[])):
         Console(width=80, file=file).print(groups(answer, TableLayout()))
     assert file.getvalue().count("`bundlekeel quota set` makes one") == 1

@@ -23,17 +23,17 @@ from bundlekeel.cli.app import make_app
 from bundlekeel.core.model.errors import ConfigError, StoreError
 from bundlekeel.tls import ClientTls, ServerTls
 from tests.support.contracts.coordination import eventually
-from tests.support.fake_quotas import TOPIC
-from tests.support.fake_service import HASH, FakeService
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Tokens, access_for
+from tests.support.shop import QUOTA_TOPIC, Shop
 
 
 @asynccontextmanager
 async def served(tls: ServerTls | None, **more: Any) -> AsyncIterator[str]:
     """The API on a loopback port."""
     context = tls.context(field="api.tls.cert_file") if tls else None
-    server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(tls=context, **more))
+    service = (await Shop().open()).service
+    server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(tls=context, **more))
     url = await server.start()
     try:
         yield url
@@ -176,10 +176,10 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
         ):
             peers = HttpPeers(tls=tls, token=token)
             try:
-                assert (await peers.make_plan(url, {}))["hash"] == HASH and answered
-                assert (await peers.plan(url, HASH) or {})["hash"] == HASH
+                made = (await peers.make_plan(url, {}))["hash"]
+                assert answered and (await peers.plan(url, made) or {})["hash"] == made
                 assert await peers.plan(url, "feed") is None
-                assert (await peers.quota_why(url, TOPIC) or {})["name"] == TOPIC
+                assert (await peers.quota_why(url, QUOTA_TOPIC) or {})["name"] == QUOTA_TOPIC
             except StoreError as error:
                 assert not answered and tokens.tokens["operator"] not in str(error)
             finally:
@@ -198,7 +198,8 @@ def running(**protection: Any) -> Iterator[str]:
     found: list[str] = []
 
     async def serve() -> None:
-        server = ApiServer(FakeService(), "127.0.0.1", 0, None, protection=Protection(**protection))
+        service = (await Shop().open()).service
+        server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(**protection))
         found.append(await server.start())
         ready.set()
         await asyncio.to_thread(ends.wait)
@@ -281,7 +282,7 @@ async def test_a_head_that_never_ends_is_not_waited_for() -> None:
 
 async def test_too_many_requests_at_once_get_503() -> None:
     """Beyond the limit a request is told to come again; probes are answered all the same."""
-    service, gate = FakeService(), asyncio.Event()
+    service, gate = (await Shop().open()).service, asyncio.Event()
     plan = service.make_plan
 
     async def slow(request: Any) -> Any:

@@ -132,10 +132,10 @@ def test_hash_is_of_every_decision() -> None:
         {"strategy": "x"},
         {"placement": "x"},
         {"snapshot_digest": "x"},
-        {"verdict": verdict._replace(code=Code.NO_BUNDLES)},
-        {"verdict": verdict._replace(broker="x")},
-        {"verdict": verdict._replace(hits_low=7)},
-        {"verdict": verdict._replace(hits_high=7)},
+        {"verdict": replace(verdict, code=Code.NO_BUNDLES)},
+        {"verdict": replace(verdict, broker="x")},
+        {"verdict": replace(verdict, hits_low=7)},
+        {"verdict": replace(verdict, hits_high=7)},
         {"brokers": plan.brokers[1:]},
         {"moves": plan.moves[1:]},
         {"moves": (second, first, *rest)},
@@ -164,11 +164,11 @@ def test_hash_is_of_no_sentence_and_no_figure() -> None:
     assert plan.hash == eager(replace(seen, wall_ms=seen.wall_ms + 1)).plan.hash
     changes: list[dict[str, Any]] = [
         {"wall_ms": 0, "hash": ""},
-        {"verdict": plan.verdict._replace(sentence="x")},
-        {"brokers": tuple(item._replace(sentence="x") for item in plan.brokers)},
+        {"verdict": replace(plan.verdict, sentence="x")},
+        {"brokers": tuple(replace(item, sentence="x") for item in plan.brokers)},
         {"refusals": (plan.refusals[0]._replace(detail="x", limit=1.0, used=2.0, frees_ms=3), *plan.refusals[1:])},
         {"moves": (replace(plan.moves[0], target_after=0.0, runner_up="x"), *plan.moves[1:])},
-        {"loads": (plan.loads[0]._replace(score_after=0.0), *plan.loads[1:])},
+        {"loads": (replace(plan.loads[0], score_after=0.0), *plan.loads[1:])},
         {"mean": -1.0},
     ]
     assert set(other_plans(plan, changes)) == {plan.hash}

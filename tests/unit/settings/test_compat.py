@@ -13,7 +13,7 @@ from bundlekeel.cli.offline.decide_lines import parse_reset
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.parameters import Parameters, defaults
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings

@@ -11,8 +11,9 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, computed, page, reply
 from bundlekeel.api.routes.reads import MOST_ROWS, PROBLEMS, After, Limit, after_last
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, FindingView, UnitView
+from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
 
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 AfterFinding = Annotated[
@@ -51,13 +52,13 @@ async def list_channel_bundles(
     return await computed(answer)
 
 
-@router.get("/channel/findings", response_model=list[FindingView], responses=PAGED)
+@router.get("/channel/findings", response_model=list[ChannelFinding], responses=PAGED)
 async def list_channel_findings(
     service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
 ) -> Response:
     """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
 
-    def place(row: FindingView) -> str:
+    def place(row: ChannelFinding) -> str:
         return " ".join((row.code, row.bundle, *row.brokers))
 
     def answer() -> Response:

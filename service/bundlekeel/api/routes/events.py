@@ -20,7 +20,7 @@ from bundlekeel.api.problems import problem
 from bundlekeel.api.reply import Backend
 from bundlekeel.api.routes.reads import PROBLEMS
 from bundlekeel.daemon.answers.picture import Marks
-from bundlekeel.daemon.answers.service import Service
+from bundlekeel.daemon.service import Service
 
 MAX_STREAMS = 16
 # Shorter than the shield's limit for a request: a listener asks again, and shows its credentials again.

@@ -13,10 +13,10 @@ from bundlekeel.cli import text_views, units
 from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
-from bundlekeel.core.calibration.thresholds import TITLES, WORSE
+from bundlekeel.core.calibration.thresholds import TITLES, WORSE, ThresholdChange
 from bundlekeel.core.model.text_format import level, numbered, share
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ChangeView, ObjectionView, ThresholdsView
+from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ObjectionView, ThresholdsView
 
 thresholds_app = typer.Typer(
     help="Thresholds that the nightly job proposes: look at them, adopt them, revert them.", no_args_is_help=True
@@ -116,7 +116,7 @@ def adoption(answer: AdoptionView, _: TableLayout) -> RenderableType:
     return Group(Text(answer.sentence, style="bold"), _changes(answer.changes))
 
 
-def _changes(rows: Sequence[ChangeView]) -> RenderableType:
+def _changes(rows: Sequence[ThresholdChange]) -> RenderableType:
     if not rows:
         return Text("nothing would change")
     made = table("parameter", ">in force", ">proposed", ">steps", "evidence")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -194,7 +194,7 @@ def _shown(decision: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
         "verdict": {
             "code": decision.verdict.code,
             "sentence": decision.verdict.sentence,
-            "brokers": [item._asdict() for item in decision.brokers],
+            "brokers": [asdict(item) for item in decision.brokers],
         },
         "refused": [item._asdict() for item in decision.refusals],
         "plan_hash": decision.hash,

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Annotated, Final
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.parameters import Parameters, defaults
 from bundlekeel.core.model.text_format import max_mean
 
@@ -131,27 +132,27 @@ Number = float | int
 
 
 @dataclass(frozen=True, slots=True)
-class BootstrapInterval:
-    """A mean over held-out time and its bootstrap interval."""
+class BootstrapInterval(Answer):
+    """A mean over held-out time and its bootstrap interval; of one run both ends are the mean."""
 
-    mean: float
-    low: float
-    high: float
+    mean: Annotated[float, Doc("the mean, in the unit of its measure")]
+    low: Annotated[float, Doc("lower end of the interval")]
+    high: Annotated[float, Doc("upper end of the interval")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutMeasures:
-    """What a set of thresholds is judged by, on held-out days.
+class HeldOutMeasures(Answer):
+    """Measures of thresholds on held-out days; less is better. In a `difference` below 0: they are better."""
 
-    imbalance: time mean of (largest score / mean score - 1) over the brokers; 0 is perfect. moves_per_hour: by the
-    balancer, whole cluster. thrash_per_day: how far broker loads went up and down beyond their trend, in percent of
-    the mean load, per broker and day. overloaded_minutes_per_day: minutes with any broker above 85 %.
-    """
-
-    imbalance: BootstrapInterval
-    moves_per_hour: BootstrapInterval
-    thrash_per_day: BootstrapInterval
-    overloaded_minutes_per_day: BootstrapInterval
+    imbalance: Annotated[
+        BootstrapInterval, Doc("max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean")
+    ]
+    moves_per_hour: Annotated[BootstrapInterval, Doc("moves an hour by the balancer, whole cluster")]
+    thrash_per_day: Annotated[
+        BootstrapInterval,
+        Doc("how far a broker's load goes up and down beyond its trend a day, in percent of the mean load"),
+    ]
+    overloaded_minutes_per_day: Annotated[BootstrapInterval, Doc("minutes a day with any broker above 85 %")]
 
 
 MEASURES: Final = tuple(row.name for row in fields(HeldOutMeasures))
@@ -165,42 +166,42 @@ TITLES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unbroken:
-    """Both settings in one run each over all held-out days, as a cluster runs. One run has no interval: `low` and
-    `high` are the mean."""
+class Unbroken(Answer):
+    """One run each over all held-out days, as a cluster runs."""
 
-    previous: HeldOutMeasures
-    chosen: HeldOutMeasures
+    previous: Annotated[HeldOutMeasures, Doc("with the values that were in force")]
+    chosen: Annotated[HeldOutMeasures, Doc("with the proposed values")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Of blocks of hours, each begun at the recorded placement. `difference`: chosen less previous, paired by blocks,
-    so its interval is narrower than those of the two. `held_out`: days (2026-11-21) that the search did not see.
-    `strategies`: others on the same days, for people. `unbroken`: None where nothing would change. `period_seconds`:
-    between two plans of the back-test."""
-
-    held_out: tuple[str, ...]
-    confidence: float
-    previous: HeldOutMeasures
-    chosen: HeldOutMeasures
-    difference: HeldOutMeasures
-    strategies: Mapping[str, HeldOutMeasures]
-    unbroken: Unbroken | None
-    period_seconds: float
+Day = Annotated[str, Doc("a day, UTC: 2026-11-21")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """The history it rests on. `days`: those used, in order; `bad_days`: those left out, and why. `coverage`: recorded
-    share (0..1) of the time between first and last day, bad days counting as nothing."""
+class Evidence(Answer):
+    """Results of the back-test, in blocks of hours, each begun at the recorded placement."""
 
-    from_ms: int
-    until_ms: int
-    days: tuple[str, ...]
-    coverage: float
-    cycles: int
-    bad_days: Mapping[str, str] = field(default_factory=dict)
+    held_out: Annotated[tuple[Day, ...], Doc("days that the search did not see; all of this was measured on them")]
+    confidence: Annotated[float, Doc("of the intervals, a ratio: 0.95 is 95 %")]
+    previous: Annotated[HeldOutMeasures, Doc("with the values that were in force")]
+    chosen: Annotated[HeldOutMeasures, Doc("with the proposed values")]
+    difference: Annotated[HeldOutMeasures, Doc("`chosen` less `previous`, block by block: its intervals are narrower")]
+    strategies: Annotated[Mapping[str, HeldOutMeasures], Doc("other strategies on the same days, by name, to compare")]
+    unbroken: Annotated[Unbroken | None, Doc("without breaks; null: nothing would change")]
+    period_seconds: Annotated[float, Doc("time between two plans of the back-test, seconds")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data(Answer):
+    """The history that a proposal rests on. Bad days count as nothing in `coverage`."""
+
+    from_ms: Annotated[int, Doc("time of its first snapshot")]
+    until_ms: Annotated[int, Doc("time of its last snapshot")]
+    days: Annotated[tuple[Day, ...], Doc("days that were used, in order")]
+    coverage: Annotated[float, Doc("recorded part of the time between first and last day, a ratio")]
+    cycles: Annotated[int, Doc("how many recorded cycles it has")]
+    bad_days: Annotated[Mapping[str, str], Doc("days that were left out, each with the reason")] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,15 +267,15 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThresholdChange:
-    """One row of a difference. `steps`: of `RANGES`; infinite where no number of them
-    leads across."""
+class ThresholdChange(Answer):
+    """A parameter that would change."""
 
-    parameter: str
-    current: Number
-    proposed: Number
-    steps: float
-    evidence: str = ""
+    parameter: Annotated[str, Doc("the name of the parameter")]
+    current: Annotated[float, Doc("the value in force")]
+    proposed: Annotated[float, Doc("the value proposed")]
+    # Infinite if no number of steps leads there, which JSON does not have.
+    steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
+    evidence: Annotated[str, Doc("what the proposal rests on")] = ""
 
 
 def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChange, ...]:

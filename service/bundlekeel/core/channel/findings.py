@@ -16,10 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from bundlekeel.core.channel.ranges import Ranges
 from bundlekeel.core.channel.states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.numbers import MAX_INT, integer
@@ -55,36 +56,30 @@ FINDINGS: Final = {code: code.explanation for code in FindingCode}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelFinding:
-    """One fault of the channel. It says the same from call to call for as long as it lasts.
+class ChannelFinding(Answer):
+    """Something wrong in the ownership channel.
 
-    `brokers`: those concerned, the one at fault first. `since_ms`: wall clock since when. `deadline_ms`: wall clock by
-    which Pulsar itself should have repaired it (0: it never does); before that `remedy` is to wait, afterwards what a
-    person can do.
+    It is the same from call to call while it lasts. Before `deadline_ms` the remedy is to wait, afterwards to act.
     """
 
-    code: FindingCode
-    bundle: str
-    brokers: tuple[str, ...]
-    state: UnitState
-    since_ms: int
-    deadline_ms: int
-    detail: str
-    remedy: str
+    code: Annotated[FindingCode, Doc("what is wrong", grows=FindingCode)]
+    bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
+    brokers: Annotated[tuple[str, ...], Doc("the brokers concerned, the one at fault first")]
+    state: Annotated[UnitState | None, Doc("state of the bundle's entry; null: of no entry", grows=UnitState)]
+    since_ms: Annotated[int, Doc("since when it is so")]
+    deadline_ms: Annotated[int, Doc("until when brokers should have repaired it; 0: they never do")]
+    detail: Annotated[str, Doc("what was seen")]
+    remedy: Annotated[str, Doc("how to fix it")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deadlines:
-    """Time limits of the brokers in ms, stock values by default.
+class Deadlines(Answer):
+    """How long brokers take at most."""
 
-    `in_flight_ms`: an assignment, release or split; `monitor_ms`: between two runs of the leader broker's monitor;
-    `tombstone_ms`: an entry without owner; `load_data_ms`: load data of a broker.
-    """
-
-    in_flight_ms: int = 30_000
-    monitor_ms: int = 60_000
-    tombstone_ms: int = 3_600_000
-    load_data_ms: int = 1_800_000
+    in_flight_ms: Annotated[int, Doc("milliseconds that an assignment, release or split takes at most")] = 30_000
+    monitor_ms: Annotated[int, Doc("milliseconds between two looks of the brokers' own monitor")] = 60_000
+    tombstone_ms: Annotated[int, Doc("milliseconds until an ended entry is deleted")] = 3_600_000
+    load_data_ms: Annotated[int, Doc("milliseconds until load data is too old")] = 1_800_000
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Deadlines:

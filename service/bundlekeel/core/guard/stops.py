@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from bundlekeel.core.guard.holds import Hold
 from bundlekeel.core.guard.scope import closed_brokers
@@ -78,7 +79,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
     if hold is None or not any(item.code is hold.code for item in refusals):
         return verdict
     if acts:
-        return verdict._replace(sentence=f"{verdict.sentence}; {hold.sentence}")
+        return replace(verdict, sentence=f"{verdict.sentence}; {hold.sentence}")
     return Verdict(code=hold.code, sentence=hold.sentence)
 
 

@@ -8,9 +8,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.doc import Answer, Doc
 
 Traffic4 = tuple[float, float, float, float]
 
@@ -94,20 +95,17 @@ class Refusal(NamedTuple):
     frees_ms: int = 0
 
 
-class Verdict(NamedTuple):
-    """Why the cycle, or one broker in it, did what it did. A tuple, as each broker has one in each plan.
+@dataclass(frozen=True, slots=True)
+class Verdict(Answer):
+    """Why the cycle, or one broker in it, did what it did."""
 
-    `cost`: what the imbalance has cost so far, `price`: of the moves that would end it (core/planning/calm.py); both 0
-    without an imbalance. `hits_low`, `hits_high`: counts of Pulsar's own classes (`compat`).
-    """
-
-    code: Code
-    sentence: str
-    broker: str = ""
-    hits_low: int = 0
-    hits_high: int = 0
-    cost: float = 0.0
-    price: float = 0.0
+    code: Annotated[Code, Doc("a code of docs/reference/codes.md", grows=Code)]
+    sentence: Annotated[str, Doc("the same as a sentence")]
+    broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
+    hits_low: Annotated[int, Doc("with compat: calls in a row with a small difference")] = 0
+    hits_high: Annotated[int, Doc("with compat: calls in a row with a large difference")] = 0
+    cost: Annotated[float, Doc("cost of the imbalance so far, in seconds of twice the tolerated difference")] = 0.0
+    price: Annotated[float, Doc("price of the moves that would end the imbalance, in the same unit")] = 0.0
 
 
 class GroupVerdict(NamedTuple):
@@ -117,18 +115,19 @@ class GroupVerdict(NamedTuple):
     verdict: Verdict
 
 
-class BrokerLoad(NamedTuple):
-    """One row of the table before and after: score as ratio, traffic sums in msg/s and bytes/s. A tuple too."""
+@dataclass(frozen=True, slots=True)
+class BrokerLoad(Answer):
+    """A broker's load before and after."""
 
-    broker: str
-    score_before: float
-    score_after: float
-    msg_rate_before: float
-    msg_rate_after: float
-    throughput_before: float
-    throughput_after: float
-    bundles_before: int
-    bundles_after: int
+    broker: Annotated[str, Doc("a broker id")]
+    score_before: Annotated[float, Doc("score before, a ratio")]
+    score_after: Annotated[float, Doc("score after, a ratio")]
+    msg_rate_before: Annotated[float, Doc("msg/s in and out together, before")]
+    msg_rate_after: Annotated[float, Doc("msg/s in and out together, after")]
+    throughput_before: Annotated[float, Doc("bytes/s in and out together, before")]
+    throughput_after: Annotated[float, Doc("bytes/s in and out together, after")]
+    bundles_before: Annotated[int, Doc("how many bundles it owns before")]
+    bundles_after: Annotated[int, Doc("how many bundles it owns after")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,11 +245,11 @@ class Relocation:
             refusals=(*self.refusals, *(item for item in made.refusals if item.bundle not in named)),
             splits=tuple(item for item in made.splits if item.bundle not in {move.bundle for move in self.moves}),
             loads=tuple(_since(before.get(row.broker, row), row) for row in made.loads),
-            verdict=made.verdict._replace(sentence=self._sentence(made)) if self.moves else made.verdict,
+            verdict=replace(made.verdict, sentence=self._sentence(made)) if self.moves else made.verdict,
         )
         if self.moves and not made.moves:
             code = Code.REPAIR if len(self.repairs) == len(self.moves) else Code.ADMIN
-            whole = replace(whole, verdict=whole.verdict._replace(code=code))
+            whole = replace(whole, verdict=replace(whole.verdict, code=code))
         return replace(whole, hash=plan_hash(whole))
 
     def _sentence(self, made: Plan) -> str:
@@ -265,7 +265,8 @@ class Relocation:
 
 
 def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
-    return after._replace(
+    return replace(
+        after,
         score_before=before.score_before,
         msg_rate_before=before.msg_rate_before,
         throughput_before=before.throughput_before,

@@ -455,7 +455,7 @@ class Draft:
             *(state.traffic[:, THROUGHPUT_IN] + state.traffic[:, THROUGHPUT_OUT] for state in (before, after)),
             *(state.bundles for state in (before, after)),
         )
-        return tuple(map(BrokerLoad._make, zip(ids, *(column.tolist() for column in columns), strict=True)))
+        return tuple(BrokerLoad(*row) for row in zip(ids, *(column.tolist() for column in columns), strict=True))
 
     def _after(self, admitted: Sequence[Move]) -> _State:
         """The state before, with only these moves applied to it."""

@@ -292,7 +292,7 @@ def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
         return decision
     common = Counter(refusal.code for refusal in decision.refusals).most_common(2)
     why = ", ".join(f"{count} {code.value}" for code, count in common)
-    decision.verdict = decision.verdict._replace(sentence=f"{decision.verdict.sentence} ({why})")
+    decision.verdict = replace(decision.verdict, sentence=f"{decision.verdict.sentence} ({why})")
     return decision
 
 
@@ -314,14 +314,14 @@ def _explain_bases(context: Context, decision: Decision) -> None:
         freed = max(float(draft.score_before[row] - base[row]), 0.0)
         text = f"its bundles cause {freed:.1%}; moving all of them leaves {base[row]:.1%}"
         code = item.code if item.broker in giving else Code.BASE_LOAD
-        decision.brokers[place] = item._replace(code=code, sentence=f"{item.sentence}; {text}")
+        decision.brokers[place] = replace(item, code=code, sentence=f"{item.sentence}; {text}")
         hot.append(f"{item.broker} (its bundles cause {freed:.1%} of {draft.score_before[row]:.1%})")
     if hot and not context.moves and decision.verdict.code in _UNSUITABLE:
         text = (
             f"moving bundles does not help {', '.join(hot)}: check function workers, proxies, garbage collection, "
             "compaction and other processes"
         )
-        decision.verdict = decision.verdict._replace(code=Code.BASE_LOAD, sentence=text)
+        decision.verdict = replace(decision.verdict, code=Code.BASE_LOAD, sentence=text)
 
 
 def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
@@ -330,7 +330,7 @@ def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
     if full is None:
         return verdict
     text = f"{namespace_of(full.bundle)} has {full.detail} (split_max_bundles)"
-    return verdict._replace(sentence=f"{verdict.sentence}; {text}")
+    return replace(verdict, sentence=f"{verdict.sentence}; {text}")
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:
@@ -395,4 +395,4 @@ def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int)
         text = f"{text}; {admitted} now, {over_budget} in later cycles (budgets)"
     if unlawful:
         text = f"{text}; {unlawful} of the strategy's moves dropped, they break the invariants"
-    return verdict._replace(sentence=text)
+    return replace(verdict, sentence=text)

@@ -58,7 +58,7 @@ def _alone(context: Context, row: int, mean: float) -> Decision:
     verdict = Verdict(Code.POLICY_FORBIDS, text, broker)
     memory = StrategyMemory(courses={broker: replace(context.courses[broker], excess=None)})
     refusals = context.eligible.refusals(context.snapshot, row) if score > mean else []
-    return Decision(verdict=verdict._replace(broker=""), memory=memory, brokers=[verdict], refusals=refusals)
+    return Decision(verdict=replace(verdict, broker=""), memory=memory, brokers=[verdict], refusals=refusals)
 
 
 def _merged(context: Context, found: Sequence[tuple[Decision, GroupVerdict, int]]) -> Decision:
@@ -86,7 +86,7 @@ def _merged(context: Context, found: Sequence[tuple[Decision, GroupVerdict, int]
         urgent=any(decision.memory.urgent for decision, _, _ in found),
     )
     return Decision(
-        verdict=first.verdict._replace(sentence="; ".join(parts)),
+        verdict=replace(first.verdict, sentence="; ".join(parts)),
         memory=memory,
         brokers=sorted(brokers, key=lambda item: rows[item.broker]),
         refusals=refusals,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bundlekeel.core.filters.allowed import limits_of
 from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
 from bundlekeel.core.guard.state import BegunMove, RecentMove
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Plan, Refusal, measure_of
@@ -30,15 +31,14 @@ _LEAST_CYCLES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """Where plan after plan ends. `max_mean`: over brokers, of what the strategy evens out; `seconds`: until the last
-    move has landed; `complete`: False where more cycles would be needed than were looked at."""
+class Finish(Answer):
+    """Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted."""
 
-    max_mean: float
-    moves: int
-    cycles: int
-    seconds: float
-    complete: bool
+    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
+    moves: Annotated[int, Doc("how many, those of this plan included")]
+    cycles: Annotated[int, Doc("how many cycles they take")]
+    seconds: Annotated[float, Doc("until the last of them has landed")]
+    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]
 
 
 def finish(given: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:

@@ -50,7 +50,7 @@ class Timing:
         """Return the verdict of a cycle in which these brokers wait, with the figures of the most costly one."""
         items = [self.waiting[row] for row in rows if row in self.waiting]
         most = max(items, key=lambda item: item.cost / item.price if item.price > 0 else -1.0)
-        return settling(context) if most.code is Code.UNSETTLED else most._replace(broker="")
+        return settling(context) if most.code is Code.UNSETTLED else replace(most, broker="")
 
     def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
         """Return what the next cycle starts from. `active`: rows of the brokers on whose excess this plan acts."""

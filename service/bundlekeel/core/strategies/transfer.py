@@ -16,7 +16,7 @@ difference, tests/unit/core/test_transfer.py shows it):
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def shed(context: Context) -> Decision:
             times.waiting.get(row) or item for row, item in zip(context.rows, _brokers(context, view), strict=True)
         ]
         waits = times.verdict(context, times.waiting)
-        waits = waits._replace(sentence=_figures(context, view, waits.sentence))
+        waits = replace(waits, sentence=_figures(context, view, waits.sentence))
         return Decision(verdict=waits, memory=times.memory(context), brokers=verdicts)
     described = _figures(context, view, "")
     refusals = _transfer(context, view)

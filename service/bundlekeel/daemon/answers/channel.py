@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bundlekeel.core.channel.findings import FindingCode
+from bundlekeel.core.channel.findings import Deadlines, FindingCode
 from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.doc import Answer, Bundle, Doc
+from bundlekeel.core.model.doc import Answer, Doc
+from bundlekeel.daemon.answers.doc import Bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,30 +28,6 @@ class UnitView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindingView(Answer):
-    """Something wrong in the ownership channel."""
-
-    code: Annotated[str, Doc("what is wrong", grows=FindingCode)]
-    bundle: Annotated[str, Doc("the bundle; empty: the channel as a whole")]
-    brokers: Annotated[list[str], Doc("the brokers concerned")]
-    state: Annotated[str | None, Doc("state of the bundle's entry; null: of no entry", grows=UnitState)]
-    since_ms: Annotated[int, Doc("since when it is so")]
-    deadline_ms: Annotated[int, Doc("until when brokers should have repaired it; 0: they never do")]
-    detail: Annotated[str, Doc("what was seen")]
-    remedy: Annotated[str, Doc("how to fix it")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadlinesView(Answer):
-    """How long brokers take at most."""
-
-    in_flight_ms: Annotated[int, Doc("milliseconds that an assignment, release or split takes at most")]
-    monitor_ms: Annotated[int, Doc("milliseconds between two looks of the brokers' own monitor")]
-    tombstone_ms: Annotated[int, Doc("milliseconds until an ended entry is deleted")]
-    load_data_ms: Annotated[int, Doc("milliseconds until load data is too old")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSummary(Answer):
     """The ownership channel."""
 
@@ -64,4 +41,4 @@ class ChannelSummary(Answer):
     in_flight_oldest_seconds: Annotated[float, Doc("age of the oldest assignment, release or split under way")]
     findings: Annotated[dict[str, int], Doc("what is wrong, by code", keys=FindingCode)]
     rejected: Annotated[int, Doc("entries that could not be read")]
-    deadlines: Annotated[DeadlinesView, Doc("how long brokers take at most")]
+    deadlines: Annotated[Deadlines, Doc("how long brokers take at most")]

@@ -1,35 +1,15 @@
-"""Descriptions of fields, and those that many answers share."""
+"""Types of fields that many responses share, with their descriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, Final
 
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.doc import Doc
 
 Json = dict[str, Any]
 # Words of a code that is empty where there is none.
 CODE_OR_EMPTY: Final = ("", *Code)
-_GROWS = "x-extensible-enum"
-
-
-class Doc:
-    """What a field holds, as metadata of its type: `Annotated[int, Doc("...")]`. The OpenAPI document says it.
-
-    `of`: the only values of a text. `grows`: those of this release, where a later one may have more. `keys`: as
-    `grows`, of the names of a mapping.
-    """
-
-    def __init__(
-        self, text: str, *, of: Iterable[str] = (), grows: Iterable[str] = (), keys: Iterable[str] = ()
-    ) -> None:
-        sets: Json = {"enum": [*map(str, of)], _GROWS: [*map(str, grows)]}
-        sets["propertyNames"] = {_GROWS: named} if (named := [*map(str, keys)]) else {}
-        self._more = {"description": text} | {name: values for name, values in sets.items() if values}
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """Called by pydantic: the field's schema with the description."""
-        return {**handler(schema), **self._more}
 
 
 class Like:
@@ -41,13 +21,6 @@ class Like:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Called by pydantic."""
         return handler.generate_schema(self._kind)
-
-
-class Answer:
-    """Base of the answers: the OpenAPI document lists every field as present, since each is."""
-
-    __slots__ = ()
-    __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": True}
 
 
 Broker = Annotated[str, Doc("a broker id")]

@@ -10,14 +10,8 @@ from pydantic import RootModel
 
 from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.codes import EFFECTS, OUTCOMES, Code
-from bundlekeel.daemon.answers.doc import (
-    CODE_OR_EMPTY,
-    CodeName,
-    Doc,
-    Json,
-    Sentence,
-    WallMs,
-)
+from bundlekeel.core.model.doc import Doc
+from bundlekeel.daemon.answers.doc import CODE_OR_EMPTY, CodeName, Json, Sentence, WallMs
 
 JournalKind = Literal[
     "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from bundlekeel.core.calibration.thresholds import ThresholdChange
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.daemon.answers.doc import (
     CODE_OR_EMPTY,
-    Answer,
     Broker,
     Bundle,
     By,
     Detail,
-    Doc,
     Explanation,
     Json,
     Like,
@@ -193,17 +193,6 @@ class ObjectionView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeView(Answer):
-    """A parameter that would change."""
-
-    parameter: Annotated[str, Doc("the name of the parameter")]
-    current: Annotated[float, Doc("the value in force")]
-    proposed: Annotated[float, Doc("the value proposed")]
-    steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
-    evidence: Annotated[str, Doc("what the proposal rests on")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView(Answer):
     """How adopted thresholds perform so far."""
 
@@ -271,7 +260,7 @@ class ThresholdsView(Answer):
     document: Annotated[
         Annotated[Json, Like(ProposalView)] | None, Doc("the newest proposal; null: there is none that can be read")
     ]
-    changes: Annotated[list[ChangeView], Doc("its difference to what is in force")]
+    changes: Annotated[list[ThresholdChange], Doc("its difference to what is in force")]
     objections: Annotated[list[ObjectionView], Doc("what speaks against it")]
     adopted: Annotated[AdoptedView | None, Doc("what is adopted; null: nothing")]
     reverted: Annotated[list[RevertedView], Doc("what was taken back, oldest first")]
@@ -282,7 +271,7 @@ class AdoptionView(Answer):
     """What came into force."""
 
     digest: Digest
-    changes: Annotated[list[ChangeView], Doc("what it changed")]
+    changes: Annotated[list[ThresholdChange], Doc("what it changed")]
     sentence: Sentence
 
 

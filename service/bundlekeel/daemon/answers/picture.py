@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
+from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.model.codes import Code
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.daemon.answers.channel import FindingView, UnitView
+from bundlekeel.core.model.plan import Verdict
+from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.doc import (
-    Answer,
     Broker,
     Bundle,
     By,
     CodeName,
     Detail,
-    Doc,
     Explanation,
     Json,
     Like,
@@ -26,39 +27,12 @@ from bundlekeel.daemon.answers.doc import (
     WallMs,
 )
 from bundlekeel.daemon.answers.journal import JournalRecord
+from bundlekeel.ports import Member
 
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]
 Ownership = Literal["owned", "unowned", "unloading"]
 CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing", grows=Code)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictView(Answer):
-    """Why the cycle, or one broker in it, did what it did."""
-
-    code: CodeName
-    sentence: Sentence
-    broker: Annotated[str, Doc("the broker it is about; empty: the whole cycle")] = ""
-    hits_low: Annotated[int, Doc("with compat: calls in a row with a small difference")] = 0
-    hits_high: Annotated[int, Doc("with compat: calls in a row with a large difference")] = 0
-    cost: Annotated[float, Doc("cost of the imbalance so far, in seconds of twice the tolerated difference")] = 0.0
-    price: Annotated[float, Doc("price of the moves that would end the imbalance, in the same unit")] = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberView(Answer):
-    """A sidecar as others see it."""
-
-    id: Annotated[str, Doc("the name of the sidecar")]
-    url: Annotated[str, Doc("the address of its API; empty: unknown")] = ""
-    version: Annotated[str, Doc("the release it runs")] = ""
-    started_ms: Annotated[int, Doc("when its process began")] = 0
-    seat: Annotated[int, Doc("its seat; -1: none")] = -1
-    epoch: Annotated[int, Doc("of its term as leader; -1: it does not lead")] = -1
-    settings: Annotated[
-        str, Doc("digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown")
-    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +127,8 @@ class State(Answer):
     role: Annotated[Role, Doc("what it is now; bench: it waits for a seat")]
     seat: Annotated[int | None, Doc("its seat; null on the bench")]
     epoch: Annotated[int | None, Doc("of the leader's term; null: no leader is known")]
-    leader: Annotated[MemberView | None, Doc("who leads; null: not known")]
-    members: Annotated[list[MemberView], Doc("all sidecars with a seat")]
+    leader: Annotated[Member | None, Doc("who leads; null: not known")]
+    members: Annotated[list[Member], Doc("all sidecars with a seat")]
     cluster: Annotated[str, Doc("the cluster's name, by the settings")]
     cluster_mode: Annotated[
         str, Doc("the brokers' load manager", of=("modular", "extensible", "other", "mixed", "unknown"))
@@ -290,7 +264,7 @@ class BrokerView(Answer):
     preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
     short: Annotated[TotalsView | None, Doc("its bundles' short-term averages (10 samples)")] = None
     long: Annotated[TotalsView | None, Doc("its bundles' long-term averages (1,000 samples)")] = None
-    verdict: Annotated[VerdictView | None, Doc("what the last plan says of it")] = None
+    verdict: Annotated[Verdict | None, Doc("what the last plan says of it")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +363,7 @@ class WhyView(Answer):
     history: Annotated[list[Annotated[Json, Like(JournalRecord)]], Doc("records of its last 20 moves, oldest first")]
     what_would_change_it: Annotated[str, Doc("the one action, or why there is nothing to do")]
     channel: Annotated[UnitView | None, Doc("the bundle's entry in the ownership channel")] = None
-    findings: Annotated[list[FindingView], Doc("what is wrong with that entry")] = field(default_factory=list)
+    findings: Annotated[list[ChannelFinding], Doc("what is wrong with that entry")] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +373,7 @@ class CycleVerdict(Answer):
     cycle: Annotated[int, Doc("the number of the cycle")]
     wall_ms: PictureMs
     moves: Annotated[int, Doc("how many it planned")]
-    verdict: Annotated[VerdictView, Doc("why it did what it did")]
+    verdict: Annotated[Verdict, Doc("why it did what it did")]
     refusals: Annotated[dict[str, int], Doc("candidates that do not move, by code", keys=Code)]
 
 

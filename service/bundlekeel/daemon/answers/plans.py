@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Final, Literal
 
 from bundlekeel.core.model.codes import OUTCOMES, Code
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.core.model.plan import BrokerLoad, Verdict
+from bundlekeel.core.planning.whatif import Finish
 from bundlekeel.daemon.answers.doc import (
     CODE_OR_EMPTY,
-    Answer,
     Broker,
     Bundle,
     By,
     CodeName,
     Detail,
-    Doc,
     Explanation,
     Json,
     PictureMs,
     Reason,
     Sentence,
 )
-from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
+from bundlekeel.daemon.answers.picture import TrafficView
+
+# A plan may multiply today's traffic by this at most.
+MOST_SCALE: Final = 1000
+Verb = Literal["transfer", "unload", "split"]
 
 Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only while it would be the same")]
 TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
@@ -119,21 +125,6 @@ class RefusalView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadView(Answer):
-    """A broker's load before and after."""
-
-    broker: Broker
-    score_before: Annotated[float, Doc("score before, a ratio")]
-    score_after: Annotated[float, Doc("score after, a ratio")]
-    msg_rate_before: Annotated[float, Doc("msg/s in and out together, before")]
-    msg_rate_after: Annotated[float, Doc("msg/s in and out together, after")]
-    throughput_before: Annotated[float, Doc("bytes/s in and out together, before")]
-    throughput_after: Annotated[float, Doc("bytes/s in and out together, after")]
-    bundles_before: Annotated[int, Doc("how many bundles it owns before")]
-    bundles_after: Annotated[int, Doc("how many bundles it owns after")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanImbalance(Answer):
     """max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load."""
 
@@ -150,21 +141,10 @@ class PlanSummary(Answer):
     wall_ms: PictureMs
     strategy: Annotated[str, Doc("the strategy, which decided what moves", grows=STRATEGIES)]
     placement: Annotated[str, Doc("the placement, which decided where to", grows=PLACEMENTS)]
-    verdict: Annotated[VerdictView, Doc("why it moves something, or nothing")]
+    verdict: Annotated[Verdict, Doc("why it moves something, or nothing")]
     expires_ms: Annotated[int, Doc("when it is forgotten")]
     moves: Annotated[int, Doc("how many moves it has")]
     what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishView(Answer):
-    """What comes of a what-if in the end: plan after plan, each carried out as predicted. Splits are not counted."""
-
-    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
-    moves: Annotated[int, Doc("how many, those of this plan included")]
-    cycles: Annotated[int, Doc("how many cycles they take")]
-    seconds: Annotated[float, Doc("until the last of them has landed")]
-    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,14 +158,14 @@ class PlanView(Answer):
     strategy: Annotated[str, Doc("the strategy, which decided what moves", grows=STRATEGIES)]
     placement: Annotated[str, Doc("the placement, which decided where to", grows=PLACEMENTS)]
     snapshot_digest: Annotated[str, Doc("of the picture it is made on")]
-    verdict: Annotated[VerdictView, Doc("why it moves something, or nothing")]
-    brokers: Annotated[list[VerdictView], Doc("why each broker is, or is not, relieved")]
+    verdict: Annotated[Verdict, Doc("why it moves something, or nothing")]
+    brokers: Annotated[list[Verdict], Doc("why each broker is, or is not, relieved")]
     moves: Annotated[list[MoveView], Doc("what would move, in this order")]
     refusals: Annotated[list[RefusalView], Doc("what would not, and why")]
     refusal_counts: Annotated[dict[str, int], Doc("how many, by code", keys=Code)]
     splits: Annotated[list[SplitView], Doc("what would be divided, after the moves")]
     split_refusals: Annotated[list[RefusalView], Doc("what would not be divided although it is above a limit")]
-    loads: Annotated[list[LoadView], Doc("load of each broker before and after")]
+    loads: Annotated[list[BrokerLoad], Doc("load of each broker before and after")]
     imbalance: Annotated[
         PlanImbalance, Doc("max/mean (1: even) before and after; of thresholds `imbalance` is max/mean less 1")
     ]
@@ -194,7 +174,7 @@ class PlanView(Answer):
     assumption: Annotated[
         str, Doc("of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence")
     ] = ""
-    finished: Annotated[FinishView | None, Doc("of a what-if: what comes of it in the end")] = None
+    finished: Annotated[Finish | None, Doc("of a what-if: what comes of it in the end")] = None
     request: Annotated[Json, Doc("what was asked for, as in the body of POST /plans")] = field(default_factory=dict)
 
 
@@ -316,7 +296,7 @@ class ManualMoveView(Answer):
     candidates: Annotated[list[CandidateView], Doc("every other broker as a target, and why not there")] = field(
         default_factory=list
     )
-    loads: Annotated[list[LoadView], Doc("load of each broker before and after")] = field(default_factory=list)
+    loads: Annotated[list[BrokerLoad], Doc("load of each broker before and after")] = field(default_factory=list)
     override_cool_down: Annotated[bool, Doc("whether it moves although it moved lately")] = False
     topics: Annotated[list[str], Doc("of a split: topics that were named")] = field(default_factory=list)
     children: Annotated[list[ChildView], Doc("of a split: what it makes")] = field(default_factory=list)
@@ -372,3 +352,35 @@ class ReviewView(Answer):
     decided_ms: Annotated[int, Doc("when; 0: not yet")]
     task: Annotated[str, Doc("its task; empty: none yet")]
     actions: Annotated[list[ReviewAction], Doc("what may be done with it now: approve, discard, stop")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """A dry run: overrides on top of the running settings. `ignore_hit_counts`: None: in a what-if alone. `forwarded`
+    stops a second hand-over to a leader."""
+
+    strategy: str | None = None
+    placement: str | None = None
+    parameters: Json = field(default_factory=dict)
+    remove_brokers: tuple[str, ...] = ()
+    add_brokers: tuple[str, ...] = ()
+    traffic_scale: float = 1.0
+    ignore_hit_counts: bool | None = None
+    forwarded: bool = False
+
+    @property
+    def what_if(self) -> bool:
+        """Whether brokers or traffic in it are not as they are: such a plan is never carried out."""
+        return bool(self.remove_brokers or self.add_brokers) or self.traffic_scale != 1.0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> PlanRequest:
+        """Out of JSON: what `to_json` gave, or a body of the API. TypeError, ValueError for what is no such thing."""
+        brokers = {name: tuple(values.get(name, ())) for name in ("remove_brokers", "add_brokers")}
+        return cls(**{**values, **brokers})
+
+    def to_json(self) -> Json:
+        """As JSON, for another sidecar or the store. Added brokers only where there are some: a sidecar of the release
+        before refuses what it does not know."""
+        values = asdict(self)
+        return values if self.add_brokers else {key: item for key, item in values.items() if key != "add_brokers"}

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated
 
 from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.answers.doc import Answer, By, CodeName, Detail, Doc, Reason, Sentence
+from bundlekeel.core.model.doc import Answer, Doc
+from bundlekeel.daemon.answers.doc import By, CodeName, Detail, Reason, Sentence
 from bundlekeel.daemon.answers.picture import CodeView, Mode
 
 

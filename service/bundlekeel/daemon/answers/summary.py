@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from bundlekeel.core.model.codes import EFFECTS, OUTCOMES
+from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers.doc import Answer, By, CodeName, Doc, Json, Reason, Sentence, WallMs
+from bundlekeel.daemon.answers.doc import By, CodeName, Json, Reason, Sentence, WallMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""Watches what the nightly job proposes: validates it, shows it, lets it come into force, and takes it back when it
-does not do what was promised (core/calibration/thresholds.py, core/calibration/adoption.py). Implements
-`answers.service.ThresholdsService`.
+"""Reads the proposals of the nightly job: validates and shows them, adopts them, and reverts an adoption that performs
+worse than the proposal promised (core/calibration/thresholds.py, core/calibration/adoption.py).
 
-What is adopted is stored with operators' requests, so that every replica plans with it, and the next leader too.
+Adopted thresholds are stored with operators' requests: all replicas and the next leader plan with them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +38,7 @@ from bundlekeel.core.calibration.thresholds import (
     AdoptionRules,
     Number,
     Objection,
+    ThresholdChange,
     Thresholds,
     checked,
     difference,
@@ -55,7 +55,6 @@ from bundlekeel.core.planning.scores import weights_of
 from bundlekeel.daemon.answers.operations import (
     AdoptedView,
     AdoptionView,
-    ChangeView,
     ObjectionView,
     ReversionView,
     RevertedView,
@@ -439,9 +438,9 @@ def _other_adoption(adopted: Adopted | None) -> Conflict:
     return Conflict("somebody changed what is adopted; look again", code="changed", difference=[f"adopted is {found}"])
 
 
-def _changes(current: Parameters, document: Thresholds | None) -> list[ChangeView]:
+def _changes(current: Parameters, document: Thresholds | None) -> list[ThresholdChange]:
     """The rows of the difference."""
-    return [] if document is None else [ChangeView(**asdict(row)) for row in difference(current, document)]
+    return [] if document is None else list(difference(current, document))
 
 
 def _changes_text(current: Parameters, document: Thresholds) -> str:

@@ -14,7 +14,7 @@ from bundlekeel.core.model.codes import EXPLANATIONS
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
 from bundlekeel.core.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, Verdict, measure_of
+from bundlekeel.core.model.plan import Move, Plan, Refusal, Traffic4, measure_of
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import numbered, unknown_broker
 from bundlekeel.core.operations.relocation import REPAIR
@@ -23,19 +23,17 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput
 from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.core.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
-from bundlekeel.daemon.answers.picture import TrafficView, VerdictView
+from bundlekeel.daemon.answers.picture import TrafficView
 from bundlekeel.daemon.answers.plans import (
-    FinishView,
-    LoadView,
     MoveUsageView,
     MoveView,
     PlanImbalance,
+    PlanRequest,
     PlanSummary,
     PlanView,
     RefusalView,
     SplitView,
 )
-from bundlekeel.daemon.answers.service import PlanRequest
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.settings.parameters import canonical, check_used
@@ -87,12 +85,12 @@ class Planner:
         made = await asyncio.to_thread(_as_told, result.plan, homeless, told)
         if not self._cycle.params.placement_repair and any(move.rule == REPAIR for move in made.moves):
             text = f"{made.verdict.sentence}; {_NOT_REPAIRED}"
-            made = replace(made, verdict=made.verdict._replace(sentence=text))
+            made = replace(made, verdict=replace(made.verdict, sentence=text))
         expires_ms = self._wall_ms() + EXPIRES_MS
         answer = await asyncio.to_thread(plan_view, made, expires_ms=expires_ms, what_if=request.what_if)
         if request.what_if:
             ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
-            finished = FinishView(**asdict(await self._in_turn(ended)))
+            finished = await self._in_turn(ended)
             assumption = await self._in_turn(_assumption, request, before, made, homeless, given.params)
             answer = replace(answer, finished=finished, assumption=assumption)
         return self.keep(replace(answer, by_leader=by_leader), request)
@@ -245,14 +243,14 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
         strategy=made.strategy,
         placement=made.placement,
         snapshot_digest=made.snapshot_digest,
-        verdict=verdict_view(made.verdict),
-        brokers=[verdict_view(item) for item in made.brokers],
+        verdict=made.verdict,
+        brokers=list(made.brokers),
         moves=[move_view(move) for move in made.moves],
         refusals=[refusal_view(item) for item in made.refusals],
         refusal_counts=counted(made.refusals),
         splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in made.splits],
         split_refusals=[refusal_view(item) for item in made.split_refusals],
-        loads=[LoadView(**load._asdict()) for load in made.loads],
+        loads=list(made.loads),
         imbalance=PlanImbalance(
             measure=measure,
             before=made.imbalance(f"{measure}_before"),
@@ -260,11 +258,6 @@ def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
         ),
         what_if=what_if,
     )
-
-
-def verdict_view(item: Verdict) -> VerdictView:
-    """A verdict as an answer of the API."""
-    return VerdictView(**item._asdict() | {"code": item.code.value})
 
 
 def traffic_view(traffic: Floats | Traffic4) -> TrafficView:

@@ -12,8 +12,7 @@ import structlog
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
 from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
-from bundlekeel.daemon.answers.plans import PlanView
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.execution.executor import Executor

@@ -50,7 +50,7 @@ from bundlekeel.core.splitting.algorithms import (
 from bundlekeel.core.splitting.children import SplitChildren
 from bundlekeel.core.splitting.rules import largest_bundle
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.plans import CandidateView, ChildView, LoadView, ManualMoveView, NamespaceUnloadView
+from bundlekeel.daemon.answers.plans import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
@@ -421,7 +421,7 @@ def _answer(
         move=move_view(move) if move is not None else None,
         refusals=[refusal_view(made.refusal)] if made.refusal is not None else [],
         candidates=candidates,
-        loads=[LoadView(**row._asdict()) for row in made.loads],
+        loads=list(made.loads),
         sentence=f"{sentence}; refused: {_text(made.refusal)}" if made.refusal is not None else sentence,
         hash=_hash(kind, made.bundle, made.source, move.target if move is not None else ""),
         override_cool_down=override_cool_down,

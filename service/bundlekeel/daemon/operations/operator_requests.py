@@ -1,4 +1,4 @@
-"""Implements `answers.service.OperationsService`: operators' requests, written by whichever replica is asked."""
+"""Operators' requests about brokers and bundles, stored by the replica that receives them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ from bundlekeel.daemon.answers.plans import (
     ReviewView,
     Stopping,
     TaskView,
+    Verb,
 )
-from bundlekeel.daemon.answers.service import Verb
 from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion

@@ -12,8 +12,7 @@ import msgspec
 
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.plans import PlanView, Submitted, TaskView
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest, PlanView, Submitted, TaskView
 from bundlekeel.daemon.cycle.planner import Planner
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.operations.executions import PlannedActions, difference, task_of
@@ -28,7 +27,7 @@ _HASH = re.compile(r"[0-9a-f]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """What people ask of plans (`answers.service`)."""
+    """Create, find and execute plans."""
 
     gate: Gate
     leadership: Leadership

@@ -1,4 +1,4 @@
-"""What API and CLI ask of quotas: `answers.service.QuotasService`. Every replica answers alike."""
+"""Operations on quota groups that the API and the CLI offer. Every replica gives the same response."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bundlekeel.core.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
@@ -18,7 +18,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
 from bundlekeel.core.model.names import namespace_of
 from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.channel import ChannelSummary, DeadlinesView, FindingView
+from bundlekeel.daemon.answers.channel import ChannelSummary
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
@@ -26,7 +26,7 @@ from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Met
 
 Key = tuple[str, str, tuple[str, ...]]
 
-VARIANT_DISAGREES: Final = FindingCode.VARIANT_DISAGREES.value
+VARIANT_DISAGREES: Final = FindingCode.VARIANT_DISAGREES
 VARIANTS: Final[Mapping[ChannelVariant, str]] = {"system_topic": "system topic", "metadata_store": "metadata store"}
 TICK_SECONDS: Final = 1.0
 # A storm of changes is looked at a few times a second, and a large channel takes at most a tenth of the time.
@@ -52,7 +52,7 @@ _VARIANT_REMEDY: Final = (
 
 @dataclass(kw_only=True, eq=False)
 class ChannelWatch:
-    """`run` is a root task of the sidecar; the answers are those of `answers.service.Service`.
+    """`run` is a root task of the sidecar.
 
     `record`: where the lines for the journal go. `active`: whether this sidecar follows the cluster (those on the bench
     do not).
@@ -72,7 +72,7 @@ class ChannelWatch:
         self._forced = ForcedEntries()
         self._watched_ms = 0
         self._disagrees_since = 0
-        self._found: dict[Key, FindingView] = {}
+        self._found: dict[Key, ChannelFinding] = {}
         self._generations = (0, 0)
         self._mode = ""
         self._unreachable = UnreachableOwners()
@@ -151,7 +151,7 @@ class ChannelWatch:
         self.view, self.fault = view, ""
         self._generations = (view.generation, picture.generation)
         self.deadlines = _longest(self.config, channel_brokers(picture))
-        found = {_key(row): row for row in map(finding_view, await self._findings(view, picture))}
+        found = {_key(row): row for row in await self._findings(view, picture)}
         dead = self._unreachable.rows(picture, view.units, self.clock.wall_ms())
         self._note([*self._variant_rows(), *dead, *found.values()])
         self._tell_health()
@@ -176,7 +176,7 @@ class ChannelWatch:
         mended = [
             item
             for item in self._forced.findings(picture.endpoints.keys(), gone, self.deadlines, now)
-            if _key(finding_view(item)) not in self._found
+            if _key(item) not in self._found
         ]
         found = [item for item in look(None) if not _too_fresh(item, gone, now)]
         namespaces = sorted({namespace_of(item.bundle) for item in found if item.code in _BOUNDARIES_HELP})
@@ -196,17 +196,17 @@ class ChannelWatch:
                 known[namespace] = bounds
         return known
 
-    def _variant_rows(self) -> list[FindingView]:
+    def _variant_rows(self) -> list[ChannelFinding]:
         obstacle = self.channel.reading.obstacle
         if not obstacle:
             self._disagrees_since = 0
             return []
         self._disagrees_since = self._disagrees_since or self.clock.wall_ms()
         return [
-            FindingView(
+            ChannelFinding(
                 code=VARIANT_DISAGREES,
                 bundle="",
-                brokers=[],
+                brokers=(),
                 state=None,
                 since_ms=self._disagrees_since,
                 deadline_ms=0,
@@ -217,14 +217,14 @@ class ChannelWatch:
 
     # --- what is reported -----------------------------------------------------------------------------------
 
-    def _note(self, rows: Sequence[FindingView]) -> None:
+    def _note(self, rows: Sequence[ChannelFinding]) -> None:
         """One journal line for all findings of a code that came, or went, together."""
         before, self._found = self._found, {_key(row): row for row in rows}
         for event, changed in (
             ("appeared", [row for key, row in self._found.items() if key not in before]),
             ("gone", [row for key, row in before.items() if key not in self._found]),
         ):
-            by_code: dict[str, list[FindingView]] = {}
+            by_code: dict[str, list[ChannelFinding]] = {}
             for row in changed:
                 by_code.setdefault(row.code, []).append(row)
             for code, group in by_code.items():
@@ -243,7 +243,7 @@ class ChannelWatch:
             telemetry.gauge("channel_bundles", float(count), state=state)
         codes = Counter(row.code for row in self._found.values())
         for code in FindingCode:
-            telemetry.gauge("channel_findings", float(codes[str(code)]), code=str(code))
+            telemetry.gauge("channel_findings", float(codes[code]), code=str(code))
         telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self.clock.wall_ms()))
 
     # --- what is answered ------------------------------------------------------------------------------------
@@ -270,13 +270,13 @@ class ChannelWatch:
         """Stop following the channel."""
         await self.channel.close()
 
-    def findings(self) -> list[FindingView]:
+    def findings(self) -> list[ChannelFinding]:
         """What is wrong; while the channel is not followed, what was found before that."""
         if self.view is None:
             self._known()
         return list(self._found.values())
 
-    def findings_of(self, bundle: str) -> list[FindingView]:
+    def findings_of(self, bundle: str) -> list[ChannelFinding]:
         """Those about one bundle; none while the channel is not followed."""
         return [row for row in self._found.values() if row.bundle == bundle] if self.followed else []
 
@@ -300,7 +300,7 @@ class ChannelWatch:
             in_flight_oldest_seconds=oldest_in_flight(view, self.clock.wall_ms()) if view else 0.0,
             findings=dict(Counter(row.code for row in self._found.values())),
             rejected=len(view.rejected) if view else 0,
-            deadlines=DeadlinesView(**asdict(self.deadlines)),
+            deadlines=self.deadlines,
         )
 
     def _known(self) -> ChannelView:
@@ -324,7 +324,7 @@ def oldest_in_flight(view: ChannelView, now_ms: int) -> float:
     return max(0.0, (now_ms - min(seen)) / 1000) if seen else 0.0
 
 
-def finding_record(event: str, code: str, rows: Sequence[FindingView], now_ms: int) -> Json:
+def finding_record(event: str, code: str, rows: Sequence[ChannelFinding], now_ms: int) -> Json:
     """The journal line for findings of one code that appeared, or are gone, together."""
     first, count = rows[0], len(rows)
     since = min(row.since_ms for row in rows)
@@ -345,12 +345,6 @@ def finding_record(event: str, code: str, rows: Sequence[FindingView], now_ms: i
     }
 
 
-def finding_view(finding: ChannelFinding) -> FindingView:
-    """As answers give it."""
-    values = asdict(finding) | {"code": finding.code.value, "state": finding.state.value}
-    return FindingView(**values | {"brokers": [*finding.brokers]})
-
-
 def _too_fresh(finding: ChannelFinding, gone: Mapping[str, int], now_ms: int) -> bool:
     """The registry may lag behind the channel: a broker that has just come is not taken for one that is dead."""
     if finding.code not in BY_REGISTRY or finding.brokers[0] in gone:
@@ -358,8 +352,8 @@ def _too_fresh(finding: ChannelFinding, gone: Mapping[str, int], now_ms: int) ->
     return now_ms - finding.since_ms < REGISTRY_LAG_MS
 
 
-def _key(row: FindingView) -> Key:
-    return row.code, row.bundle, tuple(row.brokers)
+def _key(row: ChannelFinding) -> Key:
+    return row.code, row.bundle, row.brokers
 
 
 def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
@@ -420,7 +414,7 @@ class UnreachableOwners:
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
-    def rows(self, picture: RawClusterView, units: Mapping[str, ServiceUnit], now_ms: int) -> list[FindingView]:
+    def rows(self, picture: RawClusterView, units: Mapping[str, ServiceUnit], now_ms: int) -> list[ChannelFinding]:
         """One finding a broker that owns bundles by the channel, as `channel_watch` says; by broker."""
         dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
         self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
@@ -428,10 +422,10 @@ class UnreachableOwners:
             return []
         owners = Counter(found.broker_id for unit in units.values() if (found := owner_of(unit)) is not None)
         return [
-            FindingView(
-                code=FindingCode.OWNER_UNREACHABLE.value,
+            ChannelFinding(
+                code=FindingCode.OWNER_UNREACHABLE,
                 bundle="",
-                brokers=[broker],
+                brokers=(broker,),
                 state=None,
                 since_ms=self._since[broker],
                 deadline_ms=0,

@@ -16,7 +16,7 @@ from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import timeout_ms
 from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
 from bundlekeel.daemon.published import capture_cluster

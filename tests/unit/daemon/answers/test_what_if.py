@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar, with_params
 
 SLOWLY = {"cycle.interval": 30.0}

@@ -83,7 +83,7 @@ async def test_a_balanced_broker_is_not_told_to_wait_for_others() -> None:
     told = [(await sidecar.service.why(broker)).what_would_change_it for broker in BROKERS]
     assert [text.split(":")[0] for text in told] == [*["wait for the remaining fresh reports"] * 2, "nothing to do"]
     # The same of a bundle there that nothing else holds.
-    hot = even._replace(broker=BROKERS[0])
+    hot = replace(even, broker=BROKERS[0])
     report.plan = replace(report.plan, brokers=(hot, *pair[1:], even), refusals=())
     bundle = snapshot.bundles.names[snapshot.bundles.owner.tolist().index(snapshot.brokers.ids.index(BROKERS[0]))]
     assert "a larger difference" in (await sidecar.service.why(bundle)).what_would_change_it

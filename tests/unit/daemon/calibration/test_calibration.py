@@ -12,7 +12,7 @@ from bundlekeel.core.calibration.adoption import noted
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.state.documents import Pause
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside

@@ -67,7 +67,7 @@ def test_a_plan_agrees_with_itself() -> None:
 def test_plans_that_differ() -> None:
     """Shares of moves, who acts alone, and which one leaves the brokers more even."""
     made = planned("avg")
-    rest = replace(made, moves=(), loads=tuple(row._replace(score_after=row.score_before) for row in made.loads))
+    rest = replace(made, moves=(), loads=tuple(replace(row, score_after=row.score_before) for row in made.loads))
     assert compared(made, rest).agreement == "only_live" and compared(rest, made).agreement == "only_shadow"
     assert compared(rest, rest).agreement == "both_rest" and compared(rest, rest).disagreement == 0.0
     assert compared(made, rest).disagreement == 1.0

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.cycle.effects import joined
 from bundlekeel.daemon.execution.durations import ENOUGH, Durations
 from bundlekeel.daemon.state.documents import Pause

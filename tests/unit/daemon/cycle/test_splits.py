@@ -8,7 +8,7 @@ import pytest
 
 from bundlekeel.core.model.errors import AdminTimeout
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.execution.split_intents import SplitIntent
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import DocumentChange

@@ -11,7 +11,7 @@ import pytest
 from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StaleWrite, StoreError
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
 from bundlekeel.daemon.gate.in_force import pause_in_force
 from bundlekeel.daemon.state import shared_state

@@ -13,7 +13,7 @@ import pytest
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import AdminFault
 from bundlekeel.daemon import listings
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
 from bundlekeel.daemon.state.documents import Desired, OperatorRequest, Pause
 from tests.support.memory_admin import Fault

@@ -13,8 +13,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
-from bundlekeel.daemon.answers.plans import Stopping
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest, Stopping
 from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
 from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
 from bundlekeel.daemon.operations.reviews import EXPIRES_MS

@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.core.model.errors import Conflict
 from bundlekeel.core.model.plan import plan_hash
 from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.state.documents import LastingRequest, Pause
 from tests.support.world import FakeSidecar, with_params
 from tests.unit.daemon.operations.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing

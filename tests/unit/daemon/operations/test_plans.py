@@ -14,7 +14,7 @@ from bundlekeel.api.schemas import PlanBody
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
 from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.daemon.operations.executions import request_of
 from bundlekeel.daemon.operations.plans import Plans

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from bundlekeel.core.model.errors import ConfigError, NotFound
 from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers.service import Service
-from tests.support.fake_service import FakeService
+from bundlekeel.daemon.service import Service
 from tests.support.page_world import PageCluster, PageSidecar
 from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO, both
 
@@ -110,17 +108,14 @@ async def test_a_scope_says_how_much_it_matches() -> None:
         await service.pause_scope("broker:b9:1", seconds=None, **WHO)
 
 
-@pytest.fixture(params=["real", "fake"])
-async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
-    """Both answer alike."""
-    if request.param == "fake":
-        yield FakeService()
-        return
+@pytest.fixture
+async def service() -> Service:
+    """Return the service of a leader after one cycle."""
     cluster = PageCluster({"b1:8080": [("shop/orders", 0.3)], "b2:8080": []})
     sidecar = PageSidecar(cluster, mode="act", params=Parameters(), pace=0.0)
     await sidecar.lead()
     await sidecar.cycle.turn()
-    yield sidecar.service
+    return sidecar.service
 
 
 async def test_a_pause_without_an_end_ends_at_null(service: Service) -> None:

@@ -38,7 +38,7 @@ async def test_a_dead_owner_is_found_and_gone() -> None:
     assert (found.code, found.bundle, found.brokers, found.state) == (
         "OwnerNotAlive",
         BUNDLE,
-        [A],
+        (A,),
         "Owned",
     )
     assert 0 < found.since_ms <= now
@@ -183,7 +183,7 @@ async def test_an_owner_that_refuses_connections_is_found_before_its_session_end
     stage.topic.suspended = serves_channel
     (found,) = await stage.look(after=5)
     since = found.since_ms
-    assert (found.code, found.brokers, found.bundle) == ("OwnerUnreachable", [A], "")
+    assert (found.code, found.brokers, found.bundle) == ("OwnerUnreachable", (A,), "")
     assert f"owns {told} and" in found.detail and "connection refused" in found.detail
     (found,) = await stage.look(after=5)
     assert found.since_ms == since

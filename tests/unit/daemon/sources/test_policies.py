@@ -10,7 +10,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.core.model.names import bundle_for_hash, parse_topic
 from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.operations.assignments import assignments
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.daemon.cycle.test_plan_metrics import values as metric

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.daemon.answers.service import PlanRequest
+from bundlekeel.daemon.answers.plans import PlanRequest
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.state import documents, shared_state
 from bundlekeel.daemon.state.cycle_state import CycleState

@@ -1,0 +1,60 @@
+"""A sidecar in memory behind a real server in a thread, and the command line pointed at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, cast
+
+from typer.testing import CliRunner, Result
+
+from bundlekeel.api import ApiServer
+from bundlekeel.cli.app import make_app
+from bundlekeel.daemon.answers.plans import PlanView
+from tests.support.fake_wiring import FakeWiring
+from tests.support.shop import Shop
+from tests.support.spied import Spied
+
+
+class Sidecar:
+    """A served sidecar, and the command line pointed at its socket."""
+
+    def __init__(self, served: Served, socket: Path) -> None:
+        self.service, self.url, self.socket = served.service, served.url, socket
+        self.wiring, self.do = FakeWiring(), served.do
+        self.be()
+
+    def be(self, **settings: Any) -> None:
+        """Be another sidecar, with these settings."""
+        self.shop: Shop = self.do(_opened(settings))
+        self.service.target = self.shop.service
+        self.service.reset()
+
+    def run(self, *arguments: str, to: str = "socket", **more: Any) -> Result:
+        """One command; `to` says how the sidecar is named."""
+        where = {"socket": ["--socket", str(self.socket)], "url": ["--url", self.url], "none": []}[to]
+        return CliRunner().invoke(make_app(lambda: cast(Any, self.wiring)), [*arguments, *where], **more)
+
+    def plan(self) -> PlanView:
+        """Make a plan that moves three bundles."""
+        made: PlanView = self.do(self.shop.plan(ignore_hit_counts=True))
+        return made
+
+
+async def _opened(settings: dict[str, Any]) -> Shop:
+    return await Shop(**settings).open()
+
+
+class Served:
+    """A server of one service after the other, in a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, socket: Path) -> None:
+        self._loop = loop
+        self.service = Spied(Shop().service)
+        self.server = ApiServer(cast(Any, self.service), "127.0.0.1", 0, socket)
+        self.url: str = self.do(self.server.start())
+
+    def do(self, action: Coroutine[Any, Any, Any]) -> Any:
+        """Run something in the loop of the sidecar."""
+        return asyncio.run_coroutine_threadsafe(action, self._loop).result(30)

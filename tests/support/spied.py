@@ -1,0 +1,69 @@
+"""A running sidecar's service, of which a test sees the calls and changes single results."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bundlekeel.daemon.service import Service
+
+_PARTS = ("requests", "thresholds", "quotas")
+
+
+class Spied:
+    """`target` with its calls recorded. Calls have the name of the method, such as `state` or `requests.drain`.
+
+    `calls`: names and arguments. `fail`: by name, the error that a call raises. `results`: by name, a function that
+    changes the result of a call.
+    """
+
+    def __init__(self, target: Service) -> None:
+        self.target = target
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the calls, and change nothing any more."""
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.fail: dict[str, Exception] = {}
+        self.results: dict[str, Callable[[Any], Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return _Part(self, name) if name in _PARTS else self.spy(name, getattr(self.target, name))
+
+    def asked(self, name: str) -> list[dict[str, Any]]:
+        """Return the arguments of each call of a method."""
+        return [arguments for called, arguments in self.calls if called == name]
+
+    def spy(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method with its calls recorded."""
+        if inspect.iscoroutinefunction(method):
+            return partial(self._call_async, name, method)
+        return partial(self._call, name, method)
+
+    def _call(self, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._record(name, method, args, options)
+        return self._changed(name, method(*args, **options))
+
+    async def _call_async(self, name: str, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._record(name, method, args, options)
+        return self._changed(name, await method(*args, **options))
+
+    def _record(self, name: str, method: Callable[..., Any], args: Any, options: Any) -> None:
+        self.calls.append((name, dict(inspect.signature(method).bind(*args, **options).arguments)))
+        if name in self.fail:
+            raise self.fail[name]
+
+    def _changed(self, name: str, result: Any) -> Any:
+        return self.results[name](result) if name in self.results else result
+
+
+class _Part:
+    """The requests, thresholds or quotas of a spied service."""
+
+    def __init__(self, whole: Spied, name: str) -> None:
+        self._whole, self._name = whole, name
+
+    def __getattr__(self, name: str) -> Any:
+        return self._whole.spy(f"{self._name}.{name}", getattr(getattr(self._whole.target, self._name), name))
