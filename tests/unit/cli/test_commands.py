@@ -359,7 +359,7 @@ def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
     for mode, said in (("recommend", "not acting (RecommendOnly"), ("act", "acting: yes, by pod-a")):
         sidecar.be(mode=mode)
         sidecar.service.results["state"] = lambda state: replace(
-            state, member="pod-b", role="follower", acting_obstacle="NotLeader"
+            state, member="pod-b", role="follower", acting=False, acting_obstacle="NotLeader"
         )
         assert said in sidecar.run("status").stdout
 
