@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import httpx
 import pytest
 
@@ -9,15 +11,18 @@ from bundlekeel.api import ApiServer, create_app
 from bundlekeel.api.app import openapi_document
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
+from tests.support.spied import Spied
 from tests.unit.api.test_routes import client
 
 ROUTES = ["/api/v1/state", "/api/v1/events", "/api/v1/bundles?limit=1", "/livez", "/readyz", "/metrics", "/ui/", "/"]
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_it_answers_as_get_does(path: str) -> None:
+async def test_it_answers_as_get_does(service: Spied, path: str) -> None:
     """The same status and headers over a real connection, which goes on afterwards; a stream does not begin."""
-    server = ApiServer((await Shop().open()).service, "127.0.0.1", 0, None)
+    # The metrics change with each request.
+    service.results["render_metrics"] = lambda _: (b"bundlekeel_leader 1.0\n", "text/plain")
+    server = ApiServer(cast(Any, service), "127.0.0.1", 0, None)
     async with httpx.AsyncClient(base_url=await server.start(), timeout=5) as http:
         try:
             head = await http.head(path)

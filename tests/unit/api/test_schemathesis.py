@@ -61,7 +61,7 @@ def guarded_app(tokens: Tokens) -> FastAPI:
 
 
 KINDS: dict[str, Kind] = {
-    "socket": (open_app, {"": {200, 202, 404, 422}}),
+    "socket": (open_app, {"": {200, 404, 409, 422}}),
     "open-reads": (reading_app, {"": {200, 404, 422}}),
     "guarded": (
         guarded_app,
@@ -69,7 +69,7 @@ KINDS: dict[str, Kind] = {
             "": {200, 401},
             "viewer": {200, 403, 404, 422},
             "operator": {200, 403, 404, 422},
-            "admin": {200, 202, 404, 422},
+            "admin": {200, 404, 409, 422},
         },
     ),
 }

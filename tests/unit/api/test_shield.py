@@ -25,7 +25,9 @@ READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments"}
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app as it listens on TCP, with two more names."""
-    app = create_app(Shop().service, mutations=False, allowed_hosts=["10.1.2.3", "keel.example", ".svc.local"])
+    app = create_app(
+        (await Shop().open()).service, mutations=False, allowed_hosts=["10.1.2.3", "keel.example", ".svc.local"]
+    )
     async with client(app) as made:
         yield made
 

@@ -183,14 +183,6 @@ def test_a_row_is_one_line_where_that_fits(
     assert BUNDLES[2] in sidecar.run("bundles").stdout
 
 
-def test_a_list_without_rows_says_what_would_make_one(sidecar: Sidecar) -> None:
-    """Instead of a bare header; JSON stays a list."""
-    tables = (["bundles", "-n", "shop/idle"], ["plan", "list"])
-    for command, told in zip(tables, ("no bundles: ", "no plans: `bundlekeel plan` makes one"), strict=True):
-        assert told in sidecar.run(*command).stdout
-        assert json.loads(sidecar.run(*command, "-o", "json").stdout) == []
-
-
 def test_averages_and_preallocations_are_shown(sidecar: Sidecar) -> None:
     """Latest, short and long term with their sample counts, and preallocated bundles with their age."""
     sidecar.do(sidecar.shop.service.requests.manual_move("unload", BUNDLE, execute=True, reason="r", by="ann"))
@@ -359,7 +351,7 @@ def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
     for mode, said in (("recommend", "not acting (RecommendOnly"), ("act", "acting: yes, by pod-a")):
         sidecar.be(mode=mode)
         sidecar.service.results["state"] = lambda state: replace(
-            state, member="pod-b", role="follower", acting_obstacle="NotLeader"
+            state, member="pod-b", role="follower", acting=False, acting_obstacle="NotLeader"
         )
         assert said in sidecar.run("status").stdout
 

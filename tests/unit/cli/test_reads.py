@@ -259,3 +259,11 @@ def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) 
     for answer in (shown, replace(shown, groups=[])):
         Console(width=80, file=file).print(groups(answer, TableLayout()))
     assert file.getvalue().count("`bundlekeel quota set` makes one") == 1
+
+
+def test_a_list_without_rows_says_what_would_make_one(sidecar: Sidecar) -> None:
+    """Instead of a bare header; JSON stays a list."""
+    tables = (["bundles", "-n", "shop/idle"], ["plan", "list"])
+    for command, told in zip(tables, ("no bundles: ", "no plans: `bundlekeel plan` makes one"), strict=True):
+        assert told in sidecar.run(*command).stdout
+        assert json.loads(sidecar.run(*command, "-o", "json").stdout) == []
