@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bundlekeel.adapters import decoding
-from bundlekeel.adapters.admin import AdminOptions, client, routes, transport
+from bundlekeel.adapters.admin import AdminOptions, failures, routes, transport
 from bundlekeel.adapters.admin.transport import AdminCall
 from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, PageLines
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
@@ -183,7 +183,7 @@ async def test_s02_no_answer_is_decoded_on_the_loop(
         decoded.append(data)
         return await decoding.decoded(decode, data, **given)
 
-    monkeypatch.setattr(client, "decoded", noted)
+    monkeypatch.setattr(failures, "decoded", noted)
     with suppress(AdminFault):
         await ask(kit.admin, brokers.ids[0])
     assert decoded == [body]

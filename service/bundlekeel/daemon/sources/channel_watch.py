@@ -243,7 +243,7 @@ class ChannelWatch:
             telemetry.gauge("channel_bundles", float(count), state=state)
         codes = Counter(row.code for row in self._found.values())
         for code in FindingCode:
-            telemetry.gauge("channel_findings", float(codes[code]), code=str(code))
+            telemetry.gauge("channel_findings", codes[code], code=str(code))
         telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self.clock.wall_ms()))
 
     # --- what is answered ------------------------------------------------------------------------------------
