@@ -32,7 +32,7 @@ quick: packages ## Changed files alone: format, lint, types, nearest tests; at m
 check: packages ## The fast gate: format, lint, imports, types, sizes, generated files, unit and property tests
 	@$(call IN_PARALLEL,check)
 
-test: setup ## Everything that must pass, on real clusters; a suite that takes twice its budget fails
+test: setup ## Everything that must pass, on real clusters; a suite that takes four times its budget fails
 	@$(call IN_PARALLEL,all)
 
 extensible: setup ## The extensible load manager on real clusters: topics, ownership channel, transfers

@@ -94,7 +94,6 @@ ALLOWED: Final = {
     ("daemon/quotas/rates.py", "float(rate[0])"): "a decoded number",
     ("daemon/quotas/rates.py", "float(rate[1])"): "a decoded number",
     ("daemon/sources/channel_watch.py", "float(count)"): "a length",
-    ("daemon/sources/channel_watch.py", "float(codes[str(code)])"): "a length",
     ("daemon/sources/rate_signals.py", "int(LOWEST)"): "a constant",
     ("daemon/state/leadership.py", "float(known)"): "a length",
     ("core/calibration/thresholds_json.py", "int(found)"): "decoded by the reader of thresholds",
