@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def as_json(made: Plan) -> str:
     values["closed"] = sorted(made.closed)
     for name, columns in (("moves", MOVE), ("splits", SPLIT)):
         values[name] = [[getattr(item, column) for column in columns] for item in getattr(made, name)]
-    return json.dumps([values[name] for name in sorted(values)], separators=(",", ":"))
+    return json.dumps([values[name] for name in sorted(values)], separators=(",", ":"), default=astuple)
 
 
 def section(frame: Frame) -> list[str]:
