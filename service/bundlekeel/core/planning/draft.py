@@ -25,7 +25,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import alike
+from bundlekeel.core.model.names import find_alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
@@ -104,7 +104,7 @@ class Draft:
         # Anti-affinity group of each namespace, and a mask of the namespaces whose group has a move in this draft.
         self._group: Ints | None = None
         self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
-        self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
+        self.alike = find_alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # Targets that the guard forbids in addition, and brokers that therefore accept no bundle.
         self.bans: TargetBans | None = None
         # Without its CPU, the load of a broker is unknown. `uniform` uses traffic instead.
@@ -287,7 +287,7 @@ class Draft:
         cold, columns = self._coldest, self._scored
         if cold is None or len(self.moves) >= cold.until:
             parts = [self._by_column(self.usage, slice(None), column) for column in columns]
-            cold = self._coldest = Coldest.of(self.score, self._legal, np.array(parts), columns, len(self.moves))
+            cold = self._coldest = Coldest.select(self.score, self._legal, np.array(parts), columns, len(self.moves))
         pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
         coldest: Ints = cold.rows[self._legal[cold.rows] & (cold.rows != source)]
         return coldest, cold.least(pressure[[column for column, _, _ in columns]])

@@ -35,7 +35,7 @@ class Coldest:
     until: int
 
     @classmethod
-    def of(cls, score: Floats, legal: Bools, parts: Floats, columns: Sequence[ScoredColumn], moves: int) -> Coldest:
+    def select(cls, score: Floats, legal: Bools, parts: Floats, columns: Sequence[ScoredColumn], moves: int) -> Coldest:
         """Compute the coldest targets. `parts`: scores by each column alone (rows) of every broker."""
         order = np.argpartition(np.where(legal, score, np.inf), min(COUNT, len(score) - 1))
         among = np.zeros(len(score), dtype=bool)
