@@ -51,12 +51,12 @@ class Outage:
 class OutageMemory:
     """State of the outage detection of one sidecar. All times are boot seconds.
 
-    `seen`: time of the last check. `away`: seconds without a response, summed over checks. `calm_since`: end of the
+    `checked`: time of the last check. `away`: seconds without a response, summed over checks. `calm_since`: end of the
     last outage, or the start. `changed`: time of the registry's last change. `recent`: earlier registries within
     `SHRINK_SECONDS`.
     """
 
-    seen: float
+    checked: float
     calm_since: float
     changed: float
     away: float = 0.0
@@ -102,15 +102,15 @@ class SettleWait:
 
 def begin(boot: float) -> OutageMemory:
     """Return the state before the first check. It contains no outage, so that a fail-over does not wait."""
-    return OutageMemory(seen=boot, calm_since=boot, changed=boot)
+    return OutageMemory(checked=boot, calm_since=boot, changed=boot)
 
 
 def advance(state: OutageMemory, sight: StoreSight, settle: SettleRules) -> OutageMemory:
     """Return the state after one more check of the store."""
-    gap = min(max(0.0, sight.boot - state.seen), settle.step)
-    state = replace(state, seen=sight.boot)
+    gap = min(max(0.0, sight.boot - state.checked), settle.step)
+    state = replace(state, checked=sight.boot)
     if not sight.answered:
-        return _away(state, gap, sight)
+        return _count_silence(state, gap, sight)
     outage = state.outage
     if outage is not None and outage.back is None:
         outage = replace(outage, back=sight.boot)
@@ -157,14 +157,14 @@ def waiting(state: OutageMemory, settle: SettleRules) -> SettleWait | None:
         return None
     if outage.back is None:
         return SettleWait(why=outage.why, away=True, seconds=settle.seconds)
-    quiet = max(0.0, state.seen - max(state.changed, outage.back))
+    quiet = max(0.0, state.checked - max(state.changed, outage.back))
     left, missing = max(0.0, settle.seconds - quiet), state.missing
     if missing:
-        left = max(left, settle.patience - (state.seen - outage.back))
+        left = max(left, settle.patience - (state.checked - outage.back))
     return SettleWait(why=outage.why, away=False, missing=tuple(sorted(missing)), seconds=left, quiet=quiet)
 
 
-def _away(state: OutageMemory, gap: float, sight: StoreSight) -> OutageMemory:
+def _count_silence(state: OutageMemory, gap: float, sight: StoreSight) -> OutageMemory:
     away = state.away + gap
     state = replace(state, away=away)
     if state.outage is not None and state.outage.back is not None:
@@ -196,7 +196,7 @@ def _settled(state: OutageMemory, settle: SettleRules) -> OutageMemory:
     left = waiting(state, settle)
     if left is None or state.registered is None or left.seconds > 0:
         return state
-    return replace(state, outage=None, calm_since=state.seen, recent=())
+    return replace(state, outage=None, calm_since=state.checked, recent=())
 
 
 def _ids(brokers: Iterable[Registration]) -> frozenset[str]:
