@@ -275,8 +275,7 @@ def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> lis
 
 
 def _placed(context: Context, row: int, scores: Floats, random: np.random.Generator) -> int:
-    """Draw a target as the extensible placement does: well below the mean, else any candidate; -1 without
-    candidates."""
+    """Draw a target well below the mean, else any candidate, as the extensible placement does; -1: no candidate."""
     permitted = context.draft.permitted
     allowed = np.ones(len(scores), dtype=bool)
     if permitted is not None:

@@ -5,7 +5,7 @@ These peculiarities are copied on purpose:
 * one broker in its cool-down, or one registered broker without load data, ends the whole cycle;
 * a broker with stale load data does not count in mean and deviation, but can still give or take;
 * the deviation is the root of the mean of squares minus the square of the mean. Rounding can make it NaN, which is
-never above the target. If the first broker has load 0, there is a division by zero;
+  never above the target. If the first broker has load 0, there is a division by zero;
 * all bundles of a giver share one walk over the taker's bundles for a swap, which ignores recent moves. Bundles that a
   swap returns count only with `loadBalancerDebugModeEnabled`;
 * the last *reported* bundle never moves, even if the broker owns more;
@@ -100,8 +100,7 @@ class TransferOutcome:
 
 
 def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> TransferOutcome:
-    """Run `TransferShedder.findBundlesForUnloading`. `params.compat`: the release. `hits`: hit count of the last
-    call."""
+    """Run `TransferShedder.findBundlesForUnloading` of release `params.compat`. `hits`: hit count of the last call."""
     cycle = _Cycle(picture, params)
     obstacle = cycle.obstacle()
     if obstacle is not None:

@@ -96,8 +96,7 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
 
 
 def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
-    """Apply the isolation policies to the namespaces and brokers of a snapshot. Brokers without a usable report count
-    as live."""
+    """Apply the isolation policies to a snapshot. Brokers without a usable report count as live."""
     others = tuple(item.broker_id for item in snapshot.excluded)
     return isolate(policies.isolation, snapshot.bundles.namespaces, snapshot.brokers.ids, others)
 

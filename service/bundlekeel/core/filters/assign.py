@@ -170,8 +170,7 @@ class _Run:
         self.steps.append(AssignmentStep(name="available", candidates=self.ids, dropped=dropped))
 
     def _policies(self) -> None:
-        """Apply isolation policies or, without one, the types of topics that brokers serve
-        (`applyNamespacePolicies`)."""
+        """Apply isolation policies or, without one, the brokers' types of topics (`applyNamespacePolicies`)."""
         if self.policies.unknown or self.namespace in self.policies.unreadable:
             self.fault = Code.POLICY_UNREADABLE
             self._step("policies", np.zeros_like(self.left), self.fault, self.policies.unknown)

@@ -58,8 +58,7 @@ class ThresholdsError(ConfigError):
 
 
 class WrongCluster(ConfigError):
-    """`cluster` or `configuration_store` differs from the brokers' settings. Two cluster names would mean two
-    leaders."""
+    """`cluster` or `configuration_store` differs from the brokers' settings. Two names would mean two leaders."""
 
 
 class CodecError(BundlekeelError):

@@ -166,8 +166,7 @@ class Draft:
 
     @property
     def usage_before(self) -> Floats:
-        """Return the usage of every broker (rows) before this draft's moves, with the ledger; columns of
-        `RESOURCES`."""
+        """Return every broker's usage before this draft's moves, with the ledger; columns of `RESOURCES`."""
         return self._before.usage
 
     @property
@@ -332,7 +331,7 @@ class Draft:
     def restrict(self, allowed: Bools, group: Ints) -> None:
         """Restrict targets to `allowed` (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
 
-        After a move of a namespace with a group, its whole group stays for the rest of the draft: only the next
+        After a move of a namespace with a group, its whole group stays for the rest of the draft. Only the next
         snapshot shows the allowed targets of the other namespaces.
         """
         self.allowed, self._group = allowed, group

@@ -51,8 +51,11 @@ FIRST_SAMPLE_PERCENT = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on; `owned`: what draining
-    brokers own by their own list (broker -> bundles), reported or not; `namespace_bundles`: as in `SplitInput`."""
+    """Complete input of a plan.
+
+    `brokers_split`: the brokers' own automatic split is on. `owned`: bundles by draining broker, from the broker's own
+    list, reported or not. `namespace_bundles`: see `SplitInput`.
+    """
 
     snapshot: Snapshot
     params: Parameters
@@ -82,8 +85,7 @@ class PlanResult:
 
 
 def plan(inputs: PlanInput) -> PlanResult:
-    """Return the plan for a snapshot. It raises no error: if no decision is possible, the verdict contains the
-    reason."""
+    """Return the plan for a snapshot. Instead of raising errors, it returns a verdict with the reason."""
     snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
     snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
     ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
@@ -163,8 +165,7 @@ def _decide(context: Context, splits: SplitChoice) -> Decision:
 
 
 def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
-    """Return the learned costs, the brokers' courses, the newly measured seconds, and the mean load over the last
-    reading, shape (n, 1).
+    """Return the learned costs, the courses, the newly measured seconds, and the scale of `Draft`, shape (n, 1).
 
     Pulsar's own classes (`compat`) plan on the last reading.
     """

@@ -4,6 +4,7 @@ A move is dropped, with a refusal, in these cases:
 * its target is its source, an unknown broker, or one that policies or the guard forbid;
 * its target is overloaded, would be, or would exceed the highest score before the plan;
 * its bundle may not move (idle, system, cooling down, in transit, excluded, ...), or is not at the move's source.
+
 So no plan, nor any part of it, increases the predicted maximum. The moves of the corrected strategies always comply
 (tests/property/test_strategy_laws.py).
 """

@@ -139,8 +139,9 @@ def dropped(ledger: Ledger, bundle: str) -> Ledger:
 def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> Ledger:
     """Close the entries that the reports show, broker by broker.
 
-    A broker settles if its report is later than its *last* landing by one statistics and one host-usage interval, if
-    that landing is older than the time-out, or if the broker has left or restarted, which makes its entries invalid.
+    A broker settles if its report is later than its *last* landing by one statistics and one host-usage interval. It
+    also settles if that landing is older than the time-out, or if it has left or restarted, which makes its entries
+    invalid.
     """
     if not ledger.entries:
         return Ledger()

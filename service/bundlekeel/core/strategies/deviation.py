@@ -6,9 +6,9 @@ at the wrong time. This strategy uses these definitions:
 * a broker's value is its score; a bundle's value is the part of the score that it causes;
 * bundles move while `(max - mean) / std > deviation_threshold`, with the population's standard deviation of all scores;
   a cluster with equal scores is balanced (Pulsar divides by zero);
-* each move goes from the most loaded broker to the least loaded one that can take the bundle, brings both nearer to the
-  mean and never swaps their roles; a donor without a suitable bundle is skipped (Pulsar's loop can run out of brokers
-  and fail);
+* each move goes from the most loaded broker to the least loaded one that can take the bundle. It brings both nearer to
+  the mean and never swaps their roles. A donor without a suitable bundle is skipped (Pulsar's loop can run out of
+  brokers and fail);
 * a difference below `min_unload_share` of the mean is noise: of nearly equal scores, one is always far from the mean in
   deviations.
 

@@ -29,8 +29,8 @@ class TriedTarget:
 def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
     """Return a refusal for each of these bundles after all attempts failed.
 
-    The first target that policies allow determines the code; if they allow no tried target, all others are checked. The
-    code is TargetOverloaded if only the overload threshold prevents the move: the bundle is small enough for the
+    The first target that policies allow determines the code; if they allow no tried target, all others are checked.
+    TargetOverloaded means that only the overload threshold prevents the move. The bundle is small enough for the
     difference, or the target's headroom is smaller than the difference, so that a split would not help.
     """
     draft = context.draft
@@ -78,8 +78,7 @@ def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
 
 
 def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
-    """Return the cycle's verdict if `who` should shed but nothing moves: no capacity, too big, or no suitable
-    bundle."""
+    """Return the cycle's verdict if `who` should shed but nothing moves."""
     limit = context.params.overloaded_threshold_percent
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE

@@ -102,8 +102,7 @@ def _ranked(context: Context, offer: _Offer, targets: Ints) -> list[int]:
 
 
 def _two_coldest(context: Context, offer: _Offer) -> list[int]:
-    """Return the first two choices of `least_resource_usage` from the coldest brokers alone; [] if that is not
-    certain."""
+    """Return the first two choices of `least_resource_usage`; [] if the coldest brokers do not determine them."""
     draft = context.draft
     targets, others = draft.coldest(offer.row, offer.source)
     after, able = _able(context, offer, targets)

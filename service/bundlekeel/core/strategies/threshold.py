@@ -5,8 +5,8 @@ Corrected against Pulsar's class (docs/reference/strategies.md):
   (PIP-364's 90/10 case);
 * the amount to move is a difference of scores, compared with the score that a bundle causes, not with the broker's
   throughput;
-* the minimum is a share of the mean load, or absolute if an operator sets it; a bundle that would only swap two
-brokers' roles does not move.
+* the minimum is a share of the mean load, or absolute if an operator sets it;
+* a bundle that would only swap two brokers' roles does not move.
 """
 
 from __future__ import annotations

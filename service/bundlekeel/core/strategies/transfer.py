@@ -3,10 +3,9 @@
 Extensible brokers report smoothed scores. Corrected against Pulsar's class (docs/reference/strategies.md lists each
 difference, tests/unit/core/test_transfer.py shows it):
 * the decision rule (core/planning/calm.py) replaces the count of cycles and the smoothing of modular scores;
-* a broker with stale load data does not count and does not act; one that has just given or taken a bundle waits;
-  neither stops the others; a broker without load data does not stop others while the snapshot is complete enough;
-* the deviation is computed around the mean (never NaN), and brokers without load end the search without a division by
-0;
+* a broker with stale load data does not count and does not act. One that has just given or taken a bundle waits.
+  Neither stops the others. A broker without load data does not stop others while the snapshot is complete enough;
+* the deviation is computed around the mean (never NaN), and brokers without load end the search without an error;
 * if no bundle fits on the least loaded broker, the next ones are tried; each pair uses its brokers' predicted load,
   largest fitting bundle first; no move increases the maximum;
 * bundles that a swap returns count, are as free to move as any other, and no state in between is worse than before;
@@ -82,7 +81,7 @@ class _View:
 
 def shed(context: Context) -> Decision:
     """Move bundles from the most to the least loaded brokers, once the imbalance has cost the price of the moves."""
-    view = _view(context, _held(context))
+    view = _view(context, _find_barred(context))
     extremes, reason = view.extremes(), _reason(context, view)
     condition = np.zeros(len(view.score), dtype=bool)
     if extremes is not None and reason is not None:
@@ -110,7 +109,7 @@ def shed(context: Context) -> Decision:
 # --- brokers and condition ---------------------------------------------------------------------------------
 
 
-def _held(context: Context) -> dict[int, Code]:
+def _find_barred(context: Context) -> dict[int, Code]:
     """Return the brokers (rows) that may neither give nor take, with the code of the reason."""
     brokers, params, now = context.snapshot.brokers, context.params, context.snapshot.wall_ms
     moved_at = _last_moves(context)
