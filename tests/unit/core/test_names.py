@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.names import alike, bundle_for_hash, parse_topic
+from bundlekeel.core.model.names import bundle_for_hash, find_alike, parse_topic
 from bundlekeel.core.model.plan import Plan
 from bundlekeel.core.model.text_format import figure, numbered, unknown_broker
 from tests.support.builders import EAGER, bundle_name, report, run, snapshot
@@ -92,9 +92,9 @@ def test_the_other_way_round_is_no_trouble(strategy: str) -> None:
 
 def test_which_ids_are_alike() -> None:
     """Row to rows; an id is not alike itself."""
-    assert alike([LONG, SHORT, OTHER, "1:8080"]) == {0: [1, 3], 1: [3], 2: [3]}
-    assert alike(["10.0.0.1:8080", "110.0.0.1:8080", "10.0.0.2:8080"]) == {1: [0]}
-    assert alike(["a:1", "b:1"]) == {}
+    assert find_alike([LONG, SHORT, OTHER, "1:8080"]) == {0: [1, 3], 1: [3], 2: [3]}
+    assert find_alike(["10.0.0.1:8080", "110.0.0.1:8080", "10.0.0.2:8080"]) == {1: [0]}
+    assert find_alike(["a:1", "b:1"]) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Pulsar's own shedders and placements, bare, per release: what `compat: "4.0"` and `compat: "4.2"` mean.
+"""Exact copies of Pulsar's own shedders and placements, by release, for `compat: "4.0"` and `compat: "4.2"`.
 
-Each reproduces one class of `org.apache.pulsar.broker.loadbalance.impl` to the last bit, defects included;
-tests/parity runs the real classes beside them. Where Java's result depends on the order of its hash maps, the order
-of the picture's rows stands for it; where it draws at random, the set it draws from is told.
+Each reproduces one class of `org.apache.pulsar.broker.loadbalance.impl` to the last bit, including defects;
+tests/parity compares them with the real classes. If Java's result depends on the order of its hash maps, the rows of
+the picture have that order. If Java draws at random, the result contains the set from which it draws.
 """
 
 from __future__ import annotations
@@ -26,5 +26,8 @@ COMPAT_SHEDDERS: Mapping[str, _Shedder] = {"threshold": threshold, "overload": o
 
 
 def shed(picture: CompatPicture, params: Parameters, memory: CompatMemory, strategy: str, release: str) -> CompatResult:
-    """One call of `findBundlesForUnloading`. `release`: "4.0" or "4.2"; KeyError for a strategy Pulsar lacks."""
+    """Run `findBundlesForUnloading` once. `release`: "4.0" or "4.2".
+
+    Raises KeyError if Pulsar does not have the strategy.
+    """
     return COMPAT_SHEDDERS[strategy](picture, params, memory, release)

@@ -1,4 +1,4 @@
-"""`AvgShedder` (PIP-364) of Pulsar 4.0 and 4.2, bare (the two releases agree here)."""
+"""Exact copy of `AvgShedder` (PIP-364) of Pulsar 4.0 and 4.2, which do not differ here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bundlekeel.core.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Pairs the i-th lowest with the i-th highest, counts hits, and moves bundles straight to the partner."""
+    """Pair the i-th lowest with the i-th highest broker, count hits, and move bundles directly to the partner."""
     low, high = dict(memory.low), dict(memory.high)
-    # The class keeps one HashMap of scores, and a table never shrinks.
+    # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
     memory = replace(memory, table=table)
     pairs = _count(picture, params, table, low, high)
@@ -34,8 +34,8 @@ def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, releas
     select = _Selector(picture, params, release)
     for cold, hot in acting:
         select.take(cold, hot)
-    to, chosen = select.destinations()
-    memory = replace(memory, low=low, high=high, chosen={**memory.chosen, **chosen})
+    to, targets = select.destinations()
+    memory = replace(memory, low=low, high=high, chosen={**memory.chosen, **targets})
     return CompatResult(
         unload=tuple((row, hot) for row, hot, _ in select.taken),
         to=to,
@@ -48,7 +48,10 @@ def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, releas
 def _count(
     picture: CompatPicture, params: Parameters, table: int, low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """The (cold, hot) rows that differ enough; counters change in place. The middle one is paired with itself."""
+    """Return the pairs (cold, hot) that differ enough; update the counters in place.
+
+    The middle broker is paired with itself.
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         scores = picture.usage(params) * 100
         order = _order(picture, scores, table)
@@ -75,7 +78,7 @@ def _count(
 
 
 def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
-    """Rows from the lowest to the highest score, equal ones as the HashMap gives them."""
+    """Return the rows from the lowest to the highest score, equal ones in the order of the HashMap."""
     if picture.hashes is None:
         return np.argsort(sort_key(scores), kind="stable")
     return np.lexsort((picture.hashes & (table - 1), sort_key(scores)))
@@ -84,7 +87,7 @@ def _order(picture: CompatPicture, scores: Floats, table: int) -> Ints:
 def _acting(
     picture: CompatPicture, params: Parameters, pairs: list[tuple[int, int]], low: dict[str, int], high: dict[str, int]
 ) -> list[tuple[int, int]]:
-    """Pairs of which any counter is full; their counters are dropped, whether or not anything is found to move."""
+    """Return the pairs that have reached a hit count, and delete their counters, even if no bundle can move."""
     acting = []
     for pair in pairs:
         names = [picture.brokers[row] for row in pair]
@@ -98,16 +101,16 @@ def _acting(
     return acting
 
 
-def _verdict(pairs: int, acting: int, taken: int) -> Verdict:
-    if taken:
-        return Verdict(code=Code.OVERLOADED, sentence=f"{taken} bundles to unload, {acting} of {pairs} pairs act")
+def _verdict(pairs: int, acting: int, unloads: int) -> Verdict:
+    if unloads:
+        return Verdict(code=Code.OVERLOADED, sentence=f"{unloads} bundles to unload, {acting} of {pairs} pairs act")
     if acting:
         return Verdict(code=Code.NO_BUNDLES, sentence=f"{acting} pairs act, but no bundle fits")
     return Verdict(code=Code.HIT_COUNT, sentence=f"{pairs} pairs differ, but not often enough yet")
 
 
 class _Selector:
-    """Selects bundles pair by pair. `taken`: (bundle, hot, cold) rows in order."""
+    """Selection of bundles, pair by pair. `taken`: (bundle, hot, cold) rows in order."""
 
     def __init__(self, picture: CompatPicture, params: Parameters, release: str) -> None:
         short = picture.bundles.short
@@ -119,7 +122,7 @@ class _Selector:
         self.verdicts: list[Verdict] = []
 
     def take(self, cold: int, hot: int) -> None:
-        """Largest first, every bundle with traffic that fits into a share of the pair's difference."""
+        """Select, largest first, every bundle with traffic that fits into a share of the pair's difference."""
         ratio = self.params.max_unload_ratio
         messages = (self.broker_rate[hot] - self.broker_rate[cold]) * ratio
         size = (self.broker_size[hot] - self.broker_size[cold]) * ratio
@@ -130,16 +133,18 @@ class _Selector:
         else:
             self._say(hot, Code.BELOW_MINIMUM, f"{messages:.0f} msg/s and {size:.0f} B/s are below the minima")
             return
-        rows, found = self.movable.ranked(hot, values)
-        chosen = _fitting(found, left)
-        for row in rows[chosen].tolist():
+        rows, ranked = self.movable.ranked(hot, values)
+        fitting = _fitting(ranked, left)
+        for row in rows[fitting].tolist():
             self.taken.append((row, hot, cold))
-        code = Code.OVERLOADED if chosen else Code.NO_BUNDLES
-        self._say(hot, code, f"{len(chosen)} bundles to {self.picture.brokers[cold]}")
+        code = Code.OVERLOADED if fitting else Code.NO_BUNDLES
+        self._say(hot, code, f"{len(fitting)} bundles to {self.picture.brokers[cold]}")
 
     def destinations(self) -> tuple[dict[int, int], dict[str, str]]:
-        """Where each of them goes, by row and by bundle *data*: the class keys its map by the data, so bundles of
-        equal data share one entry, and the last one put in decides for all of them."""
+        """Return the target of each selected bundle, by row and by bundle *data*.
+
+        The key of the class's map is the data. So bundles with equal data have the target of the last one.
+        """
         rows, brokers = [row for row, _, _ in self.taken], self.picture.brokers
         keys = data_keys(self.picture.bundles, rows)
         last = {key: cold for key, (_, _, cold) in zip(keys, self.taken, strict=True)}
@@ -153,34 +158,34 @@ class _Selector:
 
 
 def _fitting(descending: Floats, left: float) -> list[int]:
-    """Positions taken: 0 < value <= what is left, in order."""
+    """Return the positions of the selected values, in order: each is above 0 and at most the remaining need."""
     values: list[float] = descending.tolist()
     negated: list[float] = (-descending).tolist()
-    # NaN comes first and is never taken; the search below needs a sorted list without it.
+    # NaN comes first and is never selected; the search below needs a sorted list without it.
     position = int(np.isnan(descending).sum())
-    taken = []
+    positions = []
     while position < len(values):
         value = values[position]
         if not value > 0:
             break
         if value <= left:
-            taken.append(position)
+            positions.append(position)
             left += -value
             position += 1
         else:
             position = bisect_left(negated, -left, lo=position + 1)
-    return taken
+    return positions
 
 
 def data_keys(bundles: BundleColumns, rows: Sequence[int]) -> list[str]:
-    """A text for each bundle's `BundleData` that is equal exactly when Java's values are (`equals` of all fields)."""
+    """Return a string per bundle's `BundleData`, equal exactly if Java's values are (`equals` of all fields)."""
     picked: Ints = np.array(rows, dtype=np.int64)
     columns = (bundles.short[picked], bundles.long[picked], bundles.samples[picked], bundles.topics[picked, None])
     return [_digest(row) for row in np.column_stack([np.asarray(part, dtype=np.float64) for part in columns])]
 
 
 def default_key() -> str:
-    """The same for an unknown bundle."""
+    """Return the string for the data of an unknown bundle."""
     samples = (SHORT_SAMPLES, 0, LONG_SAMPLES, 0)
     return _digest(np.array([*DEFAULT_TRAFFIC, *DEFAULT_TRAFFIC, *samples, 0], dtype=np.float64))
 

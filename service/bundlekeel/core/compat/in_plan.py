@@ -1,14 +1,14 @@
-"""Pulsar classes inside `plan()`: they select and place as in a broker, on the same snapshot as every strategy.
+"""Pulsar's classes inside `plan()`: they select and place as in a broker, on the same snapshot as every strategy.
 
-What the broker does around its class (`doLoadShedding`, `UnloadScheduler`) is here too: bundles that moved recently or
-are under way count as recently unloaded; a bundle without a destination is placed on the unchanged snapshot (no
-preallocation, so several may go to one broker); a bundle whose destination is its owner stays. The invariants that
-are checked afterwards (core/planning/invariants.py) are ours.
+The code that a broker runs around its class (`doLoadShedding`, `UnloadScheduler`) is here too. Bundles that moved
+recently or are in transit count as recently unloaded. A bundle without a target is placed on the unchanged snapshot,
+without preallocation, so several can go to one broker. A bundle whose target is its owner stays. Afterwards,
+Bundlekeel's own invariants are checked (core/planning/invariants.py).
 
 TransferShedder reads the scores and top bundles that the brokers of an extensible cluster publish. On a modular
-snapshot it reads what these brokers would publish with the extensible load manager: a score smoothed once a call, and
-their largest bundles (`report_max_bundles`), lowest first, in the resolution of Pulsar's order (`TopKBundles`). Where
-it names no destination, the extensible `LeastResourceUsageWithWeight` chooses one.
+snapshot it reads the values that these brokers would publish with the extensible load manager. These are a score, which
+each call smooths once, and their largest bundles (`report_max_bundles`), lowest first, in the resolution of Pulsar's
+order (`TopKBundles`). If the class returns no target, the extensible `LeastResourceUsageWithWeight` chooses one.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.strategies.common import Context, Decision
 
-# These count as recently unloaded, which brokers keep a list of.
+# Bundles with these codes count as recently unloaded; brokers keep a list of such bundles.
 _LATELY: Final = frozenset(
     {Code.COOL_DOWN, Code.IN_TRANSIT, Code.UNSETTLED, Code.FROZEN_INTENT, Code.PINNED, Code.SPLITTING}
 )
 
-# A bundle that must stay at its broker is refused by that name, also when the class found it no place.
+# A bundle that must stay at its broker is refused with its own code, even if the class returned no target.
 _BOUND: Final = frozenset(
     {
         Code.POLICY_FORBIDS,
@@ -58,12 +58,12 @@ _BOUND: Final = frozenset(
 
 
 def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
-    """The snapshot as Pulsar's classes see a cluster; rows stay rows. `recent`: rows of bundles unloaded recently.
+    """Convert a snapshot into the input of Pulsar's classes, with the same rows.
 
-    Capacity overrides count as far as they are about resources that Pulsar knows.
+    Capacity overrides count for the resources that Pulsar reports. `recent`: rows of recently unloaded bundles.
     """
     brokers, bundles = snapshot.brokers, snapshot.bundles
-    seen = slice(0, REPORTED_RESOURCES)
+    pulsar_columns = slice(0, REPORTED_RESOURCES)
     most = np.broadcast_to(np.array([SHORT_SAMPLES, LONG_SAMPLES]), bundles.samples.shape)
     columns = BundleColumns(
         names=bundles.names,
@@ -76,7 +76,7 @@ def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
     )
     return CompatPicture(
         brokers=brokers.ids,
-        percent=percent(brokers.usage[:, seen], brokers.limit[:, seen]),
+        percent=percent(brokers.usage[:, pulsar_columns], brokers.limit[:, pulsar_columns]),
         traffic=brokers.traffic,
         bundle_count=np.diff(bundles.starts),
         starts=bundles.starts,
@@ -88,7 +88,7 @@ def picture_of(snapshot: Snapshot, recent: Sequence[int] = ()) -> CompatPicture:
 
 
 def shed_in_plan(context: Context) -> Decision:
-    """One turn of the class that `params.strategy` and `params.compat` name; moves go to the draft."""
+    """Run the class of `params.strategy` and `params.compat` once, and add its moves to the draft."""
     params = context.params
     picture = picture_of(context.snapshot, context.eligible.codes.rows_with(_LATELY))
     result = shed(picture, params, context.memory.compat, params.strategy, params.compat)
@@ -99,17 +99,17 @@ def shed_in_plan(context: Context) -> Decision:
 
 
 def _move(context: Context, picture: CompatPicture, result: CompatResult, placer: Placer) -> list[Refusal]:
-    """Draft a move for each bundle that has somewhere to go; a refusal for the others."""
+    """Add a move to the draft for each bundle with a target; return refusals of the others."""
     usage = picture.usage(context.params)
     targets = _Targets(context)
     refusals: list[Refusal] = []
     for row, source in result.unload:
         target = result.to.get(row, -1)
         if target < 0:
-            candidates = targets.of(row)
+            candidates = targets.candidates_of(row)
             _, target = placer.select(row, candidates)
             if target >= 0 and usage[target] > context.params.overloaded_threshold_percent / 100:
-                # The broker's loop asks once more when the first answer is overloaded.
+                # The broker selects a second time if the first target is overloaded.
                 _, target = placer.select(row, candidates)
         if target in (-1, source):
             code = Code.SAME_BROKER if target == source else Code.NO_LEGAL_TARGET
@@ -123,7 +123,7 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
 
 
 class _Targets:
-    """The brokers that a placement may choose from: policies, then topics, as long as that leaves anybody."""
+    """The candidates of a placement, narrowed by policies, closed brokers and topics, while any broker is left."""
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
@@ -133,20 +133,20 @@ class _Targets:
         self._roomy = topics <= context.params.max_topics_per_broker
         self._known: dict[int, Ints] = {}
 
-    def of(self, row: int) -> Ints:
-        """The candidates for a bundle, its owner among them."""
+    def candidates_of(self, row: int) -> Ints:
+        """Return the candidates for a bundle, including its owner."""
         namespace = int(self._namespace[row])
-        found = self._known.get(namespace)
-        if found is None:
+        candidates = self._known.get(namespace)
+        if candidates is None:
             allowed = np.ones_like(self._roomy) if self._permitted is None else self._permitted[namespace]
             allowed = allowed & self._open if (allowed & self._open).any() else allowed
             roomy = allowed & self._roomy
-            found = self._known[namespace] = np.flatnonzero(roomy if roomy.any() else allowed)
-        return found
+            candidates = self._known[namespace] = np.flatnonzero(roomy if roomy.any() else allowed)
+        return candidates
 
 
 def _threshold(context: Context) -> float:
-    """The threshold that the moves are explained with, as a ratio."""
+    """Return the threshold for the explanation of moves, as a ratio."""
     params = context.params
     percents = {
         "threshold": params.threshold_percent,
@@ -160,7 +160,7 @@ _BYTES, _MESSAGES = 1e5, 100.0
 
 
 def transfer_in_plan(context: Context) -> Decision:
-    """One call of the class on the context's snapshot; moves go to the draft."""
+    """Run TransferShedder once on the context's snapshot, and add its moves to the draft."""
     ids, memory = context.snapshot.brokers.ids, context.memory
     scores = _scores(context)
     outcome = find_bundles(_picture(context, scores), context.params, memory.compat.condition_hits)
@@ -175,13 +175,13 @@ def transfer_in_plan(context: Context) -> Decision:
 
 
 def _scores(context: Context) -> Floats:
-    """`weightedMaxEMA` of every broker: its own, or smoothed here by one step a call."""
+    """Return `weightedMaxEMA` of every broker: as reported, or smoothed here by one step per call."""
     reported, before = context.draft.reported, context.memory.compat.usage
     if context.snapshot.mode == "extensible":
         return reported.copy()
     weight, ids = context.params.history_weight, context.snapshot.brokers.ids
-    known = np.array([before.get(broker, np.nan) for broker in ids])
-    smoothed: Floats = np.where(np.isnan(known), reported, known * weight + (1 - weight) * reported)
+    history = np.array([before.get(broker, np.nan) for broker in ids])
+    smoothed: Floats = np.where(np.isnan(history), reported, history * weight + (1 - weight) * reported)
     return smoothed
 
 
@@ -217,12 +217,12 @@ def _picture(context: Context, scores: Floats) -> TransferPicture:
 
 
 def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
-    """What the broker publishes of its bundles: lowest of the largest first. `hidden`: bundles it never names."""
+    """Return a broker's published top bundles, lowest first. `hidden`: bundles that it never publishes."""
     bundles = context.snapshot.bundles
     span = bundles.rows_of(broker)
     traffic = bundles.latest[span]
-    shown = (traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1) > 0) & ~hidden[span]
-    places: Ints = np.flatnonzero(shown)
+    named = (traffic[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1) > 0) & ~hidden[span]
+    places: Ints = np.flatnonzero(named)
     if context.snapshot.mode != "extensible":
         places = places[largest(traffic[places], context.params.report_max_bundles)]
     return [
@@ -232,8 +232,10 @@ def _top(context: Context, broker: int, hidden: Bools) -> list[TopBundle]:
 
 
 def largest(traffic: Floats, most: int) -> Ints:
-    """The bundles that a broker names as its largest, lowest first: places in `traffic` (columns of `TRAFFIC`). All of
-    them for `most` of 0 or less."""
+    """Return the rows of the largest bundles in `traffic` (columns of `TRAFFIC`), in Pulsar's order, lowest first.
+
+    `most`: number of bundles; 0 or less: all.
+    """
     bytes_in, bytes_out, rate = (
         np.floor(figure + 0.5)
         for figure in (
@@ -247,8 +249,11 @@ def largest(traffic: Floats, most: int) -> Ints:
 
 
 def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> list[Refusal]:
-    """Draft the moves. Of a swap the giver's bundle goes first: the class asks for all at once, the invariants look at
-    one after the other."""
+    """Add the moves to the draft; return refusals of the others.
+
+    The class requests all moves of a swap together, but the invariants check one move at a time. So moves to a less
+    loaded broker come first.
+    """
     index = context.snapshot.brokers.rows
     bundles = context.snapshot.bundles
     rows = {bundles.names[row]: row for row in bundles.rows_named({item.bundle for item in outcome.unloads})}
@@ -270,7 +275,7 @@ def _transfer(context: Context, outcome: TransferOutcome, scores: Floats) -> lis
 
 
 def _placed(context: Context, row: int, scores: Floats, random: np.random.Generator) -> int:
-    """The extensible placement: any broker that is well below the mean, else any broker at all; -1 for none."""
+    """Draw a target well below the mean, else any candidate, as the extensible placement does; -1: no candidate."""
     permitted = context.draft.permitted
     allowed = np.ones(len(scores), dtype=bool)
     if permitted is not None:

@@ -1,9 +1,9 @@
-"""The order in which Java's hash maps give their keys: equal loads keep it, and sums of doubles depend on it.
+"""The iteration order of Java's hash maps: equal loads have this order, and sums of doubles depend on it.
 
-`LoadData` holds brokers and bundles in a `ConcurrentHashMap`; shedding copies the bundles into a `HashMap`. Both walk
-their buckets upwards. Within a bucket a `HashMap` keeps the order of insertion, while a growing `ConcurrentHashMap`
-turns part of it round, unless the bucket has become a tree. A map filled once, in the order of the input, is meant; the
-trees of a `HashMap` (a bucket with nine keys) are not followed.
+`LoadData` contains brokers and bundles in a `ConcurrentHashMap`; shedding copies the bundles into a `HashMap`. Both
+iterate over their buckets in ascending order. Within a bucket, a `HashMap` has the order of insertion. A growing
+`ConcurrentHashMap` reverses part of it, unless the bucket has become a tree. The functions assume a map that is filled
+once, in the order of the input, and ignore the trees of a `HashMap` (buckets with nine keys).
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from bundlekeel.core.model.snapshot import Bools
 
 Words = NDArray[np.uint32]
 _FIRST_TABLE: Final = 16
-# `TREEIFY_THRESHOLD` is met before the key is counted that comes; `MIN_TREEIFY_CAPACITY`; `UNTREEIFY_THRESHOLD`.
+# `TREEIFY_THRESHOLD` plus 1, because Java compares it before it counts the new key; `MIN_TREEIFY_CAPACITY`;
+# `UNTREEIFY_THRESHOLD`.
 _TREE_KEYS: Final = 9
 _TREES_FROM: Final = 64
 _LIST_KEYS: Final = 6
 _INVERSE_OF_31: Final = pow(31, -1, 2**32)
-# Rows of a matrix of characters that a processor's cache holds.
+# Number of strings per batch, such that a matrix of their characters fits into a processor's cache.
 _AT_ONCE: Final = 2048
 
 
 def spread_hashes(texts: Sequence[str]) -> Ints:
-    """`hashCode` of each text with its upper half mixed in, as both maps do; below 2^31."""
+    """Return `hashCode` of each string with its upper half mixed in, as both maps do; below 2^31."""
     parts = [_hashes(texts[start : start + _AT_ONCE]) for start in range(0, len(texts), _AT_ONCE)]
     hashes = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
     mixed: Ints = ((hashes ^ (hashes >> np.uint32(16))) & np.uint32(2**31 - 1)).astype(np.int64)
@@ -38,14 +39,14 @@ def spread_hashes(texts: Sequence[str]) -> Ints:
 
 
 def _hashes(texts: Sequence[str]) -> Words:
-    """`String.hashCode`: a polynomial in 31 over the UTF-16 units, modulo 2^32."""
+    """Return `String.hashCode`: a polynomial in 31 over the UTF-16 units, modulo 2^32."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     width = max(int(lengths.max()), 1)
     points = np.array(texts, dtype=f"U{width}").view(np.uint32).reshape(len(texts), width)
     hashes: Words = np.zeros(len(texts), dtype=np.uint32)
     for column in range(width):
         hashes = hashes * np.uint32(31) + points[:, column]
-    # Shorter texts were multiplied by 31 too often; it has an inverse.
+    # Shorter strings were multiplied by 31 too often, which the inverse of 31 corrects.
     undo = np.cumprod(np.r_[1, np.full(width, _INVERSE_OF_31)].astype(np.uint32), dtype=np.uint32)
     hashes *= undo[width - lengths]
     for row in np.flatnonzero((points > 0xFFFF).any(axis=1)).tolist():
@@ -54,7 +55,7 @@ def _hashes(texts: Sequence[str]) -> Words:
 
 
 def _hash_by_units(text: str) -> int:
-    """The same for a text with characters that take two units."""
+    """Return `String.hashCode` of a string with characters of two UTF-16 units."""
     value = 0
     for unit in np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2").tolist():
         value = (31 * value + unit) % 2**32
@@ -62,11 +63,11 @@ def _hash_by_units(text: str) -> int:
 
 
 def concurrent_order(hashes: Ints) -> Ints:
-    """Positions of the keys in the order of a `ConcurrentHashMap` into which they were put one after the other."""
+    """Return the positions of the keys in the order of a `ConcurrentHashMap` that was filled one key at a time."""
     table, tree = _FIRST_TABLE, np.zeros(len(hashes), dtype=bool)
     order: Ints = np.zeros(0, dtype=np.int64)
     while True:
-        # It doubles as soon as three quarters are reached, not when they are exceeded.
+        # The table doubles when three quarters are reached, not when they are exceeded.
         end = min(len(hashes), table * 3 // 4)
         doublings = int(end == table * 3 // 4)
         if table < _TREES_FROM and (crowded := _crowded(hashes[:end] & (table - 1))):
@@ -80,8 +81,10 @@ def concurrent_order(hashes: Ints) -> Ints:
 
 
 def _crowded(buckets: Ints) -> int:
-    """How many keys are put in until a bucket has as many as a tree; 0: none has. A small table then becomes eight
-    times as large (`tryPresize`) in place of the tree."""
+    """Return the number of keys after which a bucket has enough keys for a tree; 0: no bucket has.
+
+    Instead of the tree, a small table becomes eight times as large then (`tryPresize`).
+    """
     met: Counter[int] = Counter()
     for count, bucket in enumerate(buckets.tolist(), 1):
         met[bucket] += 1
@@ -91,8 +94,10 @@ def _crowded(buckets: Ints) -> int:
 
 
 def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Ints:
-    """The keys bucket by bucket once all before `end` are in: a bucket takes a key at its end, a tree (`tree`, by key)
-    at its front."""
+    """Return the keys by bucket after all keys before `end` were added.
+
+    A new key comes last in a bucket, but first in a tree (`tree`, by key).
+    """
     before = len(order)
     order = np.concatenate([order, np.arange(before, end)])
     order = order[np.argsort(hashes[order] & (table - 1), kind="stable")]
@@ -101,8 +106,8 @@ def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Int
     for bucket in np.unique(buckets[many[buckets] | tree[order]]).tolist():
         first, last = np.searchsorted(buckets, (bucket, bucket + 1)).tolist()
         keys = order[first:last]
-        known = int((keys < before).sum())
-        size = known if tree[keys[0]] else max(_TREE_KEYS, known + 1)
+        earlier = int((keys < before).sum())
+        size = earlier if tree[keys[0]] else max(_TREE_KEYS, earlier + 1)
         if len(keys) >= size and table >= _TREES_FROM:
             order[first:last] = np.concatenate([keys[size:][::-1], keys[:size]])
             tree[keys] = True
@@ -110,22 +115,24 @@ def _filled(hashes: Ints, order: Ints, tree: Bools, end: int, table: int) -> Int
 
 
 def _doubled(hashes: Ints, order: Ints, tree: Bools, table: int) -> Ints:
-    """The keys in their buckets after the table has doubled: of each bucket, the last keys that stay together are
-    moved as they are, and those before them are put in front one by one, which turns them round. Trees keep their
-    order; what is left of one with few keys is none any more."""
-    found = hashes[order]
-    bucket, upper = found & (table - 1), (found & table) != 0
+    """Return the keys by bucket after the table has doubled.
+
+    In each bucket, the last keys that stay together move as they are. The keys before them are added at the front one
+    at a time, which reverses them. Trees keep their order. A tree with few keys becomes a normal bucket.
+    """
+    keys = hashes[order]
+    bucket, upper = keys & (table - 1), (keys & table) != 0
     turns = np.zeros(len(order) + 1, dtype=np.int64)
     turns[: len(order) - 1] = (bucket[1:] == bucket[:-1]) & (upper[1:] != upper[:-1])
     later = np.cumsum(turns[::-1])[::-1]
     turned = (later[:-1] > later[np.searchsorted(bucket, bucket, side="right")]) & ~tree[order]
-    place, parted = np.arange(len(order)), found & (2 * table - 1)
+    place, parted = np.arange(len(order)), keys & (2 * table - 1)
     tree[order] &= np.bincount(parted, minlength=1)[parted] > _LIST_KEYS
     return order[np.lexsort((np.where(turned, -place, place), parted))]
 
 
 def table_of(count: int) -> int:
-    """The size of the table of a `HashMap` with so many keys."""
+    """Return the table size of a `HashMap` with `count` keys."""
     table = _FIRST_TABLE
     while count > table * 3 // 4:
         table *= 2

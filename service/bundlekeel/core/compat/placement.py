@@ -1,4 +1,4 @@
-"""Pulsar's placements, bare. Three of them draw at random from a set; here the draw is by seed, the set is told."""
+"""Exact copies of Pulsar's placements. Three of them draw at random; here they use a seed, and return the set too."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ def select(
     candidates: Ints,
     seed: int = 0,
 ) -> tuple[Ints, int, CompatMemory]:
-    """One selection: (rows of the set the class draws from, the row drawn, new memory); (empty, -1, ..) without
-    candidates. `row`: the bundle's, or -1 for one without data."""
+    """Return (rows of the set from which the class draws, drawn row, new memory).
+
+    Without candidates, the set is empty and the row -1. `row`: row of the bundle; -1: a bundle without data.
+    """
     placer = Placer(picture, params, memory, placement, seed)
-    allowed, chosen = placer.select(row, candidates)
-    return allowed, chosen, placer.memory()
+    allowed, drawn = placer.select(row, candidates)
+    return allowed, drawn, placer.memory()
 
 
 class Placer:
-    """Selects again and again on one picture, as the broker does for the bundles of one cycle."""
+    """Repeated selection on one picture, as the broker does for the bundles of one cycle."""
 
     def __init__(
         self, picture: CompatPicture, params: Parameters, memory: CompatMemory, placement: str, seed: int = 0
@@ -41,20 +43,20 @@ class Placer:
         self._random = np.random.default_rng(abs(seed))
 
     def select(self, row: int, candidates: Ints) -> tuple[Ints, int]:
-        """The rows drawn from, and the row drawn; candidates in the order in which Java's set gives them."""
+        """Return (rows of the set, drawn row). `candidates`: in the order of Java's set."""
         if len(candidates) == 0:
             return candidates, -1
         allowed = self._rule.allowed(row, candidates)
-        chosen = int(allowed[self._random.integers(len(allowed))]) if len(allowed) > 1 else int(allowed[0])
-        self.record(row, chosen)
-        return allowed, chosen
+        broker = int(allowed[self._random.integers(len(allowed))]) if len(allowed) > 1 else int(allowed[0])
+        self.record(row, broker)
+        return allowed, broker
 
-    def record(self, row: int, chosen: int) -> None:
-        """Remember that this bundle went to this broker."""
-        self._rule.drawn(row, chosen)
+    def record(self, row: int, broker: int) -> None:
+        """Record that this bundle went to this broker."""
+        self._rule.drawn(row, broker)
 
     def memory(self) -> CompatMemory:
-        """The memory after the selections so far."""
+        """Return the memory after all selections so far."""
         return self._rule.memory(self._memory)
 
 
@@ -66,35 +68,35 @@ class _Rule:
         self.start(memory)
 
     def start(self, memory: CompatMemory) -> None:
-        """Take over what the class remembers."""
+        """Load the state of the class."""
 
     def allowed(self, row: int, candidates: Ints) -> Ints:
-        """The set the class draws from; never empty."""
+        """Return the set from which the class draws; never empty."""
         raise NotImplementedError
 
-    def drawn(self, row: int, chosen: int) -> None:
-        """Remember a draw."""
+    def drawn(self, row: int, broker: int) -> None:
+        """Record a draw."""
 
     def memory(self, before: CompatMemory) -> CompatMemory:
-        """What the class remembers now."""
+        """Return the new state of the class."""
         return before
 
 
 class _LeastLongTermMessageRate(_Rule):
-    """`LeastLongTermMessageRate`: lowest long-term rate among those not above the overload threshold.
+    """`LeastLongTermMessageRate`: lowest long-term rate among brokers at or below the overload threshold.
 
-    The broker sums the long-term averages of the bundles in its `lastStats`, unknown ones at their default.
+    The rate is the sum of the long-term averages of the bundles in `lastStats`, with defaults for unknown bundles.
     """
 
     def start(self, memory: CompatMemory) -> None:
         picture = self.picture
         owner, rows = picture.stat_rows()
-        known, which = rows >= 0, np.maximum(rows, 0)
+        has_data, which = rows >= 0, np.maximum(rows, 0)
         both = []
         for column in (RATE_IN, RATE_OUT):
             long = picture.bundles.long[:, column] if len(picture.bundles.names) else np.zeros(1)
-            # `bincount` adds one after the other, as Java does.
-            values = np.where(known, long[which], 50.0)
+            # `bincount` adds one value at a time, as Java does.
+            values = np.where(has_data, long[which], 50.0)
             both.append(np.bincount(owner, weights=values, minlength=len(picture.brokers)))
         over = picture.usage(self.params) > self.params.overloaded_threshold_percent / 100.0
         self._score: Floats = np.where(over, np.inf, total(np.column_stack(both), 0, 1))
@@ -131,7 +133,7 @@ class _LeastResourceUsage(_Rule):
 
     def memory(self, before: CompatMemory) -> CompatMemory:
         named = zip(self.picture.brokers, self._history.tolist(), self._known.tolist(), strict=True)
-        return replace(before, placement_usage={broker: value for broker, value, known in named if known})
+        return replace(before, placement_usage={broker: value for broker, value, has_history in named if has_history})
 
 
 class _RoundRobin(_Rule):
@@ -145,7 +147,7 @@ class _RoundRobin(_Rule):
         index = self._turn % len(candidates)
         self._turn = 0 if self._turn == 2**31 - 1 else self._turn + 1
         now = {brokers[candidate]: candidate for candidate in candidates.tolist()}
-        # The index is below the number of candidates, so an equal length is all that needs checking.
+        # The index is below the number of candidates, so it is valid if the lengths are equal.
         if len(self._listed) != len(now) or self._listed[index] not in now:
             self._listed = tuple(now)
         return np.array([now[self._listed[index]]], dtype=np.int64)
@@ -155,7 +157,7 @@ class _RoundRobin(_Rule):
 
 
 class _Avg(_Rule):
-    """`AvgShedder.selectBroker`: where the shedder, or an earlier draw, sent a bundle of the same data; else any."""
+    """`AvgShedder.selectBroker`: the last target of a bundle with the same data, by the shedder or a draw; else any."""
 
     def start(self, memory: CompatMemory) -> None:
         self._chosen = dict(memory.chosen)
@@ -168,8 +170,8 @@ class _Avg(_Rule):
         same = [candidate for candidate in candidates.tolist() if self.picture.brokers[candidate] == sent]
         return np.array(same, dtype=np.int64) if same else candidates
 
-    def drawn(self, row: int, chosen: int) -> None:
-        self._chosen[self._key(row)] = self.picture.brokers[chosen]
+    def drawn(self, row: int, broker: int) -> None:
+        self._chosen[self._key(row)] = self.picture.brokers[broker]
 
     def memory(self, before: CompatMemory) -> CompatMemory:
         return replace(before, chosen=self._chosen.copy())

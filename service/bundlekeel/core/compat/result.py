@@ -11,8 +11,11 @@ from bundlekeel.core.planning.memory import CompatMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatResult:
-    """`unload`: (bundle row, broker row) in the order in which the class selects; `to`: target row by bundle row,
-    for a class that couples the destination. `brokers`: a verdict for each broker that stands out."""
+    """Result of a class.
+
+    `unload`: (bundle row, broker row) in the order of selection. `to`: target row by bundle row, if the class chooses
+    targets. `brokers`: verdicts of the brokers that are not balanced.
+    """
 
     unload: tuple[tuple[int, int], ...]
     memory: CompatMemory

@@ -1,4 +1,4 @@
-"""`ThresholdShedder` and `OverloadShedder` of Pulsar 4.0 and 4.2, bare (the two releases agree here)."""
+"""Exact copies of `ThresholdShedder` and `OverloadShedder` of Pulsar 4.0 and 4.2, which do not differ here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MB: Final = 1024.0 * 1024.0
 
 
 class _Selection:
-    """Bundles taken so far, and what is to be said about their brokers."""
+    """Selected bundles so far, and verdicts of their brokers."""
 
     def __init__(self, picture: CompatPicture, release: str) -> None:
         self.picture = picture
@@ -30,32 +30,32 @@ class _Selection:
         self.taken: list[tuple[int, int]] = []
         self.verdicts: list[Verdict] = []
 
-    def take(self, broker: int, wanted: float) -> None:
-        """Largest first until at least `wanted` bytes/s are marked; always at least one."""
+    def take(self, broker: int, relief: float) -> None:
+        """Select bundles, largest first, until they carry at least `relief` bytes/s; at least one bundle."""
         rows, sizes = self.movable.ranked(broker, self.size)
         if len(rows) == 0:
             self.say(broker, Code.NO_BUNDLES, "none of its bundles may be unloaded")
             return
         with np.errstate(invalid="ignore", over="ignore"):
-            enough = np.flatnonzero(~(np.cumsum(sizes[:-1]) < wanted))
+            enough = np.flatnonzero(~(np.cumsum(sizes[:-1]) < relief))
         count = int(enough[0]) + 1 if len(enough) else len(rows)
         self.taken.extend((row, broker) for row in rows[:count].tolist())
-        self.say(broker, Code.OVERLOADED, f"{count} bundles to give off {wanted:.0f} B/s")
+        self.say(broker, Code.OVERLOADED, f"{count} bundles to give off {relief:.0f} B/s")
 
-    def shed(self, broker: int, wanted: float) -> None:
-        """`take`, unless the broker has but one bundle or none."""
+    def shed(self, broker: int, relief: float) -> None:
+        """Select bundles as `take` does, unless the broker has fewer than two."""
         count = int(self.picture.bundle_count[broker])
         if count > 1:
-            self.take(broker, wanted)
+            self.take(broker, relief)
         else:
             self.say(broker, Code.SOLE_BUNDLE if count else Code.NO_BUNDLES, "overloaded by one bundle, or by none")
 
     def say(self, broker: int, code: Code, sentence: str) -> None:
-        """Note what became of one broker."""
+        """Add the verdict of a broker."""
         self.verdicts.append(Verdict(code=code, sentence=sentence, broker=self.picture.brokers[broker]))
 
     def result(self, memory: CompatMemory, calm: str) -> CompatResult:
-        """What the class returns."""
+        """Return the result of the class. `calm`: sentence of the verdict if no broker should shed."""
         if self.taken:
             verdict = Verdict(code=Code.OVERLOADED, sentence=f"{len(self.taken)} bundles to unload")
         elif self.verdicts:
@@ -66,19 +66,19 @@ class _Selection:
 
 
 def overload(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Every broker at or above the overload threshold gives off what is above it, plus 5 points."""
+    """Unload, from every broker at or above the overload threshold, the excess plus 5 percentage points."""
     limit = params.overloaded_threshold_percent / 100.0
     usage, throughput = picture.usage(params), picture.throughput()
     selection = _Selection(picture, release)
     with np.errstate(invalid="ignore", over="ignore"):
-        wanted = throughput * (usage - limit + _MARGIN)
+        relief = throughput * (usage - limit + _MARGIN)
     for broker in np.flatnonzero(~(usage < limit)).tolist():
-        selection.shed(broker, float(wanted[broker]))
+        selection.shed(broker, float(relief[broker]))
     return selection.result(memory, f"no broker is at {limit:.1%} or above")
 
 
 def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Every broker whose smoothed usage is at or above the average plus the threshold gives off the rest."""
+    """Unload the excess of every broker whose smoothed usage is at or above the average plus the threshold."""
     limit = params.threshold_percent / 100.0
     minimum = params.min_unload_throughput_mb * _MB
     usage = picture.usage(params)
@@ -89,13 +89,13 @@ def threshold(picture: CompatPicture, params: Parameters, memory: CompatMemory, 
         return CompatResult(unload=(), memory=memory, verdict=verdict)
     selection = _Selection(picture, release)
     with np.errstate(invalid="ignore", over="ignore"):
-        wanted = picture.throughput() * (history - average - limit + _MARGIN)
+        relief = picture.throughput() * (history - average - limit + _MARGIN)
         hot = np.flatnonzero(~(history < average + limit)).tolist()
     for broker in hot:
-        if wanted[broker] < minimum:
-            selection.say(broker, Code.BELOW_MINIMUM, f"{wanted[broker]:.0f} B/s are below {minimum:.0f}")
+        if relief[broker] < minimum:
+            selection.say(broker, Code.BELOW_MINIMUM, f"{relief[broker]:.0f} B/s are below {minimum:.0f}")
         else:
-            selection.shed(broker, float(wanted[broker]))
+            selection.shed(broker, float(relief[broker]))
     if not selection.taken and params.lower_boundary_shedding:
         # The class smooths a second time here, within the same cycle.
         history, average = _advance(picture, params, memory, usage)
@@ -110,12 +110,12 @@ def _advance(picture: CompatPicture, params: Parameters, memory: CompatMemory, u
 
 
 def _remember(picture: CompatPicture, memory: CompatMemory, history: Floats) -> CompatMemory:
-    # Brokers that left are forgotten: the manager gives the class those that are there.
+    # Brokers that left are dropped, because the load manager passes only present ones to the class.
     return replace(memory, usage=dict(zip(picture.brokers, history.tolist(), strict=True)))
 
 
 def _lower_boundary(selection: _Selection, history: Floats, average: float, limit: float, minimum: float) -> None:
-    """When somebody is far below the average, the fullest broker with several bundles gives off a little."""
+    """Unload a little from the most loaded broker with several bundles if a broker is far below the average."""
     picture = selection.picture
     bound = average - limit
     with np.errstate(invalid="ignore", over="ignore"):
@@ -124,8 +124,8 @@ def _lower_boundary(selection: _Selection, history: Floats, average: float, limi
         if not someone_idle or len(able) == 0:
             return
         source = int(able[np.argmax(history[able])])
-        wanted = float(picture.throughput()[source] * limit * _LOWER_BOUNDARY_MARGIN)
-    if minimum > wanted:
-        selection.say(source, Code.BELOW_MINIMUM, f"{wanted:.0f} B/s are below {minimum:.0f}")
+        relief = float(picture.throughput()[source] * limit * _LOWER_BOUNDARY_MARGIN)
+    if minimum > relief:
+        selection.say(source, Code.BELOW_MINIMUM, f"{relief:.0f} B/s are below {minimum:.0f}")
     else:
-        selection.take(source, wanted)
+        selection.take(source, relief)

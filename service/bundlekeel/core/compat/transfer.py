@@ -1,18 +1,18 @@
-"""TransferShedder (PIP-192) of the extensible load manager as releases 4.0 and 4.2 run it, defects included.
+"""Exact copy of TransferShedder (PIP-192) of the extensible load manager in 4.0 and 4.2, including its defects.
 
-What stands out, and is kept here on purpose:
+These peculiarities are copied on purpose:
 
 * one broker in its cool-down, or one registered broker without load data, ends the whole cycle;
-* a broker with stale load data does not count in mean and deviation, and yet may be chosen to give or to take;
-* the deviation is the root of mean of squares minus square of mean: rounding can make it NaN, and then it is never
-  above its target; a first broker of load 0 divides by zero;
-* the walk over the taker's bundles for a swap is shared by all bundles of a giver, does not look at who moved recently,
-  and what a swap gives back counts only with `loadBalancerDebugModeEnabled`;
-* the last of the *reported* bundles never moves, however many the broker owns;
-* the taker changes only after a giver that gave something.
+* a broker with stale load data does not count in mean and deviation, but can still give or take;
+* the deviation is the root of the mean of squares minus the square of the mean. Rounding can make it NaN, which is
+  never above the target. If the first broker has load 0, there is a division by zero;
+* all bundles of a giver share one walk over the taker's bundles for a swap, which ignores recent moves. Bundles that a
+  swap returns count only with `loadBalancerDebugModeEnabled`;
+* the last *reported* bundle never moves, even if the broker owns more;
+* the taker changes only after a giver from which a bundle moved.
 
-Sums run in the order in which the brokers are given, and brokers of equal load keep that order; in a broker it is the
-order of a concurrent hash map. 4.0 knows no namespaces excluded from shedding (PIP-380), otherwise both are the same.
+Sums and equal loads have the order of the brokers in the input; in a broker it is that of a concurrent hash map. 4.0
+cannot exclude namespaces from shedding (PIP-380); otherwise both releases are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUCCESS, SKIP = "Success", "Skip"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The part of `BrokerLoadData` that counts: ratios, bytes/s, and ms since the epoch. NaN is allowed."""
+    """The used part of `BrokerLoadData`: ratios, bytes/s, and Unix ms. NaN is allowed."""
 
     ema: float
     throughput_ema: float
@@ -49,15 +49,18 @@ class TopBundle:
 
     @property
     def throughput(self) -> float:
-        """Both ways together."""
+        """Return the sum of both directions, in bytes/s."""
         return self.throughput_in + self.throughput_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPicture:
-    """What the class is given. `missing`: registered brokers without load data; `recent`: bundles unloaded in the
-    grace period; `recent_brokers`: when (ms) a broker last gave a bundle; `top`: by broker, lowest first;
-    `transferable`: whether filters and the channel let a bundle go from one broker to another; None: they always do."""
+    """Input of the class.
+
+    `top`: top bundles by broker, lowest first. `missing`: registered brokers without load data. `recent`: bundles
+    unloaded in the grace period. `recent_brokers`: time (ms) at which a broker last gave a bundle. `transferable`:
+    whether filters and the channel allow a move (bundle, source, target); None: always.
+    """
 
     now_ms: int
     brokers: Mapping[str, Load]
@@ -68,13 +71,13 @@ class TransferPicture:
     transferable: Callable[[str, str, str], bool] | None = None
 
     def may_go(self, bundle: TopBundle, source: str, target: str) -> bool:
-        """`isTransferable`."""
+        """Return `isTransferable`."""
         return self.transferable is None or self.transferable(bundle.name, source, target)
 
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """One decision. `target` is empty when the class leaves it to the next lookup (no transfer)."""
+    """One decision. `target`: "" if the next lookup chooses it (no transfer)."""
 
     source: str
     bundle: str
@@ -84,8 +87,11 @@ class Unload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferOutcome:
-    """One call's result. `label` and `reason` are what the class counts when it decides nothing, else Success and
-    the reason of the first decision; `hits` is what it remembers."""
+    """Result of one call.
+
+    `label` and `reason`: Success and the reason of the first decision, or the metric labels for a call without a
+    decision. `hits`: hit count for the next call.
+    """
 
     unloads: tuple[Unload, ...]
     label: str
@@ -94,7 +100,7 @@ class TransferOutcome:
 
 
 def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> TransferOutcome:
-    """`TransferShedder.findBundlesForUnloading`. `params.compat` names the release, `hits` is the last call's."""
+    """Run `TransferShedder.findBundlesForUnloading` of release `params.compat`. `hits`: hit count of the last call."""
     cycle = _Cycle(picture, params)
     obstacle = cycle.obstacle()
     if obstacle is not None:
@@ -104,7 +110,7 @@ def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> Tra
     if hits <= params.transfer_hit_count:
         return TransferOutcome(unloads=(), label=SKIP, reason=Code.HIT_COUNT, hits=hits)
     cycle.run()
-    # The class collects in a set.
+    # The class collects decisions in a set.
     unloads = tuple(dict.fromkeys(cycle.unloads))
     if unloads:
         return TransferOutcome(unloads=unloads, label=SUCCESS, reason=unloads[0].reason, hits=0)
@@ -112,7 +118,7 @@ def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> Tra
 
 
 class _Cycle:
-    """One call: the statistics that it changes while it walks from both ends of the sorted brokers."""
+    """Statistics of one call, which change while it walks from both ends of the sorted brokers."""
 
     def __init__(self, picture: TransferPicture, params: Parameters) -> None:
         self.picture = picture
@@ -125,7 +131,7 @@ class _Cycle:
         self.counted = 0
 
     def obstacle(self) -> Code | None:
-        """Why the whole cycle is off, or None."""
+        """Return the reason to skip the whole cycle, or None."""
         params, ended, fresh = self.params, None, 0
         for broker, load in self.picture.brokers.items():
             if self._stale(load):
@@ -142,7 +148,7 @@ class _Cycle:
         return None
 
     def measure(self) -> None:
-        """Mean and deviation over the brokers that are not stale, added up in the order given."""
+        """Compute mean and deviation over the brokers without stale data, added in the order of the input."""
         total = 0.0
         for load in self.picture.brokers.values():
             if not self._stale(load):
@@ -153,7 +159,7 @@ class _Cycle:
         self.std = _root(self.squares / self.counted - self.mean * self.mean)
 
     def reason(self) -> Code | None:
-        """Why to shed now, or None when the target is met."""
+        """Return the reason to shed now, or None if the target is met."""
         if self.std > self.params.transfer_target_std:
             return Code.OVERLOADED
         if self._underloaded():
@@ -177,7 +183,7 @@ class _Cycle:
                 self._shed(giver, taker, bundles, reason)
 
     def why_nothing(self) -> Code:
-        """The reason that is counted when a cycle acted and decided nothing."""
+        """Return the reason that the class counts if a cycle made no decision."""
         if self.without_load:
             return Code.NO_LOAD_DATA
         return Code.NO_BUNDLES if self.with_few else Code.HIT_COUNT
@@ -188,8 +194,8 @@ class _Cycle:
         pair = _Pair(
             traffic=traffic,
             other=least.throughput_in + least.throughput_out,
-            wanted=_divide(traffic * ((most.ema - least.ema) / 2), most.ema),
-            # One walk for all bundles of the giver. What it passed is not looked at again.
+            relief=_divide(traffic * ((most.ema - least.ema) / 2), most.ema),
+            # One iterator for all bundles of the giver, so a bundle that it has passed is not checked again.
             others=(item for item in self.picture.top[taker] if self.picture.may_go(item, taker, giver))
             if self._transfers() and taker in self.picture.top
             else None,
@@ -219,7 +225,7 @@ class _Cycle:
             self.with_few += 1
 
     def _offload(self, most: float, least: float, moved: float) -> None:
-        """The deviation as it will be; the mean stays."""
+        """Update the deviation for the expected loads; the mean does not change."""
         self.squares -= most * most + least * least
         most, least = _at_least_zero(most - moved), least + moved
         self.squares += most * most + least * least
@@ -250,55 +256,57 @@ class _Cycle:
 
 @dataclass(slots=True, kw_only=True)
 class _Pair:
-    """A giver and a taker: the traffic of both, how much should move, how much is marked, the walk for swaps.
+    """A giver and a taker, with values in bytes/s.
 
-    `gained`: bytes/s that swaps bring back to the giver. The class adds them up in debug mode only.
+    `traffic`, `other`: traffic of giver and taker. `relief`: traffic to move. `others`: iterator over the taker's
+    bundles for swaps. `marked`: traffic of selected bundles. `gained`: traffic that swaps return to the giver, which
+    the class counts only in debug mode.
     """
 
     traffic: float
     other: float
-    wanted: float
+    relief: float
     others: Iterator[TopBundle] | None
     marked: float = 0.0
     gained: float = 0.0
 
     def back(self, bundle: TopBundle) -> list[TopBundle] | None:
-        """The bundles that must come back for this one to fit: none if it fits, None if it cannot be made to fit."""
-        # Written as the class compares, which is not the same for NaN.
-        if not self.marked - self.gained + bundle.throughput > self.wanted:
+        """Return the bundles that must return so that this one fits: [] if none, None if it cannot fit."""
+        # This is the class's own comparison; the inverse one differs for NaN.
+        if not self.marked - self.gained + bundle.throughput > self.relief:
             return []
         giver = self.traffic - self.marked + self.gained - bundle.throughput
         taker = self.other + self.marked - self.gained + bundle.throughput
-        chosen: list[TopBundle] = []
+        returned: list[TopBundle] = []
         for item in self.others or ():
             gained, lost = giver + item.throughput, taker - item.throughput
             if item.throughput == 0 or not (gained < self.traffic and lost < self.traffic):
                 continue
-            chosen.append(item)
+            returned.append(item)
             giver, taker = gained, lost
             if taker <= giver < self.traffic * 0.75:
-                return chosen
+                return returned
         return None
 
 
 def _java_order(value: float) -> tuple[bool, float, bool]:
-    """`Double.compare`: NaN is the greatest, and -0.0 is below 0.0."""
+    """Return a sort key equal to `Double.compare`: NaN is the greatest, and -0.0 is below 0.0."""
     nan = math.isnan(value)
     return nan, 0.0 if nan else value, math.copysign(1.0, value) > 0 or nan
 
 
 def _divide(value: float, by: float) -> float:
-    """Division as Java does it: by zero gives an infinity, or NaN."""
+    """Divide as Java does: division by zero returns an infinity or NaN."""
     if by != 0:
         return value / by
     return math.nan if value == 0 or math.isnan(value) else math.copysign(math.inf, value) * math.copysign(1.0, by)
 
 
 def _root(value: float) -> float:
-    """`Math.sqrt`: NaN below zero."""
+    """Return `Math.sqrt`: NaN below zero."""
     return math.sqrt(value) if value >= 0 else math.nan
 
 
 def _at_least_zero(value: float) -> float:
-    """`Math.max(0, value)`, which keeps NaN."""
+    """Return `Math.max(0, value)`: NaN for NaN."""
     return value if value > 0 or math.isnan(value) else 0.0

@@ -1,4 +1,4 @@
-"""`UniformLoadShedder` of Pulsar 4.0 and 4.2, bare. 4.0 lets a bundle exceed what is needed by 1,000 (#21906)."""
+"""Exact copy of `UniformLoadShedder` of Pulsar 4.0 and 4.2. In 4.0 a bundle can exceed the need by 1,000 (#21906)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DELTA: Final = {"4.0": 1000, "4.2": 0}
 
 @dataclass(frozen=True, slots=True)
 class _Extremes:
-    """Largest and smallest value, and the broker that has the largest (-1: none is above -1)."""
+    """Largest and smallest value, and the broker with the largest value (-1: all values are -1 or less)."""
 
     broker: int
     largest: float
@@ -29,7 +29,7 @@ class _Extremes:
 
 
 def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """The broker with the largest rate, or else throughput, gives off a share of the difference to the smallest."""
+    """Unload a share of the difference to the smallest broker from the one with the largest rate, else throughput."""
     rate, size = _extremes(picture.rate()), _extremes(picture.throughput())
     if _exceeds((rate.largest - rate.smallest) * 100, rate.smallest, params.msg_rate_difference_percent):
         values, extremes, minimum = (
@@ -45,7 +45,7 @@ def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, re
         verdict = Verdict(code=Code.BALANCED, sentence="message rate and throughput are within their limits")
         return CompatResult(unload=(), memory=memory, verdict=verdict)
     if extremes.broker < 0:
-        # Only negative figures get here, and there Pulsar's class fails.
+        # All values are negative, for which Pulsar's class fails.
         return CompatResult(unload=(), memory=memory, verdict=Verdict(code=Code.NO_BROKERS, sentence="no figures"))
     needed = to_int((extremes.largest - extremes.smallest) * params.uniform_max_unload_ratio)
     source = extremes.broker
@@ -57,17 +57,17 @@ def uniform(picture: CompatPicture, params: Parameters, memory: CompatMemory, re
     else:
         rows = _select(picture, params, values, source, needed, release)
         code, text = (Code.OVERLOADED if rows else Code.NO_BUNDLES), f"{name} differs too much: {len(rows)} bundles"
-    said = Verdict(code=code, sentence=text, broker=picture.brokers[source])
+    broker_verdict = Verdict(code=code, sentence=text, broker=picture.brokers[source])
     return CompatResult(
         unload=tuple((row, source) for row in rows),
         memory=memory,
         verdict=Verdict(code=code, sentence=text),
-        brokers=(said,),
+        brokers=(broker_verdict,),
     )
 
 
 def _extremes(values: Floats) -> _Extremes:
-    """The first of equal brokers wins; the largest starts at -1 and the smallest at the largest Java int."""
+    """Return the extremes; of equal brokers the first. Defaults are -1, and the largest Java int for the smallest."""
     broker, largest, smallest = -1, -1.0, float(_INT_MAX)
     for row, value in enumerate(values.tolist()):
         if value > largest:
@@ -83,21 +83,21 @@ def _exceeds(dividend: float, divisor: float, limit: float) -> bool:
 def _select(
     picture: CompatPicture, params: Parameters, values: Floats, source: int, needed: int, release: str
 ) -> list[int]:
-    """Largest first, every bundle that fits into what is still needed; what is needed stays a whole number."""
+    """Select, largest first, every bundle that fits into the remaining need, which is always an integer."""
     rows, sizes = picture.movable(release).ranked(source, values)
     most, delta = params.max_unload_bundles, _DELTA[release]
-    found: list[int] = []
+    selected: list[int] = []
     for row, value in zip(rows.tolist(), sizes.tolist(), strict=True):
-        if most != -1 and len(found) >= most:
+        if most != -1 and len(selected) >= most:
             break
         if value <= _wrapped(needed + delta):
             needed = _wrapped(needed + to_int(-value))
-            found.append(row)
-    return found
+            selected.append(row)
+    return selected
 
 
 def to_int(value: float) -> int:
-    """Java's cast of a double to int: towards zero, saturating, NaN is 0."""
+    """Cast a double to a Java int: towards zero, saturating, NaN to 0."""
     if math.isnan(value):
         return 0
     if math.isinf(value):
@@ -106,5 +106,5 @@ def to_int(value: float) -> int:
 
 
 def _wrapped(value: int) -> int:
-    """A sum of Java ints, which wraps around."""
+    """Wrap a sum of Java ints around."""
     return (value + 2**31) % 2**32 - 2**31

@@ -1,9 +1,9 @@
-"""Where moves may go at all: a mask of namespaces by brokers for the planner, made of the pipeline's policy steps.
+"""Allowed targets of moves: a mask of namespaces by brokers for the planner, from the pipeline's policy steps.
 
-It is stricter than the pipeline where a move must not undo what a placement cares for: a namespace of an
-anti-affinity group may go only where the fewest *other* namespaces of its group live (Pulsar's
-`shouldAntiAffinityNamespaceUnload` lets it go also where it would come to one more), and never to a broker that
-does not serve persistent topics. What cannot be read forbids.
+It is stricter than the pipeline, so that a move does not undo the work of a placement. A namespace of an anti-affinity
+group may move only to brokers with the fewest *other* namespaces of its group (Pulsar's
+`shouldAntiAffinityNamespaceUnload` allows one more). No namespace may move to a broker that does not serve persistent
+topics. Policies that cannot be read forbid moves.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from bundlekeel.core.planning.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class AllowedTargets:
-    """`mask`: namespace (row) by broker (column), True where it may live. `unknown`: namespaces of which that is not
-    known, their rows are all False. `group`: anti-affinity group of each namespace, -1 without one. `isolated`: the
-    mask without the anti-affinity groups. `unmatched`: by namespace (row) the name of its isolation policy, if that
-    matches no broker."""
+    """Brokers that policies allow for each namespace.
+
+    `mask`: namespace (row) by broker (column), True if allowed. `unknown`: namespaces whose policies cannot be read;
+    their rows are False. `group`: anti-affinity group of each namespace, -1: none. `isolated`: the mask without the
+    anti-affinity groups. `unmatched`: by namespace (row) the name of its isolation policy, if that matches no broker.
+    """
 
     mask: Bools
     unknown: Bools
@@ -41,7 +43,7 @@ class AllowedTargets:
     unmatched: Mapping[int, str] = field(default_factory=dict)
 
     def nowhere_else(self, namespace: Ints, owner: Ints) -> Bools:
-        """For bundles of these namespaces at these owners: whether no other broker may take them."""
+        """Return a mask of the bundles (by namespace and owner) that no other broker may take."""
         others: Ints = self.mask.sum(axis=1)[namespace] - self.mask[namespace, owner]
         bound: Bools = others == 0
         return bound
@@ -57,16 +59,16 @@ class AllowedTargets:
             return [np.arange(count)]
         lives, loaded = np.zeros_like(self.mask), bundles.short.any(axis=1)
         lives[bundles.namespace[loaded], bundles.owner[loaded]] = True
-        known = lives.any(axis=1) & self.isolated.any(axis=1)
+        usable = lives.any(axis=1) & self.isolated.any(axis=1)
         label = np.arange(count)
-        for packed in np.unique(np.packbits((lives | self.isolated)[known], axis=1), axis=0):
+        for packed in np.unique(np.packbits((lives | self.isolated)[usable], axis=1), axis=0):
             joined = label[np.unpackbits(packed, count=count).astype(bool)]
             label[np.isin(label, joined)] = joined.min()
         return [np.flatnonzero(label == number) for number in np.unique(label).tolist()]
 
 
 def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = None) -> AllowedTargets | None:
-    """What policies leave to each namespace of the snapshot, or None when nothing is restricted."""
+    """Return the brokers that policies allow for each namespace of the snapshot; None without restrictions."""
     names, brokers = snapshot.bundles.namespaces, snapshot.brokers
     serves = brokers.takes_persistent()
     nothing = not (policies.isolation or policies.anti_affinity or policies.unreadable or policies.unknown)
@@ -85,7 +87,7 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
     isolated = mask
     if (group >= 0).any():
         mask = mask.copy()
-        # Namespaces that cannot be read may be of any group: they count in none, but they do not move either.
+        # Namespaces that cannot be read may be in any group. They count in none, but they do not move either.
         _apply_groups(mask, group, lives_on(snapshot, ledger or Ledger()), domain_numbers(policies, brokers.ids))
     rows = np.flatnonzero((isolation.policy >= 0) & ~unknown)
     rows = rows[isolation.unmatched[isolation.policy[rows]]]
@@ -94,14 +96,13 @@ def limits_of(snapshot: Snapshot, policies: Policies, ledger: Ledger | None = No
 
 
 def isolation_of(snapshot: Snapshot, policies: Policies) -> AppliedIsolation:
-    """Apply the isolation policies to the namespaces and brokers of a snapshot. Brokers without a usable report count
-    as live."""
+    """Apply the isolation policies to a snapshot. Brokers without a usable report count as live."""
     others = tuple(item.broker_id for item in snapshot.excluded)
     return isolate(policies.isolation, snapshot.bundles.namespaces, snapshot.brokers.ids, others)
 
 
 def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) -> None:
-    """Narrow, in place, the rows of grouped namespaces to where the fewest others of their group live."""
+    """Narrow, in place, the rows of grouped namespaces to the brokers with the fewest others of their group."""
     for number in range(int(group.max(initial=-1)) + 1):
         members = np.flatnonzero(group == number)
         together = lives[members].sum(axis=0)
@@ -111,14 +112,14 @@ def _apply_groups(mask: Bools, group: Ints, lives: Bools, domains: Ints | None) 
 
 
 def with_policies(snapshot: Snapshot, policies: Policies) -> Bools:
-    """Namespaces (rows) that have an isolation policy or an anti-affinity group, or perhaps an unreadable one.
+    """Return a mask of the namespaces with an isolation policy, an anti-affinity group, or unreadable policies.
 
-    TransferShedder leaves their bundles alone unless told otherwise (`HasPolicy`).
+    TransferShedder does not move their bundles unless it is configured to (`HasPolicy`).
     """
     names = snapshot.bundles.namespaces
     if policies.unknown:
         return np.ones(len(names), dtype=bool)
     isolation = isolation_of(snapshot, policies)
     unreadable = np.array([name in policies.unreadable for name in names], dtype=bool)
-    found: Bools = (isolation.policy != -1) | (group_numbers(policies, names) >= 0) | unreadable
-    return found
+    mask: Bools = (isolation.policy != -1) | (group_numbers(policies, names) >= 0) | unreadable
+    return mask

@@ -1,8 +1,8 @@
-"""`assign()`: where the assignment pipeline would put a bundle that no broker owns, step by step. Dry and pure.
+"""`assign()`: the broker to which the assignment pipeline would assign a bundle without an owner, step by step. Pure.
 
-The pipeline is that of the load manager which the brokers run: `ModularLoadManagerImpl.selectBroker`, or the
-`BrokerFilter`s of `ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, spreads no
-namespace evenly, and never adds brokers again: with no broker left there is no owner.
+The pipeline is that of the brokers' load manager: `ModularLoadManagerImpl.selectBroker`, or the `BrokerFilter`s of
+`ExtensibleLoadManagerImpl.selectAsync` (PIP-192). The extensible one has another order, does not distribute namespaces
+evenly, and never adds brokers again: without a remaining broker there is no owner.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ SYSTEM_NAMESPACE = "pulsar/system"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentStep:
-    """One step: who is a candidate after it, and why each broker dropped by it is not. `note` says what a step did
-    that drops no broker."""
+    """One step: the candidates after it, and a code for each broker that it dropped.
+
+    `note`: effect of a step that drops no broker.
+    """
 
     name: str
     candidates: tuple[str, ...]
@@ -47,10 +49,13 @@ class AssignmentStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The answer: `chosen` is the preallocated broker, else what the placement takes from the last step's candidates,
-    or "": where brokers place in turn and may take any of several, else with the `code` that says why there is none.
-    `candidates` are those the placement chooses from. `one_of`: where Pulsar draws at random or does not show whose
-    turn it is, the brokers that it may take, `chosen` among them; empty: only one is possible."""
+    """Result of the pipeline for one bundle.
+
+    `chosen`: the preallocated broker, else the placement's choice; "": brokers place in turn and several are possible,
+    or none is, for the reason `code`. `candidates`: brokers among which the placement chooses. `one_of`: brokers that
+    Pulsar may choose, including `chosen`, if it draws at random or the next turn is unknown; empty: only one is
+    possible.
+    """
 
     bundle: str
     steps: tuple[AssignmentStep, ...]
@@ -64,9 +69,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentInput:
-    """What the pipeline looks at besides the bundle. `draft` holds the predicted load, `ledger` the preallocated
-    bundles: those that are on their way. `placement` is that of modular brokers; extensible ones have but one.
-    `in_turn`: namespaces that brokers place in turn instead (loadBalancerSheddingExcludedNamespaces)."""
+    """Input of the pipeline in addition to the bundle.
+
+    `draft`: predicted load. `ledger`: preallocated bundles, which are in transit. `placement`: placement of modular
+    brokers; extensible ones have only one. `in_turn`: namespaces that brokers place in turn instead
+    (loadBalancerSheddingExcludedNamespaces).
+    """
 
     draft: Draft
     ledger: Ledger = field(default_factory=Ledger)
@@ -75,24 +83,26 @@ class AssignmentInput:
     in_turn: frozenset[str] = frozenset()
 
 
-def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
+def assign(request: AssignmentInput, bundle: str, *, non_persistent: bool = False) -> Assignment:
     """Run the pipeline for one bundle as if it were unowned.
 
-    `non_persistent`: whether a non-persistent topic of it was looked up; only brokers know that.
+    `non_persistent`: assume a lookup of a non-persistent topic; only brokers know the type of the topic.
     """
-    run = _Run(asked, bundle, non_persistent)
-    going = next((entry.target for entry in asked.ledger.entries if entry.bundle == bundle and not entry.landed_ms), "")
+    run = _Run(request, bundle, non_persistent)
+    going = next(
+        (entry.target for entry in request.ledger.entries if entry.bundle == bundle and not entry.landed_ms), ""
+    )
     run.filter_all()
-    chosen, code = run.choose()
+    broker, code = run.choose()
     if run.fault is not None:
-        chosen, code = "", run.fault
+        broker, code = "", run.fault
     elif going:
-        chosen, code = going, None
+        broker, code = going, None
     return Assignment(
         bundle=bundle,
         steps=tuple(run.steps),
         placement=run.placement,
-        chosen=chosen,
+        chosen=broker,
         preallocated=going,
         code=code,
         candidates=run.names(run.left) if run.fault is None else (),
@@ -101,16 +111,19 @@ def assign(asked: AssignmentInput, bundle: str, *, non_persistent: bool = False)
 
 
 class _Run:
-    """One pass. `left`: candidates so far; `policy`: those after the policy step, to which a dead end returns."""
+    """One run of the pipeline.
 
-    def __init__(self, asked: AssignmentInput, bundle: str, non_persistent: bool) -> None:
-        self.asked, self.bundle, self.non_persistent = asked, bundle, non_persistent
-        self.draft, self.snapshot, self.policies = asked.draft, asked.draft.snapshot, asked.policies
+    `left`: present candidates. `policy`: candidates after the policy step, which return if no candidate is left.
+    """
+
+    def __init__(self, request: AssignmentInput, bundle: str, non_persistent: bool) -> None:
+        self.request, self.bundle, self.non_persistent = request, bundle, non_persistent
+        self.draft, self.snapshot, self.policies = request.draft, request.draft.snapshot, request.policies
         self.ids, self.namespace = self.snapshot.brokers.ids, namespace_of(bundle)
         self.extensible = self.snapshot.mode == "extensible"
-        # `createBrokerSelectionStrategy` knows one class, whatever loadBalancerLoadPlacementStrategy says.
-        self.placement = "least_resource_usage" if self.extensible else asked.placement
-        self.in_turn = self.namespace in asked.in_turn
+        # `createBrokerSelectionStrategy` ignores loadBalancerLoadPlacementStrategy and always creates this class.
+        self.placement = "least_resource_usage" if self.extensible else request.placement
+        self.in_turn = self.namespace in request.in_turn
         if self.in_turn:
             self.placement = "round_robin"
         self.left: Bools = np.ones(len(self.ids), dtype=bool)
@@ -122,7 +135,7 @@ class _Run:
         return tuple(self.ids[row] for row in np.flatnonzero(mask).tolist())
 
     def filter_all(self) -> None:
-        """Every step up to the placement."""
+        """Run every step before the placement."""
         self._available()
         if self.extensible:
             self._load_manager_class()
@@ -145,24 +158,24 @@ class _Run:
     # --- steps ---
 
     def _step(self, name: str, keep: Bools, code: Code | Callable[[int], Code], note: str = "") -> None:
-        """Narrow the candidates. `code` says why a broker (row) is dropped."""
-        gone = np.flatnonzero(self.left & ~keep).tolist()
-        dropped = {self.ids[row]: code if isinstance(code, Code) else code(row) for row in gone}
+        """Narrow the candidates. `code`: the reason for a dropped broker (row)."""
+        dropped_rows = np.flatnonzero(self.left & ~keep).tolist()
+        dropped = {self.ids[row]: code if isinstance(code, Code) else code(row) for row in dropped_rows}
         self.left = self.left & keep
         self.steps.append(AssignmentStep(name=name, candidates=self.names(self.left), dropped=dropped, note=note))
 
     def _available(self) -> None:
-        known = {code.value: code for code in Code}
-        dropped = {item.broker_id: known.get(item.code, Code.NO_LOAD_DATA) for item in self.snapshot.excluded}
+        codes = {code.value: code for code in Code}
+        dropped = {item.broker_id: codes.get(item.code, Code.NO_LOAD_DATA) for item in self.snapshot.excluded}
         self.steps.append(AssignmentStep(name="available", candidates=self.ids, dropped=dropped))
 
     def _policies(self) -> None:
-        """Isolation policies; without one also what kinds of topics a broker serves (`applyNamespacePolicies`)."""
+        """Apply isolation policies or, without one, the brokers' types of topics (`applyNamespacePolicies`)."""
         if self.policies.unknown or self.namespace in self.policies.unreadable:
             self.fault = Code.POLICY_UNREADABLE
             self._step("policies", np.zeros_like(self.left), self.fault, self.policies.unknown)
             return
-        # What earlier filters of the extensible pipeline have dropped is no available primary any more.
+        # A broker that earlier filters of the extensible pipeline have dropped is not an available primary any more.
         places = np.cumsum(self.left) - 1
         isolation = isolate(self.policies.isolation, (self.namespace,), self.names(self.left), self._without_report())
         keep = np.zeros_like(self.left)
@@ -181,10 +194,12 @@ class _Run:
         )
 
     def _without_report(self) -> tuple[str, ...]:
-        """Brokers that cannot be candidates here, but are available to Pulsar when it counts primaries. Those of
-        another load manager the extensible pipeline has dropped by then."""
-        gone = Code.MIXED_LOAD_MANAGERS if self.extensible else None
-        return tuple(item.broker_id for item in self.snapshot.excluded if item.code != gone)
+        """Return brokers without a report, which are not candidates but count as available primaries in Pulsar.
+
+        The extensible pipeline has already dropped those with another load manager.
+        """
+        dropped_before = Code.MIXED_LOAD_MANAGERS if self.extensible else None
+        return tuple(item.broker_id for item in self.snapshot.excluded if item.code != dropped_before)
 
     def _policy_name(self, isolation: AppliedIsolation) -> str:
         number = int(isolation.policy[0])
@@ -199,7 +214,10 @@ class _Run:
         self._step("max topics", room, Code.MAX_TOPICS)
 
     def _anti_affinity(self) -> None:
-        """By namespaces of the group (modular) or by their bundles (extensible); the bundle's own namespace counts."""
+        """Apply anti-affinity by namespaces of the group (modular) or by their bundles (extensible).
+
+        The bundle's own namespace counts.
+        """
         names = self.snapshot.bundles.namespaces
         group = self.policies.anti_affinity.get(self.namespace, "")
         if not group or not self.left.any():
@@ -210,60 +228,66 @@ class _Run:
         if self.extensible:
             counts = self._bundles_of({self.namespace, *(names[row] for row in np.flatnonzero(members).tolist())})
         else:
-            counts = lives_on(self.snapshot, self.asked.ledger)[members].sum(axis=0)
-        kept = least_of_group(counts, self.left, domain_numbers(self.policies, self.ids))
+            counts = lives_on(self.snapshot, self.request.ledger)[members].sum(axis=0)
+        narrowed = least_of_group(counts, self.left, domain_numbers(self.policies, self.ids))
         if self.policies.failure_domains_enabled:
-            self._step("failure domains", kept.domains, Code.FULLER_DOMAIN, f"group {group}")
-        self._step("anti-affinity", kept.brokers, Code.MORE_OF_GROUP, f"group {group}")
+            self._step("failure domains", narrowed.domains, Code.FULLER_DOMAIN, f"group {group}")
+        self._step("anti-affinity", narrowed.brokers, Code.MORE_OF_GROUP, f"group {group}")
 
     def _evenly(self) -> None:
-        """Only brokers with the fewest bundles of this namespace, by reports and books."""
-        wanted = self.policies.distribute_evenly or self.namespace == SYSTEM_NAMESPACE
-        if not wanted or not self.left.any():
-            self._step("distribute evenly", self.left, Code.MORE_OF_NAMESPACE, "" if wanted else "off")
+        """Keep the brokers with the fewest bundles of this namespace, by reports and ledger."""
+        spread = self.policies.distribute_evenly or self.namespace == SYSTEM_NAMESPACE
+        if not spread or not self.left.any():
+            self._step("distribute evenly", self.left, Code.MORE_OF_NAMESPACE, "" if spread else "off")
             return
         counts = self._bundles_of({self.namespace})
         least = int(counts[self.left].min())
         self._step("distribute evenly", counts <= least, Code.MORE_OF_NAMESPACE, f"at most {least} of its bundles")
 
     def _bundles_of(self, namespaces: Set[str]) -> Ints:
-        """How many other bundles of these namespaces each broker has. A modular broker counts those on their way to it
-        beside the reported ones; the extensible count is by the channel's entries in state Owned."""
+        """Return the number of other bundles of these namespaces on each broker.
+
+        Modular brokers count reported bundles and bundles in transit to them. Extensible brokers count the channel's
+        entries in state Owned.
+        """
         bundles, index = self.snapshot.bundles, {broker: row for row, broker in enumerate(self.ids)}
         numbers = [number for number, name in enumerate(bundles.namespaces) if name in namespaces]
-        moving = self.asked.ledger.bundles() if self.extensible else frozenset[str]()
-        held: list[set[str]] = [set() for _ in self.ids]
+        moving = self.request.ledger.bundles() if self.extensible else frozenset[str]()
+        names_by_broker: list[set[str]] = [set() for _ in self.ids]
         for row in np.flatnonzero(np.isin(bundles.namespace, numbers)).tolist():
             if bundles.names[row] not in moving:
-                held[int(bundles.owner[row])].add(bundles.names[row])
-        for entry in self.asked.ledger.entries:
+                names_by_broker[int(bundles.owner[row])].add(bundles.names[row])
+        for entry in self.request.ledger.entries:
             there = entry.target in index and bool(entry.landed_ms or not self.extensible)
             if there and namespace_of(entry.bundle) in namespaces:
-                held[index[entry.target]].add(entry.bundle)
-        return np.array([len(names - {self.bundle}) for names in held], dtype=np.int64)
+                names_by_broker[index[entry.target]].add(entry.bundle)
+        return np.array([len(names - {self.bundle}) for names in names_by_broker], dtype=np.int64)
 
     def _load_manager_class(self) -> None:
-        wanted = self.policies.load_manager
-        same = np.array([not wanted or name == wanted for name in self.snapshot.brokers.load_managers], dtype=bool)
+        expected = self.policies.load_manager
+        same = np.array([not expected or name == expected for name in self.snapshot.brokers.load_managers], dtype=bool)
         self._step("load manager class", same, Code.OTHER_LOAD_MANAGER)
 
     def _version(self) -> None:
-        """The latest version alone, where that is preferred. With a version that cannot be read a modular broker takes
-        all candidates of the policies again, an extensible one goes on with those it had."""
+        """Keep the latest version, if that is configured.
+
+        If a version cannot be read, modular brokers add all candidates of the policies again, and extensible ones
+        continue with the present candidates.
+        """
         brokers = self.snapshot.brokers
         if not self.policies.prefer_later_versions or not self.left.any():
             note = "" if self.policies.prefer_later_versions else "off"
             self._step("version", self.left, Code.OLDER_VERSION, note)
             return
         keys = {row: version_key(brokers.versions[row]) for row in np.flatnonzero(self.left).tolist()}
-        told = [key for key in keys.values() if key is not None]
-        if len(told) < len(keys):
+        readable = [key for key in keys.values() if key is not None]
+        if len(readable) < len(keys):
             if self.extensible:
                 self._step("version", self.left, Code.OLDER_VERSION, "a version could not be read: none is dropped")
             else:
                 self._refill("a version could not be read: all candidates of the policies again")
             return
-        latest = max(told)
+        latest = max(readable)
         keep = np.array([keys.get(row) == latest for row in range(len(self.ids))], dtype=bool)
         self._step("version", keep, Code.OLDER_VERSION)
 
@@ -274,22 +298,24 @@ class _Run:
     # --- the choice ---
 
     def choose(self) -> tuple[str, Code | None]:
-        """The placement's choice; when that broker is overloaded, a modular broker chooses once more among all
-        candidates of the policies."""
+        """Return the placement's choice, or "" with a code.
+
+        If that broker is overloaded, a modular broker chooses once more among all candidates of the policies.
+        """
         if not self.left.any():
             return "", Code.NO_LEGAL_TARGET
-        chosen = self._best()
+        best = self._best()
         limit = self.draft.params.overloaded_threshold_percent / 100
-        if not self.extensible and float(self.draft.score[chosen]) > limit:
-            note = f"{self.ids[chosen]} is above {limit:.0%}: once more among all candidates of the policies"
+        if not self.extensible and float(self.draft.score[best]) > limit:
+            note = f"{self.ids[best]} is above {limit:.0%}: once more among all candidates of the policies"
             self.left = self.left | self.policy
             self.steps.append(AssignmentStep(name="overload recheck", candidates=self.names(self.left), note=note))
-            chosen = self._best()
+            best = self._best()
         many = self.in_turn and np.count_nonzero(self.left) > 1
-        return "" if many else self.ids[chosen], None
+        return "" if many else self.ids[best], None
 
     def one_of(self) -> tuple[str, ...]:
-        """Return the brokers among which the brokers' class draws, in id order; empty if there is only one."""
+        """Return the brokers from which Pulsar's class draws, in id order; empty if there is only one."""
         draft, rows, params = self.draft, np.flatnonzero(self.left), self.draft.params
         score = draft.score[rows]
         if self.placement == "least_long_term_message_rate":
@@ -302,8 +328,10 @@ class _Run:
         return tuple(self.ids[row] for row in rows.tolist()) if len(rows) > 1 else ()
 
     def _best(self) -> int:
-        """The first choice of the placement; the busiest where any may be next, as it decides on the overload recheck.
-        What an unowned bundle will carry is not known and counts as nothing."""
+        """Return the placement's first choice. The bundle's load is unknown and counts as 0.
+
+        If brokers place in turn, this is the most loaded one, because it determines the overload recheck.
+        """
         draft, rows = self.draft, np.flatnonzero(self.left)
         if self.in_turn:
             return int(rows[np.argmax(draft.score[rows])])

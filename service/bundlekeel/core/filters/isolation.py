@@ -1,8 +1,8 @@
-"""Which brokers isolation policies and anti-affinity groups allow for a namespace.
+"""The brokers that isolation policies and anti-affinity groups allow for a namespace.
 
-Isolation (`LoadManagerShared.applyNamespacePolicies`): the first policy that matches the namespace decides: its
-primaries, and its secondaries too while fewer primaries are available than `min_limit`. A namespace without a policy
-may use every broker that is primary of none.
+Isolation (`LoadManagerShared.applyNamespacePolicies`): the first policy that matches the namespace applies. It allows
+its primaries, and its secondaries too while fewer primaries than `min_limit` are available. A namespace without a
+policy may use every broker that is not a primary of any policy.
 
 Anti-affinity (`LoadManagerShared.filterAntiAffinityGroupOwnedBrokers`): namespaces of one group should not share a
 broker, nor (when enabled) a failure domain. Namespaces are counted, not bundles.
@@ -25,19 +25,21 @@ from bundlekeel.core.model.policies import IsolationPolicy, Policies
 from bundlekeel.core.model.snapshot import Bools, Snapshot
 from bundlekeel.core.planning.ledger import Ledger
 
-# Instead of a policy's number: no policy matches; one cannot be read, so that it is not known which one matches.
+# Instead of a policy's number. FREE: no policy matches. UNKNOWN: a policy that may match cannot be read.
 FREE: Final = -1
 UNKNOWN: Final = -2
 
 
 def host_of(broker_id: str) -> str:
-    """What policies match: the broker id up to its last colon."""
+    """Return the part of a broker id that policies match: the part before its last colon."""
     return broker_id.rpartition(":")[0] or broker_id
 
 
 def matches(patterns: Iterable[str], text: str) -> bool | None:
-    """Whether one of these Java expressions matches fully; None when that depends on one that cannot be read, and that
-    may name this text."""
+    """Return whether one of these Java expressions fully matches.
+
+    Returns None if no readable one matches, but one that cannot be read may.
+    """
     unsure = False
     for pattern in patterns:
         compiled = java_pattern(pattern)
@@ -49,7 +51,7 @@ def matches(patterns: Iterable[str], text: str) -> bool | None:
 
 
 def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
-    """The number of the first policy that matches the namespace, FREE, or UNKNOWN."""
+    """Return the number of the first policy that matches the namespace, FREE, or UNKNOWN."""
     for number, policy in enumerate(isolation):
         matched = matches(policy.namespaces, namespace)
         if matched is None:
@@ -63,11 +65,11 @@ def governing(isolation: Sequence[IsolationPolicy], namespace: str) -> int:
 class AppliedIsolation:
     """Policies applied to these brokers.
 
-    `policy`: the governing policy of each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy leaves, one
-    row per policy. `readable`: policies whose brokers could all be told. `unmatched`: policies that match no live
-    broker. `shared`: brokers that are certainly primary of no policy; `shared_readable`: there is one, or it is known
-    of all brokers. `primary`, `secondary`: brokers that a policy matches, one row per policy; `matched`:
-    how many live brokers those are, without a usable report too.
+    `policy`: the governing policy of each namespace (or FREE, UNKNOWN). `masks`: brokers that each policy allows, one
+    row per policy. `readable`: policies whose expressions for brokers are all readable. `unmatched`: policies that
+    match no live broker. `shared`: brokers that are certainly not a primary of any policy. `shared_readable`: there is
+    such a broker, or all brokers are certain. `primary`, `secondary`: brokers that a policy matches, one row per
+    policy. `matched`: numbers of these live brokers, including brokers without a usable report.
     """
 
     policy: Ints
@@ -81,23 +83,23 @@ class AppliedIsolation:
     matched: Ints
 
     def mask(self, namespace: int) -> Bools:
-        """The brokers that the policies leave to this namespace (row); none when that is not known."""
+        """Return a mask of the brokers that policies allow for this namespace (row); all False if unknown."""
         row: Bools = self._masks()[self.policy[namespace]]
         return row
 
     def matrix(self) -> Bools:
-        """`mask` of every namespace; shape (namespaces, brokers)."""
+        """Return `mask` of every namespace; shape (namespaces, brokers)."""
         rows: Bools = self._masks()[self.policy]
         return rows
 
     def unknown(self) -> Bools:
-        """Namespaces of which it is not known where they may live."""
-        told = np.concatenate([self.readable, [False, self.shared_readable]])
-        found: Bools = ~told[self.policy]
-        return found
+        """Return a mask of the namespaces whose allowed brokers are unknown."""
+        readable = np.concatenate([self.readable, [False, self.shared_readable]])
+        mask: Bools = ~readable[self.policy]
+        return mask
 
     def code(self, namespace: int, broker: int) -> Code:
-        """Why this broker is not left to this namespace."""
+        """Return why policies do not allow this broker for this namespace."""
         number = int(self.policy[namespace])
         if bool(self.unknown()[namespace]):
             return Code.POLICY_UNREADABLE
@@ -106,7 +108,7 @@ class AppliedIsolation:
         return Code.SECONDARY_NOT_NEEDED if self.secondary[number, broker] else Code.NOT_IN_POLICY
 
     def _masks(self) -> Bools:
-        """One row a policy, then UNKNOWN's, then FREE's: -2 and -1 find theirs from the end."""
+        """Return one row per policy, then the rows of UNKNOWN and FREE, at the indices -2 and -1."""
         usable = self.masks & self.readable[:, None]
         free = self.shared if self.shared_readable else np.zeros_like(self.shared)
         stacked: Bools = np.vstack([usable, np.zeros_like(self.shared), free])
@@ -122,10 +124,11 @@ def isolate(
 ) -> AppliedIsolation:
     """Apply the policies. `without_report`: live brokers that cannot be candidates but count as available primaries.
 
-    Kept for the last few inputs: a thousand policies times ten thousand namespaces are matched once, not each cycle.
+    Results of the last inputs are cached, because matching 1,000 policies with 10,000 namespaces takes too long for
+    each cycle.
     """
     hosts = [host_of(broker) for broker in (*brokers, *without_report)]
-    known, count = len(brokers), len(isolation)
+    size, count = len(brokers), len(isolation)
     primary, secondary = np.zeros((count, len(hosts)), dtype=bool), np.zeros((count, len(hosts)), dtype=bool)
     readable, unsure = np.ones(count, dtype=bool), np.zeros(len(hosts), dtype=bool)
     for number, policy in enumerate(isolation):
@@ -138,39 +141,48 @@ def isolate(
     enough = primary.sum(axis=1) >= np.array([policy.min_limit for policy in isolation], dtype=np.int64)
     either = primary | secondary
     masks: Bools = np.where(enough[:, None], primary, either)
-    shared: Bools = ~(primary.any(axis=0) | unsure)[:known]
-    made = AppliedIsolation(
+    shared: Bools = ~(primary.any(axis=0) | unsure)[:size]
+    applied = AppliedIsolation(
         policy=np.array([governing(isolation, name) for name in namespaces], dtype=np.int64),
-        masks=masks[:, :known],
+        masks=masks[:, :size],
         readable=readable,
         unmatched=readable & ~either.any(axis=1),
         shared=shared,
-        shared_readable=bool(shared.any() or not unsure[:known].any()),
-        primary=primary[:, :known],
-        secondary=secondary[:, :known],
+        shared_readable=bool(shared.any() or not unsure[:size].any()),
+        primary=primary[:, :size],
+        secondary=secondary[:, :size],
         matched=np.column_stack((primary.sum(axis=1), secondary.sum(axis=1))),
     )
-    frozen = (made.policy, made.masks, readable, made.unmatched, shared, made.primary, made.secondary, made.matched)
+    frozen = (
+        applied.policy,
+        applied.masks,
+        readable,
+        applied.unmatched,
+        shared,
+        applied.primary,
+        applied.secondary,
+        applied.matched,
+    )
     for array in frozen:
         array.setflags(write=False)
-    return made
+    return applied
 
 
-# Brokers in no failure domain make one together, as in Pulsar.
+# All brokers without a failure domain form one domain, as in Pulsar.
 NO_DOMAIN = ""
 
 
 def group_numbers(policies: Policies, namespaces: Sequence[str]) -> Ints:
-    """The group of each namespace as a number, -1 without one. Group names differ in more than their case."""
+    """Return the group of each namespace as a number, -1 without a group. Names of groups are not case-sensitive."""
     numbers: dict[str, int] = {}
-    found = [policies.anti_affinity.get(name, "").lower() for name in namespaces]
+    groups = [policies.anti_affinity.get(name, "").lower() for name in namespaces]
     return np.array(
-        [numbers.setdefault(group, len(numbers)) if group else -1 for group in found], dtype=np.int64
+        [numbers.setdefault(group, len(numbers)) if group else -1 for group in groups], dtype=np.int64
     ).reshape(-1)
 
 
 def domain_numbers(policies: Policies, brokers: Sequence[str]) -> Ints | None:
-    """The failure domain of each broker as a number; None when domains do not count."""
+    """Return the failure domain of each broker as a number; None if failure domains are disabled."""
     if not policies.failure_domains_enabled:
         return None
     domain_of = {broker: name for name in sorted(policies.failure_domains) for broker in policies.failure_domains[name]}
@@ -179,7 +191,7 @@ def domain_numbers(policies: Policies, brokers: Sequence[str]) -> Ints | None:
 
 
 def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
-    """Which namespace (row) has a bundle on which broker, by report or because the books say it is going there."""
+    """Return whether a namespace (row) has a bundle on a broker (column), by reports and ledger."""
     bundles = snapshot.bundles
     lives = np.zeros((len(bundles.namespaces), len(snapshot.brokers)), dtype=bool)
     lives[bundles.namespace, bundles.owner] = True
@@ -193,20 +205,20 @@ def lives_on(snapshot: Snapshot, ledger: Ledger) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class GroupCandidates:
-    """What the group rules leave of some candidates: by failure domain first, then by broker."""
+    """Remaining candidates after the rule for failure domains, and after the rule for brokers."""
 
     domains: Bools
     brokers: Bools
 
 
 def least_of_group(counts: Ints, candidates: Bools, domains: Ints | None) -> GroupCandidates:
-    """Candidates in the domains with the fewest namespaces of the group, and of those the brokers with the fewest."""
+    """Return the candidates in domains with the fewest namespaces of the group, and of these the best brokers."""
     if not candidates.any():
         return GroupCandidates(candidates, candidates)
-    kept = candidates
+    narrowed = candidates
     if domains is not None:
         size = int(domains.max()) + 1
         totals = np.bincount(domains[candidates], weights=counts[candidates], minlength=size)
         present = np.bincount(domains[candidates], minlength=size) > 0
-        kept = candidates & (totals[domains] == totals[present].min())
-    return GroupCandidates(kept, kept & (counts == counts[kept].min()))
+        narrowed = candidates & (totals[domains] == totals[present].min())
+    return GroupCandidates(narrowed, narrowed & (counts == counts[narrowed].min()))

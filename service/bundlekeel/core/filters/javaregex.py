@@ -1,9 +1,9 @@
-"""Java's regular expressions by RE2: isolation policies are matched by `String.matches`, that is fully.
+"""Translation of Java's regular expressions to RE2, for isolation policies, which Pulsar matches with `String.matches`.
 
 The author of a policy chooses the expression, so matching must not take exponential time: RE2 never backtracks.
-Constructs of equal meaning stay, and differently spelled ones are rewritten. Expressions with look-around are
-matched by `core/filters/lookaround.py`. What neither can express (back-references, possessive quantifiers), or is not
-valid Java, is refused: a policy that cannot be read must not count as one that does not match.
+Constructs with another spelling in RE2 are rewritten. `core/filters/lookaround.py` matches expressions with
+look-around. Expressions that neither supports (back-references, possessive quantifiers), and invalid ones, are refused:
+a policy that cannot be read must not count as one that does not match.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bundlekeel.core.model.numbers import integer
 
 # Pulsar's names are short; a longer expression is a mistake or an attack.
 MAX_CHARACTERS = 4096
-# Of one compiled expression: counted repetitions of counted repetitions want more, and are refused.
+# Memory of one compiled expression. Counted repetitions of counted repetitions need more, and are refused.
 _MAX_BYTES: Final = 1 << 20
 
 _POSIX = {
@@ -41,45 +41,45 @@ _POSIX = {
     "Punct": r"!-/:-@\[-`{-~",
 }
 _SAME_ESCAPES = frozenset("dDwWtnrfa")
-# RE2's own `\s` has no vertical tabulator.
+# RE2's own `\s` does not contain the vertical tab.
 _SPACES = {"s": r"\t\n\x0b\f\r ", "S": r"\x00-\x08\x0e-\x1f!-\x{10ffff}"}
-# Names hold no line ends, before which Java's `\Z` matches too.
+# Java's `\Z` also matches before a line end, but names do not contain line ends.
 _ANCHORS = {"A": r"\A", "z": r"\z", "Z": r"\z", "b": r"\b", "B": r"\B"}
 _QUANTIFIER = re.compile(r"\{\d{1,4}(,\d{0,4})?\}")
 _NAMED = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
-# Java repeats no flags; RE2 would repeat what stands before them.
+# In Java a quantifier after flags is an error; RE2 would apply it to the part before the flags.
 _FLAGS = re.compile(r"\(\?([ims]+)(:|\)(?![*+?{]))")
 _HEX = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u(?![dD][89a-fA-F])[0-9A-Fa-f]{4})")
 _PROPERTY = re.compile(r"\\([pP])\{(\w+)\}")
-# What every match begins with, unless there are alternatives.
+# Common beginning of all matches, unless there are alternatives.
 _PREFIX = re.compile(r"[A-Za-z0-9_/-]*(?![*?+{])")
 _LOOK = re.compile(r"\(\?<?[=!]")
 _QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 _REPEAT = re.compile(r"(?:([*+?])|\{(\d{1,4})(,(\d{0,4}))?\})\??(?![*+?{])")
 _OPENING = re.compile(r"\((?:\?(?:(?P<look><?[=!])|:|<[A-Za-z][A-Za-z0-9]*>|(?P<flags>[ims]+)(?P<rest>[:)])))?(?!\?)")
-# Of parentheses within parentheses: each level takes a few of Python's frames.
+# Maximum nesting of parentheses, because each level needs several stack frames of Python.
 _MAX_DEPTH: Final = 50
 
 
 class _Untranslatable(ValueError):
-    """No expression of RE2 says the same."""
+    """Raised if no expression of RE2 is equivalent."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaPattern:
-    """A compiled expression. `prefix`: what every match begins with, since asking RE2 takes ten times as long."""
+    """A compiled expression. `prefix`: common beginning of all matches, because RE2 takes ten times as long."""
 
     prefix: str
     fullmatch: Callable[[str], bool]
 
     def matches(self, text: str) -> bool:
-        """Java's `text.matches(expression)`, for texts without line ends."""
+        """Return Java's `text.matches(expression)`, for strings without line ends."""
         return text.startswith(self.prefix) and self.fullmatch(text)
 
 
 @lru_cache(maxsize=10_000)
 def java_pattern(text: str) -> JavaPattern | None:
-    """The expression, or None when neither RE2 nor `lookaround` can match it the way Java does."""
+    """Return the compiled expression; None if neither RE2 nor `lookaround` can match it as Java does."""
     if len(text) > MAX_CHARACTERS:
         return None
     try:
@@ -92,13 +92,13 @@ def java_pattern(text: str) -> JavaPattern | None:
 
 
 def prefix_of(text: str) -> str:
-    """Return a beginning that all matches of an expression have, "" if none is simple to see."""
+    """Return a common beginning of all matches of an expression; "" if there is no simple one."""
     prefix = _PREFIX.match(text)
     return prefix[0] if prefix and "|" not in text else ""
 
 
 def _compiled(text: str) -> Callable[[str], bool]:
-    """Full match by an expression of RE2. Raises re2.error, or UnicodeEncodeError, if it is not valid."""
+    """Compile an RE2 expression for full matches. Raises re2.error or UnicodeEncodeError if it is invalid."""
     options = re2.Options()
     options.log_errors, options.never_capture, options.max_mem = False, True, _MAX_BYTES
     expression = re2.compile(text, options)
@@ -106,7 +106,7 @@ def _compiled(text: str) -> Callable[[str], bool]:
 
 
 class _Translation:
-    """One pass over the text; `at` is the next character."""
+    """One pass over an expression. `at`: index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -127,11 +127,11 @@ class _Translation:
         if here == "(":
             return self._group()
         if here == "{":
-            return self._taken(_QUANTIFIER)
+            return self._match(_QUANTIFIER)
         self.at += 1
         return here
 
-    def _taken(self, expression: re.Pattern[str]) -> str:
+    def _match(self, expression: re.Pattern[str]) -> str:
         match = expression.match(self.text, self.at)
         if match is None:
             raise _Untranslatable
@@ -151,7 +151,7 @@ class _Translation:
             self.at += named.end()
             return f"(?P<{named[1]}>"
         flags = _FLAGS.match(rest)
-        # RE2 ignores the case of all letters, Java of ASCII's.
+        # With this flag, RE2 ignores the case of all letters, and Java that of ASCII letters.
         if flags is None or ("i" in flags[1] and not self.text.isascii()):
             raise _Untranslatable
         self.at += flags.end()
@@ -164,7 +164,7 @@ class _Translation:
         if following in ("p", "P"):
             return self._property(in_class=in_class)
         if following in ("x", "u"):
-            return f"\\x{{{self._taken(_HEX)[2:]}}}"
+            return f"\\x{{{self._match(_HEX)[2:]}}}"
         self.at += 2
         if following in _SPACES:
             return _SPACES[following] if in_class else f"[{_SPACES[following]}]"
@@ -191,7 +191,7 @@ class _Translation:
         return inside if in_class else f"[{'^' if match[1] == 'P' else ''}{inside}]"
 
     def _class(self) -> str:
-        """A character class; unions, intersections and a leading `]` mean other things in Python."""
+        """Translate a character class; unions, intersections and a leading `]` have other meanings in RE2."""
         start, parts = self.at, ["["]
         self.at += 1
         if self.text[self.at : self.at + 1] == "^":
@@ -214,18 +214,18 @@ class _Translation:
 
 
 class _Parser(_Translation):
-    """Parts of an expression with look-around. Single characters are left to RE2."""
+    """Parser of expressions with look-around. RE2 matches the single characters."""
 
     def __init__(self, text: str) -> None:
-        # Quotes end here: a quantifier after one belongs to its last character.
+        # Quotes are expanded here, because a quantifier after a quote applies to its last character.
         super().__init__(_QUOTED.sub(lambda match: match[0] if match[1] is None else re.escape(match[1]), text))
         self.depth = 0
         self.flags = ""
-        # In a look-behind, for which Java demands a greatest length.
+        # Whether this part is in a look-behind, whose length Java requires to be limited.
         self.behind = False
 
     def parsed(self) -> Part:
-        """Return the whole expression. Raises what `java_pattern` catches if it is not readable."""
+        """Return the whole expression. Raises an error that `java_pattern` catches if it is not readable."""
         part = self._either()
         if self.at < len(self.text):
             raise _Untranslatable
@@ -247,7 +247,7 @@ class _Parser(_Translation):
         return Sequence(tuple(parts))
 
     def _atom(self) -> Part | None:
-        """One part without its quantifier; None for flags that hold from here on."""
+        """Return one part without its quantifier; None for flags, which apply to the rest of the group."""
         for word in (self.text[self.at : self.at + 2], self.text[self.at]):
             if word in BOUNDARIES:
                 self.at += len(word)

@@ -1,7 +1,7 @@
 """Full match of expressions with look-around, which RE2 does not have, in time polynomial in the length of the text.
 
 Each part of an expression returns the places at which a match of it can end, as bits of an integer. A part is computed
-once for each place at which it can start, so nothing is tried twice and nothing backtracks.
+once for each place at which it can start, so there is no backtracking.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Part(Protocol):
 
 
 class Subject:
-    """Hold one text to match, with the results of all parts."""
+    """A string to match, with the cached results of all parts."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -59,7 +59,7 @@ def _bits(places: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Character:
-    """One character. `accepts` is asked once for each character that occurs."""
+    """One character. `accepts` is called once per different character."""
 
     accepts: Callable[[str], bool]
     _cache: dict[str, bool] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Character:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boundary:
-    """A place that is one or is not, by its neighbours; it takes no character."""
+    """A condition on a place and its neighbors, without a character."""
 
     holds: Callable[[Subject, int], bool]
 
@@ -85,7 +85,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sequence:
-    """One part after the other."""
+    """Consecutive parts."""
 
     parts: tuple[Part, ...]
 
@@ -137,7 +137,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """Look-ahead, or look-behind (`behind`): whether the part matches there, or does not (`negative`)."""
+    """Look-ahead or look-behind (`behind`): the part must match there, or must not (`negative`)."""
 
     part: Part
     behind: bool
@@ -146,15 +146,15 @@ class Look:
     def ends(self, subject: Subject, at: int) -> int:
         """See `Part`."""
         if self.behind:
-            seen = any(subject.ends(self.part, start) >> at & 1 for start in range(at + 1))
+            matched = any(subject.ends(self.part, start) >> at & 1 for start in range(at + 1))
         else:
-            seen = subject.ends(self.part, at) != 0
-        return 1 << at if seen != self.negative else 0
+            matched = subject.ends(self.part, at) != 0
+        return 1 << at if matched != self.negative else 0
 
 
 _START: Final = Boundary(lambda _, at: at == 0)
 _END: Final = Boundary(lambda subject, at: at == len(subject.text))
-# How Java writes them. Names have no line ends, before which its `$` and `\Z` match, too.
+# In Java's spelling. Java's `$` and `\Z` also match before a line end, but names do not contain line ends.
 BOUNDARIES: Final = {
     "^": _START,
     "\\A": _START,

@@ -9,12 +9,12 @@ from bundlekeel.core.model.numbers import integer
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
-# Numbers, then whether it is a release, then the parts of a pre-release: numbers below words.
+# Numbers, whether the version is a release, and the parts of a pre-release, in which numbers sort below words.
 VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def version_key(text: str) -> VersionKey | None:
-    """What versions are ordered by (semver.org, section 11), or None for a text that is not a version."""
+    """Return a sort key for a version (semver.org, section 11); None if the string is not a version."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None

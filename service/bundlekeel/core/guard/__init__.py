@@ -1,1 +1,1 @@
-"""What may move: eligibility, budgets, rate, holds, scope, outages, external moves."""
+"""Limits on moves: eligibility, budgets, rate, holds, scope, outages, external moves."""

@@ -1,8 +1,8 @@
-"""Budgets: which moves of a plan fit what may be moved in this cycle and in an hour. Pure.
+"""Budgets: limits on the moves of a plan, per cycle and per hour. Pure.
 
-A move is refused by the first budget that is used up; the refusal names it, its limit, what is used and when it frees.
-A swap (a bundle that leaves, followed by those that come back for it) is admitted whole or not at all: half of one is
-not what was decided.
+The first exhausted budget refuses a move. The refusal contains the budget, its limit, the used part and the time at
+which it is free again. A swap is a bundle that leaves, followed by the bundles that replace it. It is admitted as a
+whole or not at all, because half a swap does not improve the balance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import Move, Refusal, Traffic4
 from bundlekeel.core.model.text_format import HOUR_MS, clock_text
 
-# Budgets that are full again in the next cycle, whatever happens.
+# Budgets that each cycle starts with in full.
 CYCLE_BUDGETS: Final = frozenset(
     {
         Code.BUDGET_PER_CYCLE,
@@ -29,16 +29,16 @@ CYCLE_BUDGETS: Final = frozenset(
         Code.BUDGET_PER_TENANT,
     }
 )
-# What these hold back is meant to come slowly: not in the next cycle at once.
+# These budgets spread moves over time, so their moves do not all follow in the next cycle.
 GENTLE: Final = frozenset({Code.BUDGET_OF_TRAFFIC, Code.ADAPTIVE_RATE, Code.BUDGET_PER_HOUR})
-# Shares are quotients of sums in another order.
+# Shares can differ in their last bits, because the sums are added in another order.
 _SLACK: Final = 1e-9
 _NOTHING: Final[Traffic4] = (0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """A number of moves: for each `key` of a move, `limit` of them. `of`: what the key names, for people."""
+    """A limit on moves: at most `limit` for each value of `key`. `of`: preposition before the key in messages."""
 
     code: Code
     limit: int
@@ -57,13 +57,12 @@ def admit(
     swaps: bool = True,
     before: Sequence[Move] = (),
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
-    """Split a plan's moves, in their order, into those that fit the budgets and typed refusals.
+    """Split a plan's moves, in their order, into admitted moves and refusals.
 
-    `guard` knows what was moved within the hour before `now_ms` and what the adaptive rate allows; `traffic`: what each
-    broker carries before the first of these moves; `swaps`: a move and those right after it that go the other way are
-    admitted together or not at all; `before`: other moves of this cycle, which have a budget of their own for the cycle
-    and use these budgets otherwise. A refused move is not lost: the next cycle plans again from what
-    then is.
+    `guard`: contains the moves of the hour before `now_ms`, and the adaptive rate. `traffic`: traffic of each broker
+    before the first of these moves. `swaps`: a move and the moves in the opposite direction right after it are admitted
+    together or not at all. `before`: other moves of this cycle. They have their own budget per cycle, but use all other
+    budgets. A refused move is not stored: the next cycle plans again.
     """
     books = _Books(params, guard or GuardState(), now_ms, traffic or {}, before)
     admitted: list[Move] = []
@@ -78,8 +77,7 @@ def admit(
 
 
 def hour_refusal(params: Parameters, guard: GuardState, now_ms: int) -> Refusal | None:
-    """Why no move at all may begin now, since the hour's budget is used up, or None: for a move by hand, which no other
-    budget binds."""
+    """Return the refusal of a manual move because the hour's budget is used up, or None. No other budget applies."""
     hour = _begun_within_hour(guard, now_ms)
     limit = params.max_moves_per_hour
     if limit < 0 or len(hour) < limit:
@@ -88,7 +86,7 @@ def hour_refusal(params: Parameters, guard: GuardState, now_ms: int) -> Refusal 
 
 
 def share_of(move: Move, carried: Traffic4) -> float:
-    """The share of its source's messages or bytes, whichever is larger, that a move takes along; 0..1."""
+    """Return the moved share of the source's messages or bytes, whichever is larger; 0 to 1."""
     shares = (_ratio(move.traffic[a] + move.traffic[b], carried[a] + carried[b]) for a, b in ((0, 1), (2, 3)))
     return min(max(shares), 1.0)
 
@@ -98,7 +96,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _steps(moves: Sequence[Move]) -> Iterator[list[Move]]:
-    """The moves one by one, but a move together with those right after it that go the other way: a swap."""
+    """Yield the moves one at a time, but a swap (a move and the opposite moves right after it) as one step."""
     step: list[Move] = []
     for move in moves:
         if step and (move.source, move.target) == (step[0].target, step[0].source):
@@ -112,7 +110,7 @@ def _steps(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 
 class _Books:
-    """What is used of each budget while moves are admitted one step after the other."""
+    """The used part of each budget, updated while steps are admitted one at a time."""
 
     def __init__(
         self,
@@ -130,17 +128,17 @@ class _Books:
         for budget in self._budgets:
             if budget.code is not Code.BUDGET_PER_CYCLE:
                 self._used.update((budget.code, budget.key(move)) for move in before)
-        # Traffic that left each broker in this plan, and how many moves took it.
+        # Share of each broker's traffic that leaves it in this plan.
         self._left: dict[str, float] = {}
 
     def refusal(self, step: Sequence[Move]) -> Refusal | None:
-        """None, and the step is booked; or the refusal of the first budget that it does not fit."""
+        """Count the step against the budgets and return None, or return the refusal of the first exhausted budget."""
         booked: list[tuple[Code, str]] = []
         left = {move.source: self._left.get(move.source) for move in step}
         for move in step:
             refusal = self._count(move, booked) or self._share(move)
             if refusal is not None:
-                # Nothing of this step is made: what it has used so far is free again.
+                # The whole step is refused, so the parts of the budgets that it used so far are free again.
                 self._used.subtract(booked)
                 self._left.update({source: share for source, share in left.items() if share is not None})
                 for source in [source for source, share in left.items() if share is None]:
@@ -169,8 +167,8 @@ class _Books:
 
 
 def _budgets(params: Parameters, rate: int | None, hour: Sequence[int], now_ms: int) -> list[_Budget]:
-    """The budgets that hold, in the order in which they are told."""
-    found = [
+    """Return the budgets that apply, in the order in which they are checked."""
+    budgets = [
         _Budget(Code.BUDGET_PER_CYCLE, params.max_moves_per_cycle),
         _Budget(Code.BUDGET_PER_SOURCE, params.max_moves_per_source, lambda move: move.source, "from"),
         _Budget(Code.BUDGET_PER_TARGET, params.max_moves_per_target, lambda move: move.target, "to"),
@@ -180,16 +178,16 @@ def _budgets(params: Parameters, rate: int | None, hour: Sequence[int], now_ms: 
     ]
     if params.max_moves_per_tenant >= 0:
         limit = params.max_moves_per_tenant
-        found.append(_Budget(Code.BUDGET_PER_TENANT, limit, lambda move: tenant_of(move.bundle), "of"))
+        budgets.append(_Budget(Code.BUDGET_PER_TENANT, limit, lambda move: tenant_of(move.bundle), "of"))
     if params.max_moves_per_hour >= 0:
-        found.append(_hour_budget(params.max_moves_per_hour, hour, now_ms))
+        budgets.append(_hour_budget(params.max_moves_per_hour, hour, now_ms))
     if rate is not None:
-        found.append(_Budget(Code.ADAPTIVE_RATE, rate))
-    return found
+        budgets.append(_Budget(Code.ADAPTIVE_RATE, rate))
+    return budgets
 
 
 def _begun_within_hour(guard: GuardState, now_ms: int) -> list[int]:
-    return sorted(begun.at_ms for begun in guard.last_hour if begun.at_ms > now_ms - HOUR_MS)
+    return sorted(move.at_ms for move in guard.last_hour if move.at_ms > now_ms - HOUR_MS)
 
 
 def _hour_budget(limit: int, hour: Sequence[int], now_ms: int) -> _Budget:
@@ -197,7 +195,7 @@ def _hour_budget(limit: int, hour: Sequence[int], now_ms: int) -> _Budget:
 
 
 def _next_in_hour(limit: int, hour: Sequence[int], now_ms: int) -> int:
-    """When the next move may begin once the hour is full: as soon as fewer than `limit` lie within an hour."""
+    """Return the time (ms) from which fewer than `limit` moves started within the last hour; 0 if `limit` is 0."""
     if limit == 0:
         return 0
     surplus = max(0, len(hour) - limit)

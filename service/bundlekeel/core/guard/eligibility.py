@@ -1,7 +1,4 @@
-"""Which bundles may move at all.
-
-Forbidden targets and what all brokers wait for are in `holds`, budgets in `budgets`.
-"""
+"""Eligibility: which bundles may move. Holds of the whole cluster are in `holds`, budgets in `budgets`."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from bundlekeel.core.model.snapshot import Bools, Snapshot
 
 
 class Codes(Mapping[int, Code]):
-    """Code by bundle row, for the rows that have one; kept as one byte a bundle, because most clusters are idle."""
+    """Code by bundle row, for the rows that have one. Stored in one byte per bundle, because many bundles are idle."""
 
     def __init__(self, numbers: NDArray[np.int8]) -> None:
         self.numbers = numbers
@@ -40,13 +37,13 @@ class Codes(Mapping[int, Code]):
     def __len__(self) -> int:
         return int((self.numbers >= 0).sum())
 
-    def rows_with(self, wanted: Collection[Code]) -> list[int]:
-        """The rows whose code is one of these, in row order."""
-        rows: list[int] = np.flatnonzero(np.isin(self.numbers, [_CODES.index(code) for code in wanted])).tolist()
+    def rows_with(self, codes: Collection[Code]) -> list[int]:
+        """Return the rows with one of these codes, in ascending order."""
+        rows: list[int] = np.flatnonzero(np.isin(self.numbers, [_CODES.index(code) for code in codes])).tolist()
         return rows
 
 
-# Why a bundle may not be chosen at all; when several hold, the later one is told.
+# Obstacles of a bundle. If several apply, the last one in this order is reported.
 _CODES = (
     Code.OUTSIDE_WINDOW,
     Code.ROLLOUT_HOLD,
@@ -71,8 +68,11 @@ _CODES = (
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """`mask[row]`: the bundle may be chosen; `codes`: why not, for rows that may not; `frees_ms`: when that ends, where
-    it is known; `details`: by namespace (row), of its bundles with the code `PolicyWithoutBrokers`, the policy."""
+    """The bundles that may move, by row.
+
+    `mask`: True if the bundle may move. `codes`: the obstacle of each other bundle. `frees_ms`: end of the obstacle, if
+    known. `details`: by namespace (row), the policy of bundles with the code `PolicyWithoutBrokers`.
+    """
 
     mask: Bools
     codes: Codes
@@ -80,12 +80,12 @@ class Eligibility:
     details: Mapping[int, str] = field(default_factory=dict)
 
     def refusals(self, snapshot: Snapshot, broker: int) -> list[Refusal]:
-        """The refusals of one broker's bundles."""
+        """Return the refusals of one broker's bundles."""
         rows = snapshot.bundles.rows_of(broker)
         return [self.refusal(snapshot, row) for row in ((~self.mask[rows]).nonzero()[0] + rows.start).tolist()]
 
     def refusal(self, snapshot: Snapshot, row: int) -> Refusal:
-        """Return the refusal of a bundle that may not be chosen."""
+        """Return the refusal of a bundle that may not move."""
         bundles, code = snapshot.bundles, self.codes[row]
         detail = self.details.get(int(bundles.namespace[row]), "") if code is Code.POLICY_WITHOUT_BROKERS else ""
         broker = snapshot.brokers.ids[int(bundles.owner[row])]
@@ -102,11 +102,10 @@ def eligibility(
     splitting: frozenset[str] = frozenset(),
     limits: AllowedTargets | None = None,
 ) -> Eligibility:
-    """Which bundles may be chosen: not system, idle, excluded, pinned, frozen, cooling down, under way, unsettled,
-    nor bound to their broker by policies (`limits`).
+    """Return which bundles may move, and the obstacle of all others.
 
-    `in_books` names bundles under way, `unsettled` those that landed but do not show in both reports yet, `splitting`
-    those that this plan splits.
+    `in_books`: bundles in transit. `unsettled`: bundles that have landed, but one of the two brokers has not reported
+    since. `splitting`: bundles that this plan splits. `limits`: brokers that policies allow for each namespace.
     """
     bundles, details = snapshot.bundles, dict[int, str]()
     numbers = np.full(len(bundles), -1, dtype=np.int8)
@@ -136,37 +135,40 @@ def eligibility(
 
 
 def _end(state: GuardState, params: Parameters, name: str, code: Code) -> int:
-    """When a bundle's own obstacle ends (ms); 0: not known."""
+    """Return the time (ms) at which a bundle's obstacle ends; 0: unknown."""
     if code is Code.COOL_DOWN:
         return state.recent[name].at_ms + rest_ms(state, params, name)
     return state.pinned[name] if code is Code.PINNED else 0
 
 
 def rest_ms(state: GuardState, params: Parameters, bundle: str) -> int:
-    """How long a bundle that moved is left alone. Longer where rates are limited: clients that are cut off come back
-    with all that has waited, and Pulsar's ResourceGroups begin at the new broker with next to nothing."""
+    """Return the cool-down of a bundle, in ms.
+
+    It is longer for namespaces with rate limits: disconnected clients send their backlog after the move, while Pulsar's
+    ResourceGroups start at the new broker with a very low limit.
+    """
     factor = params.cool_down_limited_factor if bundle in state.limited else 1.0
     return int(1000 * params.cool_down_seconds * factor)
 
 
-def leave_alone(found: Eligibility, rows: Bools) -> Eligibility:
-    """The same, but these bundles (mask over all rows), if nothing else stops them, stay for their policies."""
-    numbers = found.codes.numbers.copy()
-    numbers[rows & found.mask] = _CODES.index(Code.HAS_POLICY)
-    return replace(found, mask=numbers < 0, codes=Codes(numbers))
+def leave_alone(eligible: Eligibility, rows: Bools) -> Eligibility:
+    """Return a copy in which these bundles (mask), if otherwise free to move, stay because of their policies."""
+    numbers = eligible.codes.numbers.copy()
+    numbers[rows & eligible.mask] = _CODES.index(Code.HAS_POLICY)
+    return replace(eligible, mask=numbers < 0, codes=Codes(numbers))
 
 
-def hold_back(found: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eligibility:
-    """The same, but these bundles (mask over all rows), if nothing else stops them, wait until then (0: unknown)."""
-    waiting = rows & found.mask
-    numbers = found.codes.numbers.copy()
+def hold_back(eligible: Eligibility, rows: Bools, code: Code, until_ms: int) -> Eligibility:
+    """Return a copy in which these bundles (mask), if otherwise free to move, wait until `until_ms` (0: unknown)."""
+    waiting = rows & eligible.mask
+    numbers = eligible.codes.numbers.copy()
     numbers[waiting] = _CODES.index(code)
     ends = dict.fromkeys(np.flatnonzero(waiting).tolist(), until_ms) if until_ms else {}
-    return replace(found, mask=numbers < 0, codes=Codes(numbers), frees_ms={**found.frees_ms, **ends})
+    return replace(eligible, mask=numbers < 0, codes=Codes(numbers), frees_ms={**eligible.frees_ms, **ends})
 
 
 def _traffic_sum(traffic: Floats) -> Floats:
-    # Adding columns is many times faster than summing rows of four.
+    # Adding four columns is many times faster than `sum` over rows of four.
     total: Floats = traffic[:, 0] + traffic[:, 1] + traffic[:, 2] + traffic[:, 3]
     return total
 
@@ -187,7 +189,7 @@ def _single_bundle_codes(
 
 
 def completeness(snapshot: Snapshot, params: Parameters) -> Refusal | None:
-    """The completeness gate: None when enough brokers have a usable report, else why nothing may move."""
+    """Return None if enough brokers have a usable report, else the refusal of all moves."""
     usable = len(snapshot.brokers)
     if snapshot.registered and usable / snapshot.registered >= params.min_complete_ratio:
         return None

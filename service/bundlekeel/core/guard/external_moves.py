@@ -1,7 +1,8 @@
-"""External moves: bundles that changed their owner without a move of ours and without a broker's death. Pure.
+"""External moves: bundles that changed their owner, although neither Bundlekeel moved them nor a broker failed. Pure.
 
-They come from a person who unloads a bundle, another tool or a second balancer. Such a bundle is not moved during its
-cool-down. When our own moves are undone again and again, there is a second balancer: then nothing moves for a while.
+An operator who unloads a bundle, another tool or a second balancer causes them. Such a bundle does not move during its
+cool-down. If Bundlekeel's own moves are undone repeatedly, a second balancer is active, and nothing moves for
+`REST_MS`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from typing import Any, Final
 
 from bundlekeel.core.model.snapshot import Snapshot
 
-# Moves of ours undone at so many times within the window are no accident; then nothing moves for the rest. What is
-# undone within a minute counts once: a person who unloads a whole namespace is no balancer.
+# If moves are undone at this many different times within `UNDONE_MS`, nothing moves for `REST_MS`. All moves that are
+# undone within `ROUND_MS` count once, because an operator may unload a whole namespace.
 UNDONE_LIMIT: Final = 3
 UNDONE_MS: Final = 600_000
 ROUND_MS: Final = 60_000
 REST_MS: Final = 1_800_000
-# A bundle that no broker owns for longer may come back anywhere.
+# If no broker owns a bundle for longer, a new owner is not an external move.
 FORGET_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Where the last move of ours put a bundle, where it came from, and when (ms)."""
+    """The last move of a bundle by Bundlekeel: source, target, and time (ms)."""
 
     source: str
     landed_on: str
@@ -33,7 +34,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalMove:
-    """A bundle that somebody else moved from `source` to `target`. `undone`: it takes back a move of ours."""
+    """A move by an operator, a broker or another tool. `undone`: it reverts a move by Bundlekeel."""
 
     bundle: str
     source: str
@@ -42,7 +43,7 @@ class ExternalMove:
     undone: bool = False
 
     def record(self) -> dict[str, Any]:
-        """The journal line."""
+        """Return the journal record."""
         what = "took back our move of" if self.undone else "moved"
         return {
             "kind": "external_move",
@@ -57,8 +58,9 @@ class ExternalMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalMoves:
-    """External moves that a new leader must know. `undone`: bundles taken back and when; `rest_until_ms`: nothing moves
-    before.
+    """Reverted moves that a new leader needs.
+
+    `undone`: bundles of reverted moves, with the time (ms). `rest_until_ms`: nothing moves before this time.
     """
 
     undone: tuple[tuple[str, int], ...] = ()
@@ -67,53 +69,58 @@ class ExternalMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenOwners:
-    """What one sidecar saw: by bundle its owner and when that was, by broker when it started."""
+    """Owner of each bundle, with the time (ms) of the last sight, and start time (ms) of each broker."""
 
     owners: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
 
 
 def look(
-    seen: SeenOwners,
+    before: SeenOwners,
     snapshot: Snapshot,
     starts: Mapping[str, int],
     landings: Mapping[str, Landing],
     unsettled: Collection[str],
 ) -> tuple[SeenOwners, tuple[ExternalMove, ...]]:
-    """Compare with what was seen before. `starts`: registered brokers; `unsettled`: bundles whose moves the reports do
-    not show yet, left for later."""
+    """Compare the owners with those of the last snapshot; return the new owners and the external moves.
+
+    `starts`: start times of the registered brokers. `unsettled`: bundles to skip, because the reports do not show their
+    last move yet.
+    """
     now_ms, table, ids = snapshot.wall_ms, snapshot.bundles, snapshot.brokers.ids
     reported = dict(zip(ids, snapshot.brokers.last_update.tolist(), strict=True))
-    steady = {broker for broker, start in starts.items() if seen.starts.get(broker) == start}
-    owners = {name: known for name, known in seen.owners.items() if now_ms - known[1] < FORGET_MS}
+    steady = {broker for broker, start in starts.items() if before.starts.get(broker) == start}
+    owners = {name: last for name, last in before.owners.items() if now_ms - last[1] < FORGET_MS}
     changes = []
     for name, row in zip(table.names, table.owner.tolist(), strict=True):
-        owner, known = ids[row], owners.get(name)
-        if known is not None and known[0] == owner and name not in landings:
+        owner, last = ids[row], owners.get(name)
+        if last is not None and last[0] == owner and name not in landings:
             owners[name] = (owner, now_ms)
             continue
         if name in unsettled:
             continue
         ours = landings.get(name)
         if ours is not None and reported.get(owner, 0) <= ours.at_ms:
-            continue  # the report is older than the move
-        if ours is not None and (known is None or ours.at_ms >= known[1]):
-            known = (ours.landed_on, ours.at_ms)
-        if known is not None and known[0] != owner and known[0] in steady:
-            undone = ours is not None and (ours.landed_on, ours.source) == (known[0], owner)
-            changes.append(ExternalMove(bundle=name, source=known[0], target=owner, at_ms=now_ms, undone=undone))
+            continue  # The report is older than the move.
+        if ours is not None and (last is None or ours.at_ms >= last[1]):
+            last = (ours.landed_on, ours.at_ms)
+        if last is not None and last[0] != owner and last[0] in steady:
+            undone = ours is not None and (ours.landed_on, ours.source) == (last[0], owner)
+            changes.append(ExternalMove(bundle=name, source=last[0], target=owner, at_ms=now_ms, undone=undone))
         owners[name] = (owner, now_ms)
     return SeenOwners(owners=owners, starts=dict(starts)), tuple(changes)
 
 
 def apart_from(changes: Collection[ExternalMove], draining: Collection[str]) -> tuple[ExternalMove, ...]:
-    """The changes; those that end at a draining broker do not count as undone: Pulsar's placement prefers an empty
-    broker, so released bundles come back there again and again."""
+    """Return the moves, without the mark `undone` for moves to a draining broker.
+
+    Pulsar's placement prefers an empty broker, so released bundles return to it repeatedly.
+    """
     return tuple(replace(item, undone=item.undone and item.target not in draining) for item in changes)
 
 
 def noted(book: ExternalMoves, changes: Collection[ExternalMove], now_ms: int) -> ExternalMoves:
-    """The book with these changes; several undone within the window mean a rest."""
+    """Return the book with these moves added. Enough undone moves within `UNDONE_MS` start a rest."""
     fresh = tuple((change.bundle, change.at_ms) for change in changes if change.undone)
     undone = tuple(item for item in (*book.undone, *fresh) if now_ms - item[1] < UNDONE_MS)
     if fresh and _rounds(undone) >= UNDONE_LIMIT:
@@ -122,7 +129,7 @@ def noted(book: ExternalMoves, changes: Collection[ExternalMove], now_ms: int) -
 
 
 def _rounds(undone: Collection[tuple[str, int]]) -> int:
-    """At how many different times something was undone."""
+    """Return the number of different times at which moves were undone."""
     count, last = 0, -ROUND_MS
     for at in sorted(at for _, at in undone):
         if at - last >= ROUND_MS:

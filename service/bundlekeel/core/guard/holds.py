@@ -1,7 +1,8 @@
-"""Holds of the whole cluster, whatever the plan: brokers that restart, too many changes at once, a closed window.
+"""Holds of the whole cluster, for any plan: brokers restart, too many brokers change at the same time, closed windows.
 
-During a roll-out one broker after the other restarts, and bundles that are moved then are soon moved again. So only
-overload is relieved until it is over. When many brokers change at once, the snapshot may be wrong: then nothing moves.
+During a rollout the brokers restart one at a time, and a bundle that moves meanwhile soon moves again. So only overload
+is relieved until the rollout ends. If many brokers change at the same time, the snapshot may be wrong, and nothing
+moves.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.snapshot import Snapshot
 from bundlekeel.core.model.text_format import clock_text
 
-# Names in a sentence; the rest is counted.
+# At most this many brokers are listed in a sentence; the others are counted.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Only overload may be relieved now, or, if it holds `everything`, nothing moves at all. `until_ms`: 0: unknown."""
+    """Allow only relief of overload or, with `everything`, no move at all. `until_ms`: end of the hold; 0: unknown."""
 
     code: Code
     sentence: str
@@ -30,7 +31,7 @@ class Hold:
 
 
 def hold_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | None:
-    """The hold at the snapshot's time, the strictest first; None: everything may move."""
+    """Return the strictest hold at the snapshot's time; None if everything may move."""
     return _blast(snapshot, guard, params) or _rollout(snapshot, guard, params) or _window(guard)
 
 
@@ -39,14 +40,14 @@ def _blast(snapshot: Snapshot, guard: GuardState, params: Parameters) -> Hold | 
     changed = _changed_since(guard, snapshot.wall_ms - window)
     if not changed:
         return None
-    known = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded), *changed}
+    brokers = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded), *changed}
     for limit, everything in ((params.blast_stop_ratio, True), (params.blast_radius_ratio, False)):
-        if len(changed) / len(known) <= limit:
+        if len(changed) / len(brokers) <= limit:
             continue
-        # It ends when so many of the changes are older that what is left is within the limit.
+        # The hold ends when enough changes are older than the window: the others are within the limit then.
         ends = sorted(guard.changed_brokers[broker] for broker in changed)
-        until = ends[len(changed) - int(limit * len(known)) - 1] + window
-        share = f"{len(changed)} of {len(known)} brokers started, stopped or restarted within {window / 1000:g} s"
+        until = ends[len(changed) - int(limit * len(brokers)) - 1] + window
+        share = f"{len(changed)} of {len(brokers)} brokers started, stopped or restarted within {window / 1000:g} s"
         then = "nothing moves" if everything else "only overload is relieved"
         text = f"{share} ({_names(changed)}), more than {limit:.0%}: {then} until {clock_text(until)}"
         return Hold(code=Code.BLAST_RADIUS, sentence=text, until_ms=until, everything=everything)

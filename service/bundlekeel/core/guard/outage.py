@@ -1,10 +1,10 @@
-"""When the metadata store was away, and for how long nothing may move after that. Pure: sights in, state out.
+"""Outages of the metadata store, and how long nothing may move after them. Pure: sights in, state out.
 
-Two things count as an outage: the store did not answer for as long as our session lasts, and a registry of brokers that
-shrank to less than half within `SHRINK_SECONDS` (many sessions ended at once). Afterwards the brokers come back one by
-one, and the first ones own nearly everything; moves planned then would move bundles that are about to return. So the
-registry has to be complete, and unchanged for `settle` seconds. Brokers that are still missing after `PATIENCE_FACTOR`
-times that long count as gone.
+There is an outage if the store does not respond for as long as Bundlekeel's session lasts. There is also one if the
+number of registered brokers falls to less than half within `SHRINK_SECONDS`: many sessions ended together. Afterwards
+the brokers return one at a time, and the first ones own nearly all bundles. Moves planned then would move bundles that
+are about to return. So all brokers must be registered, without a change for `SettleRules.seconds`. Bundlekeel waits for
+missing brokers at most `PATIENCE_FACTOR` times as long.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ SHRINK_SECONDS = 30.0
 PATIENCE_FACTOR = 4.0
 
 Registration = tuple[str, int]
-"""A broker's id and when its process started, in ms."""
+"""A broker's id and the start time of its process, in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSight:
-    """One look at the store. `boot`: seconds on the boot clock. `brokers`: registrations, None when they are not known
-    at this moment. `session_seconds`: how long our session lasts, as negotiated."""
+    """Result of one check of the store.
+
+    `boot`: seconds on the boot clock. `brokers`: registrations, None if unknown. `session_seconds`: negotiated length
+    of Bundlekeel's session.
+    """
 
     boot: float
     answered: bool
@@ -32,8 +35,11 @@ class StoreSight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """An outage that is not settled yet. `expected`: the brokers that were there before. `back`: when the store
-    answered again (boot seconds), None while it is away."""
+    """An outage that has not settled.
+
+    `expected`: brokers that were registered before. `back`: time (boot seconds) at which the store responded again;
+    None while it does not respond.
+    """
 
     why: str
     since: float
@@ -43,13 +49,14 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageMemory:
-    """What one sidecar has seen so far. All times are boot seconds.
+    """State of the outage detection of one sidecar. All times are boot seconds.
 
-    `seen`: the last look. `away`: seconds without an answer, counted by looks. `calm_since`: since when nothing was
-    wrong. `changed`: when the registry changed last. `recent`: the registry's sizes of the last moments.
+    `checked`: time of the last check. `away`: seconds without a response, summed over checks. `calm_since`: end of the
+    last outage, or the start. `changed`: time of the registry's last change. `recent`: earlier registries within
+    `SHRINK_SECONDS`.
     """
 
-    seen: float
+    checked: float
     calm_since: float
     changed: float
     away: float = 0.0
@@ -59,7 +66,7 @@ class OutageMemory:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Brokers that were there before the outage and are not now."""
+        """Return the brokers that were registered before the outage and are not now."""
         if self.outage is None:
             return frozenset()
         return self.outage.expected - _ids(self.registered or ())
@@ -67,21 +74,24 @@ class OutageMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleRules:
-    """`seconds`: how long the registry must be quiet. `step`: the longest time between two looks that counts: a process
-    that was stopped for a while does not know whether the store answered meanwhile."""
+    """When an outage counts as settled.
+
+    `seconds`: the registry must be unchanged for this long. `step`: a longer time between two checks counts as this
+    long, because a process that was stopped cannot tell whether the store responded meanwhile.
+    """
 
     seconds: float = 180.0
     step: float = 5.0
 
     @property
     def patience(self) -> float:
-        """How long missing brokers are waited for."""
+        """Return for how many seconds missing brokers may return."""
         return PATIENCE_FACTOR * self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettleWait:
-    """What is still waited for: brokers, and for how many more seconds at least."""
+    """The wait after an outage: missing brokers, and the remaining seconds, at least."""
 
     why: str
     away: bool
@@ -91,16 +101,16 @@ class SettleWait:
 
 
 def begin(boot: float) -> OutageMemory:
-    """Nothing seen yet. Nothing is held against a store that answers at once: a fail-over must not wait."""
-    return OutageMemory(seen=boot, calm_since=boot, changed=boot)
+    """Return the state before the first check. It contains no outage, so that a fail-over does not wait."""
+    return OutageMemory(checked=boot, calm_since=boot, changed=boot)
 
 
 def advance(state: OutageMemory, sight: StoreSight, settle: SettleRules) -> OutageMemory:
-    """The state after one more look."""
-    gap = min(max(0.0, sight.boot - state.seen), settle.step)
-    state = replace(state, seen=sight.boot)
+    """Return the state after one more check of the store."""
+    gap = min(max(0.0, sight.boot - state.checked), settle.step)
+    state = replace(state, checked=sight.boot)
     if not sight.answered:
-        return _away(state, gap, sight)
+        return _count_silence(state, gap, sight)
     outage = state.outage
     if outage is not None and outage.back is None:
         outage = replace(outage, back=sight.boot)
@@ -112,53 +122,53 @@ def advance(state: OutageMemory, sight: StoreSight, settle: SettleRules) -> Outa
 
 
 def noticed(state: OutageMemory, brokers: frozenset[Registration], boot: float, settle: SettleRules) -> OutageMemory:
-    """The state after a look at the registry alone, which says nothing of whether the store still answers."""
+    """Return the state after a new registry, which does not prove that the store still responds."""
     if state.outage is not None and state.outage.back is None:
         return state
     return _settled(_registry(state, brokers, boot), settle)
 
 
 def remember(state: OutageMemory, brokers: Iterable[str], boot: float) -> OutageMemory:
-    """Brokers that somebody else saw registered a moment ago: a registry of less than half of them has shrunk."""
-    known = frozenset(brokers)
-    if not known:
+    """Add brokers that another sidecar saw in the registry: fewer than half of them is an outage."""
+    ids = frozenset(brokers)
+    if not ids:
         return state
     if state.outage is not None:
-        return replace(state, outage=replace(state.outage, expected=state.outage.expected | known))
-    return replace(state, recent=(*state.recent, (boot, known)))
+        return replace(state, outage=replace(state.outage, expected=state.outage.expected | ids))
+    return replace(state, recent=(*state.recent, (boot, ids)))
 
 
 def join(state: OutageMemory, outage: Outage) -> OutageMemory:
-    """An outage that somebody else saw; added to our own when we saw one as well."""
+    """Add an outage that another sidecar saw, or its expected brokers if there is an own outage."""
     if state.outage is None:
         return replace(state, outage=outage)
     return replace(state, outage=replace(state.outage, expected=state.outage.expected | outage.expected))
 
 
 def leave(state: OutageMemory, boot: float) -> OutageMemory:
-    """The outage is over: who leads saw the store all the while, or has seen it settle."""
+    """End the outage, because the leader saw the store without interruption or saw it settle."""
     return replace(state, outage=None, calm_since=boot) if state.outage is not None else state
 
 
 def waiting(state: OutageMemory, settle: SettleRules) -> SettleWait | None:
-    """What has to happen before anything may move; None: nothing."""
+    """Return the conditions for the next move; None if there are none."""
     outage = state.outage
     if outage is None:
         return None
     if outage.back is None:
         return SettleWait(why=outage.why, away=True, seconds=settle.seconds)
-    quiet = max(0.0, state.seen - max(state.changed, outage.back))
+    quiet = max(0.0, state.checked - max(state.changed, outage.back))
     left, missing = max(0.0, settle.seconds - quiet), state.missing
     if missing:
-        left = max(left, settle.patience - (state.seen - outage.back))
+        left = max(left, settle.patience - (state.checked - outage.back))
     return SettleWait(why=outage.why, away=False, missing=tuple(sorted(missing)), seconds=left, quiet=quiet)
 
 
-def _away(state: OutageMemory, gap: float, sight: StoreSight) -> OutageMemory:
+def _count_silence(state: OutageMemory, gap: float, sight: StoreSight) -> OutageMemory:
     away = state.away + gap
     state = replace(state, away=away)
     if state.outage is not None and state.outage.back is not None:
-        # What is not seen is not quiet: these seconds do not count.
+        # The registry is not visible meanwhile, so these seconds do not count as unchanged.
         state = replace(state, changed=max(state.changed, state.outage.back) + gap)
     if sight.session_seconds <= 0 or away < sight.session_seconds:
         return state
@@ -172,12 +182,12 @@ def _registry(state: OutageMemory, brokers: frozenset[Registration], boot: float
     if brokers != state.registered:
         before = () if state.registered is None else ((boot, _ids(state.registered)),)
         state = replace(state, registered=brokers, changed=boot, recent=(*state.recent, *before))
-    recent = tuple((at, seen) for at, seen in state.recent if boot - at <= SHRINK_SECONDS)
+    recent = tuple((at, brokers_then) for at, brokers_then in state.recent if boot - at <= SHRINK_SECONDS)
     state = replace(state, recent=recent)
-    most = max((seen for _, seen in recent), key=len, default=frozenset[str]())
+    most = max((brokers_then for _, brokers_then in recent), key=len, default=frozenset[str]())
     if state.outage is None and 2 * len(ids) < len(most):
-        gone = len(most) - len(ids)
-        why = f"{gone} of {len(most)} brokers left the registry at once"
+        lost = len(most) - len(ids)
+        why = f"{lost} of {len(most)} brokers left the registry at once"
         return replace(state, outage=Outage(why=why, since=boot, expected=most, back=boot), changed=boot)
     return state
 
@@ -186,7 +196,7 @@ def _settled(state: OutageMemory, settle: SettleRules) -> OutageMemory:
     left = waiting(state, settle)
     if left is None or state.registered is None or left.seconds > 0:
         return state
-    return replace(state, outage=None, calm_since=state.seen, recent=())
+    return replace(state, outage=None, calm_since=state.checked, recent=())
 
 
 def _ids(brokers: Iterable[Registration]) -> frozenset[str]:

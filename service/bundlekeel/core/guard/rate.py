@@ -1,8 +1,9 @@
-"""The adaptive rate: moves a cycle, by latency and errors of the brokers' clients. Pure: memory in, memory out.
+"""The adaptive rate: a limit on moves per cycle, by latency and errors of the brokers' clients. Pure.
 
-Additive increase, multiplicative decrease, as congestion control does it: a broker that gave or took a bundle and whose
-publish latency, failures, failed lookups or new connections are clearly above its usual figures halves the moves a
-cycle; each look without that allows one more, until no limit is left. What is usual is learnt from each broker.
+It uses additive increase and multiplicative decrease, as congestion control does. If the source or target of a move has
+publish latency, failures, failed lookups or new connections clearly above its usual values, the moves per cycle are
+halved. Each check without such a broker allows one more move, until there is no limit. The usual values are averages,
+kept per broker.
 """
 
 from __future__ import annotations
@@ -11,25 +12,26 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-# Clearly above: this multiple of what is usual, and beyond it by more than noise.
+# Clearly above means: above this multiple of the usual value, and above the usual value plus the slack below.
 WORSE_RATIO: Final = 3.0
 LATENCY_SLACK_MS: Final = 20.0
 FAILURES_SLACK: Final = 0.2
 CONNECTIONS_SLACK: Final = 5.0
-# Share of the newest look in what is usual.
+# Weight of the newest value in the usual value.
 NEWEST: Final = 0.2
 INCREASE: Final = 1.0
 LOWEST: Final = 1.0
-# Counters further apart than this say nothing of now.
+# Rates between counter readings further apart than this do not show the present.
 STALE_MS: Final = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSigns:
-    """Latency and errors of a broker's clients. `latency_ms`: mean time to store a message, None: nothing is published.
+    """Latency and errors of a broker's clients.
 
-    `failures` (topics that could not be loaded, connections refused), `connections` (opened) and `lookups_failed`
-    (None: not told): since its start.
+    `latency_ms`: mean time to store a message; None: no message is published. The other values are counters since the
+    broker's start. `failures`: topics that failed to load, plus refused connections. `connections`: opened connections.
+    `lookups_failed`: None if the broker does not report it.
     """
 
     latency_ms: float | None = None
@@ -40,7 +42,7 @@ class ClientSigns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsualSigns:
-    """What is usual for one broker: milliseconds; failures, new connections and failed lookups a second."""
+    """Usual values of one broker: latency in ms; failures, new connections and failed lookups per second."""
 
     latency_ms: float | None = None
     failures: float = 0.0
@@ -50,8 +52,11 @@ class UsualSigns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateMemory:
-    """What the rate is computed from. `allowed`: moves a cycle, None: no limit from here. `reason`: why it was lowered
-    last, for people. `last`: when and what each broker said last."""
+    """State of the adaptive rate.
+
+    `allowed`: moves per cycle; None: no limit. `reason`: reason for the last decrease, as text for operators. `last`:
+    last values of each broker, with the time (ms).
+    """
 
     allowed: float | None = None
     reason: str = ""
@@ -60,7 +65,7 @@ class RateMemory:
 
     @property
     def moves(self) -> int | None:
-        """Whole moves a cycle, None: no limit."""
+        """Return the number of moves per cycle; None: no limit."""
         return None if self.allowed is None else int(self.allowed)
 
 
@@ -73,11 +78,11 @@ def advance(
     now_ms: int,
     unread: Collection[str] = (),
 ) -> RateMemory:
-    """Return the memory after one look.
+    """Return the memory after one check.
 
-    `concerned`: brokers that gave or took since the look before; only they show the effect of our moves. `ceiling`: the
-    moves a cycle may make anyway. `unread`: those of the concerned of which nothing has been read for some time. Our
-    moves may harm their clients without a sign, so each of them halves the rate.
+    `concerned`: sources and targets of moves since the last check; only they show the effect of moves. `ceiling`: limit
+    on moves per cycle without the adaptive rate. `unread`: concerned brokers without recent metrics. Moves could harm
+    their clients unnoticed, so they halve the rate.
     """
     usual, last = dict(memory.usual), dict(memory.last)
     reasons = [f"{broker}: its metrics cannot be read" for broker in sorted(unread)]
@@ -101,17 +106,17 @@ def advance(
     return replace(changed, allowed=None, reason="") if more >= ceiling else replace(changed, allowed=more)
 
 
-def without(memory: RateMemory, gone: Collection[str]) -> RateMemory:
-    """The memory without brokers that are no more."""
+def without(memory: RateMemory, departed: Collection[str]) -> RateMemory:
+    """Return the memory without these brokers."""
     return replace(
         memory,
-        last={broker: item for broker, item in memory.last.items() if broker not in gone},
-        usual={broker: item for broker, item in memory.usual.items() if broker not in gone},
+        last={broker: item for broker, item in memory.last.items() if broker not in departed},
+        usual={broker: item for broker, item in memory.usual.items() if broker not in departed},
     )
 
 
 def _rates(before: tuple[int, ClientSigns] | None, now: ClientSigns, now_ms: int) -> UsualSigns | None:
-    """Figures a second between two looks; None for the first one, after a restart, or over too long a time."""
+    """Return the rates per second between two checks; None without a recent earlier check, or after a restart."""
     if before is None:
         return None
     seconds = (now_ms - before[0]) / 1000
@@ -131,7 +136,7 @@ def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
 
 
 def _worse(now: UsualSigns, usual: UsualSigns) -> str:
-    """What is clearly above the usual, in words, or ""."""
+    """Return which value is clearly above the usual one, as text; "" if none is."""
     latency, common = now.latency_ms, usual.latency_ms
     if latency is not None and common is not None and _above(latency, common, LATENCY_SLACK_MS):
         return f"publish latency {latency:.0f} ms, usually {common:.0f} ms"

@@ -1,4 +1,4 @@
-"""What the guard knows besides the snapshot, as plain values: state in, no state out."""
+"""Input of the guard in addition to the snapshot, as plain values. The guard does not change it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentMove:
-    """A finished move the guard remembers: when, and where the bundle came from."""
+    """Time (ms) and source of a bundle's last finished move."""
 
     at_ms: int
     source: str
@@ -16,7 +16,7 @@ class RecentMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunMove:
-    """A move that was begun, for the budgets of an hour. `share`: of its source's traffic then, 0..1."""
+    """A started move, for the budget per hour. `share`: moved share of its source's traffic at that time, 0 to 1."""
 
     bundle: str
     source: str
@@ -27,7 +27,7 @@ class BegunMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFailed:
-    """An attempt to split that came to nothing: when, and the code that says why."""
+    """A failed split: the time (ms) and the code of the reason."""
 
     at_ms: int
     code: str
@@ -35,17 +35,21 @@ class SplitFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardState:
-    """What the guard knows besides the snapshot: last moves, frozen intents, pins (bundle -> expiry ms),
-    splits that came to nothing. `recent_brokers`: when (ms) a broker gave a bundle, where the bundle is not known.
+    """Input of the guard in addition to the snapshot. All times are Unix ms.
 
-    `last_hour`: moves begun in the last hour, oldest first. `cordoned`: brokers that get nothing; `draining`: those
-    that are emptied and kept empty (cordoned as well); `warming`: those that are filled gently. `excluded`: patterns of
-    tenants, namespaces, bundles and brokers left alone, with their expiry in ms (0: none). `changed_brokers`: when (ms)
-    a broker came, went or restarted. `quarantined`: (source, target) pairs whose moves did not help, with their expiry.
-    `rate`: moves the adaptive rate allows in this cycle, None: no limit from there. `relief_until`: outside of the
-    windows in which everything may move, overload may still be relieved, until then (ms, 0: not known); None: no window
-    says so. `limited`: of the bundles in `recent`, those of namespaces whose rates a quota group limits. `taken_over`:
-    the namespaces that a partial takeover is limited to, by which `included_namespaces` is narrowed too; () for none.
+    `recent`: last move of each bundle. `recent_brokers`: time at which a broker lost an unknown bundle. `frozen`:
+    bundles with a frozen intent. `pinned`: expiry of pins by bundle; 0: never. `split_failed`: failed splits by bundle.
+    `last_hour`: moves started in the last hour, oldest first.
+
+    `cordoned`: brokers that get no bundles. `draining`: brokers that are emptied and stay empty; they are in `cordoned`
+    too. `warming`: brokers that are filled slowly. `excluded`: expiry of exclusions by pattern of tenants, namespaces,
+    bundles or brokers; 0: never. `changed_brokers`: time at which a broker started, stopped or restarted.
+    `quarantined`: expiry by (source, target) of pairs whose moves did not help.
+
+    `rate`: moves that the adaptive rate allows in this cycle; None: no limit. `relief_until`: end of the time in which
+    only overload may be relieved, because no window for other moves is open; 0: unknown; None: no such time. `limited`:
+    bundles of `recent` in namespaces whose rates a quota group limits. `taken_over`: namespaces of a partial takeover,
+    which narrow `included_namespaces`; (): the takeover is not partial.
     """
 
     recent: Mapping[str, RecentMove] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Applies holds and target bans to a plan: which brokers unload nothing, which moves wait, and the codes for it."""
+"""Apply holds and target bans to a plan: which brokers must keep their bundles, which moves wait, with which codes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from bundlekeel.core.model.text_format import clock_text
 from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.target_bans import TargetBans
 
-# What a strategy says of a bundle that fits nowhere, when it is a bar that stands in the way.
+# Codes of a bundle without a target, which may be due to a target ban that the strategy does not know.
 _NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN, Code.NO_RETURN})
 
 
 def stopped(hold: Hold | None) -> Verdict | None:
-    """The verdict when nothing may move at all."""
+    """Return the verdict of a hold on everything; None if something may move."""
     if hold is None or not hold.everything:
         return None
     return Verdict(code=hold.code, sentence=hold.sentence)
 
 
 def calm_brokers(draft: Draft) -> Bools:
-    """Brokers (mask) that are not overloaded, and give nothing under a hold."""
+    """Return a mask of the brokers that are not overloaded, and so keep their bundles during a hold."""
     calm: Bools = draft.score <= draft.params.overloaded_threshold_percent / 100
     return calm
 
@@ -36,7 +36,7 @@ def calm_brokers(draft: Draft) -> Bools:
 def relief_only(
     moves: Sequence[Move], hold: Hold | None, params: Parameters
 ) -> tuple[tuple[Move, ...], tuple[Refusal, ...]]:
-    """The moves of a plan, and refusals of those that under a hold do not relieve an overloaded source any more."""
+    """Return the moves that a hold allows, and refusals of moves whose source is not overloaded any more."""
     if hold is None:
         return tuple(moves), ()
     limit = params.overloaded_threshold_percent / 100
@@ -50,7 +50,7 @@ def relief_only(
 
 
 def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
-    """The refusals, those of bundles that found no place because of a bar with its code, and its end where known."""
+    """Return the refusals; those that a target ban caused get the ban's code and its end, if known."""
     if draft.bans is None or not (draft.bans.back or draft.bans.pairs):
         return list(refusals)
     names, ids = draft.snapshot.bundles.names, draft.snapshot.brokers.ids
@@ -75,7 +75,7 @@ def returning(refusals: Sequence[Refusal], draft: Draft) -> list[Refusal]:
 
 
 def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None, acts: bool) -> Verdict:
-    """The verdict of a plan that a hold has cut: it says so."""
+    """Return the verdict, with the hold added if the hold refused a move."""
     if hold is None or not any(item.code is hold.code for item in refusals):
         return verdict
     if acts:
@@ -84,7 +84,7 @@ def verdict_of(verdict: Verdict, refusals: Sequence[Refusal], hold: Hold | None,
 
 
 def bans_of(snapshot: Snapshot, guard: GuardState, params: Parameters) -> TargetBans | None:
-    """The bans that hold at the snapshot's time, or None when there are none."""
+    """Return the bans in effect at the snapshot's time; None if there are none."""
     index = snapshot.brokers.rows
     closed = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
     pairs = frozenset(

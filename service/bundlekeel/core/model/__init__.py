@@ -1,1 +1,1 @@
-"""The nouns of a plan: brokers, bundles, loads, averages, the snapshot, parameters, codes, errors."""
+"""Data types of planning: brokers, bundles, loads, averages, the snapshot, parameters, codes, errors."""

@@ -1,4 +1,4 @@
-"""Whether the counters of a broker agree with its load reports.
+"""Check of whether the counters of a broker agree with its load reports.
 
 Counters belong to topics. `core.model.counters` adds them up by bundle, and takes the bundle from the topic's hash. A
 cluster can run another `topicBundleAssignmentStrategy` (PIP-255), and a collector of metrics can drop some series. Then

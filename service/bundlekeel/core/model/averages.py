@@ -1,8 +1,8 @@
 """Long- and short-term averages of every bundle, as columns.
 
 Rule (`TimeAverageMessageData`): n = min(n + 1, max), x = ((n - 1) * x + sample) / n with max 10 (short) and
-1,000 (long). A sample is added only when a broker's `lastUpdate` changed: brokers themselves add one for every
-notification of any broker, so that their "10 samples" are mostly copies of one report (docs/concepts/averages.md).
+1,000 (long). A sample is added only if a broker's `lastUpdate` has changed. Brokers themselves add one for every
+notification of any broker, so their "10 samples" are mostly copies of one report (docs/concepts/averages.md).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bundlekeel.core.model.names import namespace_of
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000
-# What Pulsar assumes of a bundle without measurements: 50 msg/s and 50,000 B/s, each way.
+# Pulsar's assumption for a bundle without measurements: 50 msg/s and 50,000 B/s in each direction.
 DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
 
 
 class Averages:
-    """Mutable store of averages by bundle; owned by the daemon, read into snapshots.
+    """Mutable store of averages by bundle; the daemon owns it, and snapshots copy from it.
 
-    Columns as in `core.model.load.TRAFFIC`. A bundle that no report names any more is kept for a while: a bundle in
-    transit must not lose its history (Pulsar issue 20544).
+    Columns as in `core.model.load.TRAFFIC`. A bundle that no report contains any more stays for some time, because a
+    bundle in transit must not lose its history (Pulsar issue 20544).
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class Averages:
         self._samples: Ints = np.zeros((0, 2), dtype=np.int64)
         self._topics: Ints = np.zeros(0, dtype=np.int64)
         self._seen: Ints = np.zeros(0, dtype=np.int64)
-        # Each row's namespace, by its place among all that were ever seen.
+        # Each row's namespace, as an index into `_namespaces`, which contains all namespaces ever added.
         self._namespace: Ints = np.zeros(0, dtype=np.int64)
         self._namespaces: dict[str, int] = {}
-        # Per broker: the report counted last, the bundles it names, and their rows.
+        # By broker: stamp and bundles of the last added report, and the rows of these bundles.
         self._reported: dict[str, tuple[tuple[int, int], Sequence[str], Ints]] = {}
 
     def __len__(self) -> int:
@@ -49,11 +49,11 @@ class Averages:
         return bundle in self._index
 
     def unknown(self, bundles: Iterable[str]) -> list[str]:
-        """Bundles never seen nor seeded: their stored averages should be asked for before the first sample."""
+        """Return the bundles without averages. Their stored averages should be read before the first sample."""
         return [name for name in bundles if name not in self._index]
 
     def seed(self, stored: Iterable[BundleAverages]) -> None:
-        """Take over stored averages for bundles that are still unknown; others keep what was measured."""
+        """Load stored averages of bundles that have none yet; others keep their measured averages."""
         fresh = [item for item in stored if item.bundle not in self._index]
         if not fresh:
             return
@@ -65,15 +65,15 @@ class Averages:
         self._topics[rows] = [item.topics for item in fresh]
 
     def add_report(self, report: BrokerReport, *, now_ms: int, skip: Collection[str] = ()) -> bool:
-        """Add one sample for each bundle of a report; False when this very report was counted already.
+        """Add one sample for each bundle of a report; return False if this report was added before.
 
-        `skip` names bundles in transit: what a broker says of them while they move is not a measurement.
+        `skip`: bundles in transit, because a report during their move is not a measurement.
         """
         stamp = (report.start_timestamp, report.last_update)
-        known = self._reported.get(report.broker_id)
-        if known is not None and known[0] == stamp:
-            # A quiet broker's report stands for up to 15 minutes, and so do the bundles that it names.
-            self._seen[known[2]] = now_ms
+        last = self._reported.get(report.broker_id)
+        if last is not None and last[0] == stamp:
+            # A broker with a steady load reports only every 15 minutes, and still has the bundles of its last report.
+            self._seen[last[2]] = now_ms
             return False
         rows = self._rows(report.bundle_names)
         self._reported[report.broker_id] = (stamp, report.bundle_names, rows)
@@ -95,16 +95,16 @@ class Averages:
         return True
 
     def touch(self, bundles: Iterable[str], now_ms: int) -> None:
-        """Keep these alive although no report names them (bundles in transit)."""
+        """Keep these bundles although no report contains them, because they are in transit."""
         rows = self.rows(list(bundles))
         self._seen[rows[rows >= 0]] = now_ms
 
     def forget_unseen(self, before_ms: int) -> int:
-        """Drop bundles not seen since `before_ms`; returns how many."""
+        """Drop bundles that were not seen since `before_ms`; return how many."""
         keep = self._seen >= before_ms
         dropped = len(self._names) - int(keep.sum())
         if dropped:
-            self._names = [name for name, kept in zip(self._names, keep, strict=True) if kept]
+            self._names = [name for name, keeps in zip(self._names, keep, strict=True) if keeps]
             self._index = {name: row for row, name in enumerate(self._names)}
             self._short, self._long = self._short[keep], self._long[keep]
             self._samples, self._topics, self._seen = self._samples[keep], self._topics[keep], self._seen[keep]
@@ -118,35 +118,35 @@ class Averages:
         return dropped
 
     def rows(self, bundles: Sequence[str]) -> Ints:
-        """The row of each of these bundles, -1 for unknown ones."""
+        """Return the row of each of these bundles, -1 for unknown ones."""
         return np.fromiter(map(self._index.get, bundles, repeat(-1)), dtype=np.int64, count=len(bundles))
 
     def rows_of(self, report: BrokerReport) -> Ints:
-        """`rows()` of the bundles that a report names, looked up only where it is not the one counted last."""
-        names, known = report.bundle_names, self._reported.get(report.broker_id)
-        # Some of its rows may have been forgotten since.
-        if known is None or known[1] is not names or len(known[2]) != len(names):
+        """Return `rows()` of a report's bundles, cached for the report that was added last."""
+        names, last = report.bundle_names, self._reported.get(report.broker_id)
+        # Some of its rows may have been dropped since.
+        if last is None or last[1] is not names or len(last[2]) != len(names):
             return self.rows(names)
-        return known[2]
+        return last[2]
 
     def namespaces(self, bundles: Sequence[str], rows: Ints) -> tuple[tuple[str, ...], Ints]:
-        """The namespaces of these bundles in order of first appearance, and each bundle's place among them.
+        """Return the namespaces of these bundles in order of first appearance, and each bundle's index into them.
 
-        `rows`: what `rows()` gave for them. Names are taken apart only where they are unknown.
+        `rows`: result of `rows()` for these bundles. Only names of unknown bundles are parsed.
         """
-        found = dict(self._namespaces)
+        numbers = dict(self._namespaces)
         codes = self._namespace[rows] if len(self._names) else np.zeros(len(bundles), dtype=np.int64)
         for row in np.flatnonzero(rows < 0).tolist():
-            codes[row] = found.setdefault(namespace_of(bundles[row]), len(found))
+            codes[row] = numbers.setdefault(namespace_of(bundles[row]), len(numbers))
         present, first, place = np.unique(codes, return_index=True, return_inverse=True)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        texts = tuple(found)
+        texts = tuple(numbers)
         return tuple(texts[code] for code in present[order].tolist()), rank[place]
 
     def columns(self, rows: Ints) -> tuple[Floats, Floats, Ints]:
-        """Short-term and long-term traffic, shape (n, 4), and sample counts, shape (n, 2), of these rows.
+        """Return short-term and long-term traffic, shape (n, 4), and sample counts, shape (n, 2), of these rows.
 
         Unknown bundles (row -1) get Pulsar's defaults with zero samples.
         """
@@ -162,18 +162,18 @@ class Averages:
         return short, long, samples
 
     def of(self, bundle: str) -> BundleAverages | None:
-        """One bundle's averages, or None when it is unknown."""
+        """Return one bundle's averages, or None if it is unknown."""
         row = self._index.get(bundle)
         return None if row is None else self.export(row, row + 1)[0]
 
     def copy(self) -> Averages:
-        """The same averages; what is added to one of them is not in the other."""
-        made = Averages()
-        vars(made).update({name: held.copy() for name, held in vars(self).items()})
-        return made
+        """Return an independent copy."""
+        twin = Averages()
+        vars(twin).update({name: value.copy() for name, value in vars(self).items()})
+        return twin
 
     def export(self, start: int = 0, end: int | None = None) -> list[BundleAverages]:
-        """Every bundle, or those of some rows, for a checkpoint."""
+        """Return the averages of all bundles, or of the rows `start` to `end`, for a checkpoint."""
         rows = slice(start, end)
         columns = (column[rows].tolist() for column in (self._short, self._long, self._samples, self._topics))
         return [
@@ -191,7 +191,7 @@ class Averages:
         ]
 
     def _rows(self, bundles: Sequence[str]) -> Ints:
-        """Row numbers of these bundles, adding the ones not known yet."""
+        """Return the rows of these bundles; unknown ones are added."""
         index = self._index
         added = [name for name in bundles if name not in index]
         if added:

@@ -15,9 +15,9 @@ from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, Floats
 class CapacityOverride:
     """Limits for the brokers that `pattern` matches: an id, a glob, or a regular expression between slashes.
 
-    `nic_gbps` Gbit/s each way, `cores` CPU cores, `msg_rate` msg/s in and out together, `throughput` bytes/s in and
-    out together, `direct_memory_mb` MiB; None leaves the report's own. `ignore` names resources that do not count:
-    `cpu`, `bandwidth`, `direct_memory`.
+    `nic_gbps`: Gbit/s in each direction. `cores`: CPU cores. `msg_rate`: msg/s, sum of in and out. `throughput`:
+    bytes/s, sum of in and out. `direct_memory_mb`: MiB. None: the limit of the report. `ignore`: resources that do not
+    count (`cpu`, `bandwidth`, `direct_memory`).
     """
 
     pattern: str
@@ -30,7 +30,7 @@ class CapacityOverride:
 
 
 def match_capacity(overrides: Sequence[CapacityOverride], broker_id: str) -> CapacityOverride | None:
-    """The one override of a broker: its exact id, else the first glob, else the first regular expression, else `*`."""
+    """Return a broker's override: its exact id, else the first glob, else the first regular expression, else `*`."""
     exact = [item for item in overrides if item.pattern == broker_id]
     globs = [item for item in overrides if not _is_regex(item.pattern) and fnmatchcase(broker_id, item.pattern)]
     regexes = [item for item in overrides if _is_regex(item.pattern) and re.fullmatch(item.pattern[1:-1], broker_id)]
@@ -43,7 +43,8 @@ def _is_regex(pattern: str) -> bool:
 
 # Use above a limit by this factor proves that the limit is wrong. A broker measures its CPU over a minute
 # (`LinuxBrokerHostUsageImpl`). The kernel may let it overrun its quota by a period or two of 0.1 s, and a pause of the
-# JVM between two readings shifts a few seconds of use. So up to 110 % the broker is full, and its limit may be right.
+# JVM between two readings shifts a few seconds of use. So up to 110 % the broker is overloaded, and its limit can be
+# right.
 WRONG_LIMIT_FACTOR: Final = 1.1
 
 

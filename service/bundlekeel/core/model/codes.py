@@ -1,7 +1,7 @@
-"""Every code that a verdict, a refusal or a decoding fault can carry, with its explanation: one table.
+"""Every code of a verdict, a refusal or a decoding fault, with its explanation.
 
-A member is the word in plans and API answers, the metric label, and a row of docs/reference/codes.md.
-Pulsar's own reason words come first, then ours in the same spelling.
+A member is the word in plans and API responses, the metric label, and a row of docs/reference/codes.md. Pulsar's own
+reasons come first, then Bundlekeel's in the same spelling.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Final, Literal, Self, get_args
 
-# How a move ended, and what it did to the higher score of its two brokers.
+# Results of a move, and its effects on the higher score of its two brokers.
 OutcomeWord = Literal["done", "landed_elsewhere", "released", "unknown", "refused"]
 OUTCOMES: Final[tuple[str, ...]] = get_args(OutcomeWord)
 EFFECTS: Final = ("helped", "no_benefit", "worse")
@@ -22,11 +22,11 @@ class Code(StrEnum):
     explanation: str
 
     def __new__(cls, word: str, explanation: str = "") -> Self:
-        """`explanation` is "" only where a member is looked up by its word."""
-        made = str.__new__(cls, word)
-        made._value_ = word
-        made.explanation = explanation
-        return made
+        """Create a member. `explanation`: "" only if a member is looked up by its word."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.explanation = explanation
+        return member
 
     # verdicts, Pulsar's words
     OVERLOADED = (
@@ -245,12 +245,12 @@ EXPLANATIONS = {code: code.explanation for code in Code}
 
 
 def explain(code: str) -> str:
-    """What a code means; empty for one of another release."""
+    """Return the explanation of a code; "" for a code of another release."""
     return EXPLANATIONS[Code(code)] if code in EXPLANATIONS else ""
 
 
-# Obstacles to every move that may last: a person or another balancer made them, or brokers or the channel cannot be
-# read.
+# Obstacles to every move that can last: an operator or another balancer caused them, or brokers or the channel cannot
+# be read.
 LASTING = frozenset(
     {
         *(Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.PUT_ASIDE, Code.SECOND_BALANCER),
@@ -259,25 +259,27 @@ LASTING = frozenset(
     }
 )
 
-# What ends that which a person asked for.
+# Commands that end an operator's request.
 END_OF_REQUEST: Final = {
     Code.PINNED: "end the pin: `bundlekeel unpin`",
     Code.CORDONED: "end the cordon or drain: `bundlekeel uncordon`",
 }
-# Of a move by hand, as the API names it.
+# Field of the API for manual moves.
 OVERRIDE: Final = "override_cool_down: true"
 _COOLING = frozenset({Code.COOL_DOWN, Code.NO_RETURN, Code.UNSETTLED})
 
 
 def reason_of(codes: Collection[str]) -> str:
-    """The code of a conflict with these refusals: theirs where all have the same, else a word of `errors.REASONS`."""
+    """Return the code of a conflict: the refusals' own code if all have the same, else a word of `errors.REASONS`."""
     return next(iter(codes)) if len(set(codes)) == 1 else "refused"
 
 
 def way_out(verb: str, codes: Collection[str], override: str = OVERRIDE) -> str:
-    """The end of a sentence that refuses a move by hand for these: who asked for what refuses it and what ends that, or
-    that `override` allows it (no split)."""
-    asked = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
-    if asked and len(set(codes)) == 1:
-        return f"; {asked}; `bundlekeel operations` tells who asked for it, and why"
+    """Return the last clause for the refusal of a manual move: the command that ends the obstacle, or `override`.
+
+    `override` does not apply to splits. Returns "" if neither helps.
+    """
+    remedy = next((END_OF_REQUEST[Code(code)] for code in codes if code in END_OF_REQUEST), "")
+    if remedy and len(set(codes)) == 1:
+        return f"; {remedy}; `bundlekeel operations` tells who asked for it, and why"
     return f"; `{override}` lifts that" if codes and _COOLING.issuperset(codes) and verb != "split" else ""

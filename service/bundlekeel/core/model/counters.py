@@ -1,8 +1,8 @@
-"""What a broker's topics have carried since they were loaded, and the report that two readings of it make.
+"""Counters of a broker's topics since they were loaded, and the report that follows from two readings of them.
 
-Brokers compute rates once in a statistics interval (60 s), and sample their CPU once a minute. The counters beside them
-(`pulsar_in_messages_total` and its three sisters, `process_cpu_seconds_total`) are exact at every moment: two readings
-a few seconds apart tell what a broker carries now.
+Brokers compute rates once per statistics interval (60 s), and sample their CPU once a minute. Their counters
+(`pulsar_in_messages_total` and three similar ones, `process_cpu_seconds_total`) are exact at any time, so two readings
+a few seconds apart show the present load.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterReading:
-    """Counters of one broker's loaded topics, read between two moments, in ms. A row is what is counted by itself: a
-    topic (what comes in, its sessions) or one of its subscriptions (what goes out), which end without the topic.
+    """Counters of one broker's loaded topics, read between `from_ms` and `to_ms` (Unix ms).
 
-    `keys`: shape (n,), the same in every reading and of no other row. `topic`: shape (n,), whether a row is a topic.
-    `namespace`: shape (n,), place in `namespaces`; `hashes`: shape (n,), the topic's place in the hash space.
-    `counters`: shape (n, 4), columns of `core.model.load.TRAFFIC` without "a second": messages and bytes. `sessions`:
-    shape (n, 2), consumers and producers. `cpu_seconds`: what the process used since its start; `direct_memory_bytes`:
-    what it uses now; None where the broker does not tell.
+    A row is a topic (incoming traffic, sessions) or one of its subscriptions (outgoing traffic), because a subscription
+    can end before its topic.
 
-    `replicated`: shape (n, 4), columns of `TRAFFIC`: what replicators send. A broker does not count it, but reports the
-    mean of its last statistics interval. None: no replicators.
+    `keys`: shape (n,), unique and the same in every reading. `topic`: shape (n,), whether a row is a topic.
+    `namespace`: shape (n,), index into `namespaces`. `hashes`: shape (n,), hash of the topic. `counters`: shape (n, 4),
+    messages and bytes, in the order of `core.model.load.TRAFFIC`. `sessions`: shape (n, 2), consumers and producers.
+    `cpu_seconds`: CPU time of the process since its start. `direct_memory_bytes`: present use. None: not reported.
+
+    `replicated`: shape (n, 4), columns of `TRAFFIC`: traffic of replicators. A broker does not count it, but reports
+    the mean of its last statistics interval. None: no replicators.
     """
 
     from_ms: int
@@ -61,13 +62,13 @@ class CounterReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoad:
-    """What two readings say of a broker: rates of its bundles, and its CPU in cores (None: not told). `cpu_share`: the
-    share of the CPU it may use, 0..1, where its JVM was asked for that: who does not tell its cores needs no other.
-    `least_cores`: the least that its CPU can be, as a broker may read it at any time between request and response.
+    """Load of a broker between two readings.
 
-    `traffic`: shape (n, 4), columns of `TRAFFIC`; `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape
-    (n,), whether all topics of the bundle were there at both readings; otherwise the figures are the least there was.
-    `replicated`: shape (n, 4), the part of `traffic` that replicators send.
+    `traffic`: shape (n, 4), columns of `TRAFFIC`. `replicated`: shape (n, 4), the part of `traffic` that replicators
+    send. `counts`: shape (n, 3), topics, consumers, producers. `whole`: shape (n,), whether all topics of the bundle
+    were in both readings; otherwise its traffic is a minimum. `cpu_cores`: CPU use in cores; None: not reported.
+    `cpu_share`: used share (0 to 1) of its CPU limit, if its JVM was queried because the number of cores is unknown.
+    `least_cores`: minimum of the CPU use, because a broker can read it at any time between request and response.
     """
 
     from_ms: int
@@ -86,14 +87,14 @@ class MeasuredLoad:
 def measured(
     before: CounterReading, after: CounterReading, boundaries: Mapping[str, Sequence[int]]
 ) -> MeasuredLoad | None:
-    """What came between two readings of one broker in one life; None when they are no two.
+    """Return the load between two readings of one broker without a restart; None if they are not in order.
 
-    `boundaries` of the namespaces of `after`; topics of others are left out.
+    `boundaries`: hash boundaries by namespace; topics of other namespaces are ignored.
     """
     seconds = (after.from_ms + after.to_ms - before.from_ms - before.to_ms) / 2000
     if seconds <= 0:
         return None
-    passed, known = _passed(before, after)
+    passed, complete = _passed(before, after)
     bundles, bundle = _bundles(after, boundaries)
     mine = bundle >= 0
     traffic, counts = np.zeros((len(bundles), 4)), np.zeros((len(bundles), 3), dtype=np.int64)
@@ -104,7 +105,7 @@ def measured(
     counts[:, 0] = np.bincount(bundle[mine & after.topic], minlength=len(bundles))
     np.add.at(counts[:, 1:], bundle[mine], after.sessions[mine])
     whole = np.ones(len(bundles), dtype=bool)
-    whole[bundle[mine & ~known]] = False
+    whole[bundle[mine & ~complete]] = False
     cpu, least = None, 0.0
     if before.cpu_seconds is not None and after.cpu_seconds is not None and after.cpu_seconds >= before.cpu_seconds:
         cpu = (after.cpu_seconds - before.cpu_seconds) / seconds
@@ -124,22 +125,24 @@ def measured(
 
 
 def _passed(before: CounterReading, after: CounterReading) -> tuple[Floats, NDArray[np.bool_]]:
-    """What each row of `after` counted since `before`, or since it began: a topic's is not known in full then, a
-    subscription's is, unless it was there before."""
+    """Return the increase of each row's counters, and whether it is complete.
+
+    Rows that are not in `before` count from 0. This is incomplete for topics, which may have counted elsewhere before.
+    """
     order = np.argsort(before.keys)
     place = np.searchsorted(before.keys, after.keys, sorter=order)
     row = order[np.minimum(place, len(order) - 1)] if len(order) else np.zeros(len(after.keys), dtype=np.int64)
-    known = before.keys[row] == after.keys if len(order) else np.zeros(len(after.keys), dtype=bool)
+    counted = before.keys[row] == after.keys if len(order) else np.zeros(len(after.keys), dtype=bool)
     passed = after.counters.copy()
-    passed[known] -= before.counters[row[known]]
-    # What was unloaded and came back starts again from 0.
+    passed[counted] -= before.counters[row[counted]]
+    # Counters of topics that were unloaded and loaded again restart at 0.
     again = (passed < 0).any(axis=1)
     passed[again] = after.counters[again]
-    return passed, (known | ~after.topic) & ~again
+    return passed, (counted | ~after.topic) & ~again
 
 
 def _bundles(reading: CounterReading, boundaries: Mapping[str, Sequence[int]]) -> tuple[tuple[str, ...], Ints]:
-    """The bundles that hold topics, and each topic's place among them (-1: its namespace is not known)."""
+    """Return the bundles with topics, and the index of each row's bundle (-1: its namespace is unknown)."""
     names: list[str] = []
     bundle = np.full(len(reading.hashes), -1, dtype=np.int64)
     for code, namespace in enumerate(reading.namespaces):
@@ -167,9 +170,9 @@ def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: fl
         host, limit = 100 * report.used_cores, 100 * report.cores
     if limit <= 0:
         return 0.0
-    known = [load for load in loads if load.cpu_cores is not None]
-    during = [item for item in known if item.to_ms > report.updated_ms - lag_ms and item.from_ms < report.updated_ms]
-    used = [100 * (item.cpu_cores or 0.0) / limit for item in during or known]
+    with_cpu = [load for load in loads if load.cpu_cores is not None]
+    during = [item for item in with_cpu if item.to_ms > report.updated_ms - lag_ms and item.from_ms < report.updated_ms]
+    used = [100 * (item.cpu_cores or 0.0) / limit for item in during or with_cpu]
     if not used:
         return before
     least, most = max(0.0, host / limit - max(used)), max(0.0, host / limit - min(used))
@@ -177,23 +180,23 @@ def others_share(report: BrokerReport, loads: Sequence[MeasuredLoad], before: fl
 
 
 def with_measured(
-    report: BrokerReport, load: MeasuredLoad, known: Mapping[str, Floats], others: float = 0.0
+    report: BrokerReport, load: MeasuredLoad, latest: Mapping[str, Floats], others: float = 0.0
 ) -> BrokerReport | None:
-    """The report with what was measured in place of older figures; None when CPU counts and was not measured.
+    """Return the report with measured values instead of older ones; None if CPU counts but was not measured.
 
-    The bundles are those whose topics the broker had at the second reading. `known`: traffic, shape (4,), of bundles as
-    it was measured last, anywhere: of a bundle that came in between, that is better than the part that was seen here.
-    `others`: the share of the CPU that is not the broker's own (`others_share`).
+    The bundles are those with topics in the second reading. `latest`: last measured traffic of bundles, shape (4,), on
+    any broker; it replaces the incomplete measurement of a bundle that arrived between the readings. `others`: share of
+    the CPU that other processes use (`others_share`).
     """
     usage = _usage(report, load, others)
     if usage is None:
         return None
     traffic = load.traffic
     if not load.whole.all():
-        told = dict(zip(report.bundle_names, report.bundle_traffic, strict=True)) | dict(known)
+        traffic_by_bundle = dict(zip(report.bundle_names, report.bundle_traffic, strict=True)) | dict(latest)
         traffic = traffic.copy()
         for row in np.flatnonzero(~load.whole).tolist():
-            traffic[row] = np.maximum(traffic[row], told.get(load.bundles[row], 0.0))
+            traffic[row] = np.maximum(traffic[row], traffic_by_bundle.get(load.bundles[row], 0.0))
     total = traffic.sum(axis=0)
     for resource, column in ((BANDWIDTH_IN, THROUGHPUT_IN), (BANDWIDTH_OUT, THROUGHPUT_OUT)):
         more = (total[column] - report.traffic[column]) * KILOBIT_PER_BYTE
@@ -214,12 +217,12 @@ def with_measured(
 
 
 def _usage(report: BrokerReport, load: MeasuredLoad, others: float) -> Floats | None:
-    """Host usage with what the process says of itself now, in the report's units."""
+    """Return the host usage with the measured values of the process, in the report's units."""
     usage = report.usage.copy()
     if report.limit[CPU] > 0:
         cores, share = report.limit[CPU] / 100 if report.cores is None else report.cores, load.cpu_share
         if cores > 0 and load.cpu_cores is not None:
-            # Only what is certain may prove that the limit is wrong.
+            # Only the certain part of the CPU use may prove that the limit is wrong.
             share = min(load.cpu_cores, max(cores, load.least_cores)) / cores
         if share is None:
             return None

@@ -1,26 +1,26 @@
-"""The one error tree. Names say what the caller may do; adapters translate library errors into these.
+"""The error tree. The class shows what the caller may do. Adapters translate library errors into these classes.
 
 BundlekeelError
-  ConfigError          settings are wrong; `field`, `value` and `allowed` say where (exit code 2)
-    ThresholdsError    a document of calibrated thresholds cannot be used; `code` says why
-    WrongCluster       `cluster` or `configuration_store` is not what the brokers run with: the process ends
-  CodecError           one record could not be read; that record is left out, never the cycle
+  ConfigError          settings are wrong: `field`, `value`, `allowed` (exit code 2)
+    ThresholdsError    a document of calibrated thresholds cannot be used: `code`
+    WrongCluster       `cluster` or `configuration_store` differs from the brokers' settings: the process exits
+  CodecError           one record could not be read: that record is ignored, and the cycle continues
   HistoryError         recorded history is torn, has a gap, or was written by another release
-  SnapshotError        no usable snapshot of the cluster this time; try next cycle
-  StoreError           the metadata store did not answer in time or is suspended; try again later
-    LeadershipLost     our epoch is over: stop, drop to follower, write nothing more
-    StaleWrite         somebody changed the node since it was read: read again, decide again
-    StoreMigrated      the brokers move their metadata to another store, or have moved it; `code` says which
+  SnapshotError        there is no usable snapshot of the cluster: try again in the next cycle
+  StoreError           the metadata store did not respond in time or is suspended: try again later
+    LeadershipLost     the epoch has ended: stop, become a follower, write nothing more
+    StaleWrite         another process changed the node since it was read: read and decide again
+    StoreMigrated      the brokers move their metadata to another store, or have moved it: `code`
   AdminApiError        a broker's admin API call; `status`, `url`, `reason`
-    AdminTimeout       outcome unknown: re-read ownership, never repeat blindly
-    AdminUnreachable   the request was certainly not sent: may be retried
+    AdminTimeout       the outcome is unknown: read the ownership again before a retry
+    AdminUnreachable   the request was certainly not sent: retry
     AdminUnauthorized  401: credentials or rights are missing
-    AdminRefused       4xx: the broker said no (404, 409, 412)
-    AdminFault         5xx, 408, 429 or 499: outcome unknown
-    RedirectLoop       more than five hops, or the same place twice
-    ForeignRedirect    a redirect to a host that is no known broker: not followed, token not sent
-  TooSlow              a read of an operator took too long; nothing was changed
-  NotificationError    a notification was not taken; `again` says whether trying once more may help
+    AdminRefused       4xx: the broker rejected the request (404, 409, 412)
+    AdminFault         5xx, 408, 429 or 499: the outcome is unknown
+    RedirectLoop       more than five redirects, or the same place twice
+    UnknownHostRedirect  a redirect to a host that is not a known broker: not followed, token not sent
+  TooSlow              a read by an operator took too long; nothing was changed
+  NotificationError    a notification was rejected: `again` shows whether a retry can help
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ class BundlekeelError(Exception):
 
 
 class ConfigError(BundlekeelError):
-    """A setting is unknown, of the wrong type, out of range or contradicts another one. `origin`: where it was written,
-    `file:NAME:LINE`, `env:NAME`, `secret:FILE` or `cli`, where that is known."""
+    """A setting is unknown, of the wrong type, out of range or contradicts another one.
+
+    `origin`: its source, `file:NAME:LINE`, `env:NAME`, `secret:FILE` or `cli`; "" if unknown.
+    """
 
     def __init__(
         self, message: str, *, field: str = "", value: object = None, allowed: str = "", origin: str = ""
@@ -56,7 +58,7 @@ class ThresholdsError(ConfigError):
 
 
 class WrongCluster(ConfigError):
-    """`cluster` (two names would mean two leaders) or `configuration_store` is not what the brokers run with."""
+    """`cluster` or `configuration_store` differs from the brokers' settings. Two names would mean two leaders."""
 
 
 class CodecError(BundlekeelError):
@@ -77,18 +79,20 @@ class SnapshotError(BundlekeelError):
 
 
 class StoreError(BundlekeelError):
-    """The metadata store did not answer in time, is suspended, or refused the request. `code`: a name of
-    `core.model.codes.Code`."""
+    """The metadata store did not respond in time, is suspended, or rejected the request.
+
+    `code`: a name of `core.model.codes.Code`.
+    """
 
     code = "StoreUnavailable"
 
 
 class LeadershipLost(StoreError):
-    """A fenced write carried an epoch that is over, or our own deadline has passed."""
+    """A fenced write has an epoch that has ended, or the own lease has expired."""
 
 
 class StaleWrite(StoreError):
-    """Compare-and-set failed: the node changed since it was read."""
+    """Compare-and-set failed, because the node has changed since it was read."""
 
 
 class StoreMigrated(StoreError):
@@ -102,8 +106,8 @@ class StoreMigrated(StoreError):
 class AdminApiError(BundlekeelError):
     """A call of a broker's admin REST API did not succeed.
 
-    `status` is the HTTP status or None when there was no answer; `outcome_unknown` says whether the
-    request may have taken effect, in which case it must be re-read and never blindly repeated.
+    `status`: HTTP status, None without a response. `outcome_unknown`: the request may have taken effect. Then the
+    caller must read the state again before a retry.
     """
 
     outcome_unknown = False
@@ -116,7 +120,7 @@ class AdminApiError(BundlekeelError):
 
 
 class AdminTimeout(AdminApiError):
-    """No answer within the limit after the request left."""
+    """There was no response in time after the request was sent."""
 
     outcome_unknown = True
 
@@ -130,7 +134,7 @@ class AdminUnauthorized(AdminApiError):
 
 
 class AdminRefused(AdminApiError):
-    """The broker refused: 404, 409, 412 or another 4xx, or a 500 that says so before anything was done."""
+    """The broker rejected the request: 404, 409, 412, another 4xx, or a 500 that proves that nothing was done."""
 
 
 class AdminFault(AdminApiError):
@@ -146,16 +150,16 @@ class RedirectLoop(AdminApiError):
 
 
 class UnknownHostRedirect(AdminApiError):
-    """A redirect to a host that is no known broker; it was not followed."""
+    """A redirect to a host that is not a known broker; it was not followed."""
 
     outcome_unknown = True
 
 
 class NotFound(BundlekeelError):
-    """What was asked for (a broker, bundle, topic, plan) is not known here."""
+    """The requested broker, bundle, topic or plan is unknown."""
 
 
-# Codes of a conflict (HTTP 409), and of what is forbidden (403), where no code of `core.model.codes.Code` says it.
+# Codes of conflicts (HTTP 409) and forbidden requests (403) that have no code of `core.model.codes.Code`.
 CONFLICTS: Final[Mapping[str, str]] = {
     "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: look again",
     "wrong-state": "a task or a review is in a state that does not allow it",
@@ -174,8 +178,11 @@ REASONS: Final[Mapping[str, str]] = {**CONFLICTS, **FORBIDDEN}
 
 
 class Conflict(BundlekeelError):
-    """It cannot be done as things are now. `difference` has the reasons, as text; `code` is a name of
-    `core.model.codes.Code` or one of `REASONS`, and empty where no request is answered with it."""
+    """The present state does not allow the request.
+
+    `difference`: the reasons, as text. `code`: a name of `core.model.codes.Code` or one of `REASONS`; "" if it is not
+    the response to a request.
+    """
 
     def __init__(self, message: str, *, code: str = "", difference: list[str] | None = None) -> None:
         super().__init__(message)
@@ -184,8 +191,7 @@ class Conflict(BundlekeelError):
 
 
 class Forbidden(BundlekeelError):
-    """Not allowed in this mode or by the settings' ceiling; the message says what to do instead. `code` as `Conflict`
-    has it."""
+    """The mode or the settings do not allow the request; the message contains the next step. `code`: see `Conflict`."""
 
     def __init__(self, message: str, *, code: str = "") -> None:
         super().__init__(message)
@@ -193,11 +199,11 @@ class Forbidden(BundlekeelError):
 
 
 class TooSlow(BundlekeelError):
-    """A read was given up because the stores or brokers that it needs took too long."""
+    """A read timed out, because stores or brokers took too long."""
 
 
 class NotificationError(BundlekeelError):
-    """A notification did not reach its receiver. The message never holds an address: it is a secret."""
+    """A notification did not reach its receiver. The message never contains the address, which is a secret."""
 
     def __init__(self, message: str, *, again: bool) -> None:
         super().__init__(message)

@@ -1,17 +1,15 @@
-"""What an extensible broker says of itself (PIP-192), and how that becomes a report and a snapshot.
+"""Load data of extensible brokers (PIP-192), and their conversion into reports and a snapshot.
 
-**How a given score gets into a snapshot.** An extensible broker reports its score itself (`weightedMaxEMA`: weighted,
-smoothed, over heap too), and its capacity in absolute terms cannot be told from it. So the score is entered as CPU, in
-percent of a limit of 100 on every broker, the other resources are blind, and a snapshot of mode `extensible` is scored
-without weights (core/planning/draft.py). A bundle then takes its share of the giver's score with it, which is the
-class's own
-assumption, and draft, ledger and guard work as they are. An override of `throughput` would follow the traffic, so an
-idle broker's score would be 0 and its limit unknown; a table of given scores would have to be carried through all of
-these.
+**Scores.** An extensible broker reports its score itself (`weightedMaxEMA`: weighted, smoothed, with heap), which does
+not show its absolute capacity. So the score is stored as CPU, in percent of a limit of 100 on every broker. The other
+resources have no limit, and a snapshot of mode `extensible` is scored without weights (core/planning/draft.py). A
+bundle then carries its share of the source's score, as Pulsar's class assumes, and draft, ledger and guard need no
+special case. An override of `throughput` would follow the traffic, so an idle broker's score would be 0 and its limit
+unknown. A separate table of scores would have to pass through all these modules.
 
-**What top bundles leave out.** A broker names only its largest bundles. What it carries besides is one row under the
-name of its SLA monitor's namespace, so that shares are of the whole, the named bundles are not taken for all it owns,
-and the row never moves.
+**Other bundles.** A broker reports only its largest bundles. The rest of its traffic is one row under the name of its
+SLA monitor's namespace. So shares refer to the whole, the reported bundles do not count as all its bundles, and the row
+never moves.
 """
 
 from __future__ import annotations
@@ -36,17 +34,17 @@ from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
 
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 _REST: Final = "sla-monitor/{broker}/0x00000000_0xffffffff"
-# A broker's sum and its bundles' figures are taken at different moments; less than this share is no rest.
+# A broker measures its sum and its bundles at different times, so a smaller difference is not a rest.
 _REST_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLoadData:
-    """One broker's load data. Scores are ratios; `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`; times in
-    ms. `cores`: CPU cores the broker may use, 0 when not told; `least_usage`: share of its most used resource besides
-    CPU and heap. `used_cores`: CPU cores that its container or host uses, 0 if unknown.
+    """One broker's load data. Scores are ratios, times are in ms.
 
-    `faults` names what had to be imputed: (code, field) pairs.
+    `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`. `cores`: CPU cores the broker may use, 0: not reported.
+    `used_cores`: CPU cores that its container or host uses, 0: unknown. `least_usage`: used share of its most used
+    resource, without CPU and heap. `faults`: (code, field) pairs of imputed values.
     """
 
     broker_id: str
@@ -65,7 +63,7 @@ class BrokerLoadData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleLoads:
-    """Bundles of one broker in the order given: its largest ones (lowest first), or all it serves.
+    """Bundles of one broker in the reported order: its largest ones (lowest first), or all it serves.
 
     `traffic`: shape (n, 4), columns of `core.model.load.TRAFFIC`; `counts`: (n, 3) topics, consumers, producers.
     """
@@ -77,7 +75,7 @@ class BundleLoads:
 
 
 def load_unknown(load: BrokerLoadData) -> tuple[str, str] | None:
-    """The first (code, field) fault that makes the broker's load unknown, or None when it can be trusted."""
+    """Return the first fault (code, field) that makes the broker's load unknown, or None."""
     needed = ("weightedMaxEMA", "updatedAt", "msgThroughputIn", "msgThroughputOut")
     return next((fault for fault in load.faults if fault[1] in needed), None)
 
@@ -90,9 +88,9 @@ def extensible_snapshot(
     excluded: Iterable[ExcludedBroker] = (),
     averages: Averages | None = None,
 ) -> Snapshot:
-    """One frozen snapshot of an extensible cluster. `excluded`: registered brokers without usable load data.
+    """Build a frozen snapshot of an extensible cluster. `excluded`: registered brokers without usable load data.
 
-    Brokers whose load is unknown are excluded too. Without `averages`, bundles count as sampled once, now.
+    Brokers whose load is unknown are excluded too. Without `averages`, bundles have one sample, the present one.
     """
     reports, left_out = [], list(excluded)
     for load in loads:
@@ -111,7 +109,7 @@ def extensible_snapshot(
 
 
 def is_rest(bundle: str) -> bool:
-    """Whether this is the row of a snapshot for what a broker carries besides its top bundles."""
+    """Return whether this is the snapshot row for a broker's traffic outside of its top bundles."""
     return bundle.startswith(_REST.partition("{")[0]) and bundle.endswith(_REST.rpartition("}")[2])
 
 
@@ -119,7 +117,7 @@ NO_BUNDLES: Final = BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3)
 
 
 def report_of(load: BrokerLoadData, top: BundleLoads) -> BrokerReport:
-    """One broker's report of its load data and the bundles it named (none: everything is the row of the rest)."""
+    """Return a broker's report from its load data and its top bundles; other traffic is in the row of the rest."""
     usage, limit = np.zeros(REPORTED_RESOURCES), np.zeros(REPORTED_RESOURCES)
     usage[CPU], limit[CPU] = 100 * load.weighted_max_ema, 100.0
     names, traffic, counts = top.names, top.traffic, top.counts

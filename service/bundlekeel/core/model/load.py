@@ -1,4 +1,4 @@
-"""What one broker reports of itself, as columns. Made by the codec, read by averages and snapshot.
+"""A broker's report, as columns. The codec creates it; averages and snapshot use it.
 
 Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage`: CPU in percent of one core, direct
 memory in MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s.
@@ -36,16 +36,16 @@ class BrokerReport:
 
     `usage` and `limit`: shape (4,), columns of `RESOURCES`. `traffic`: shape (4,), sums over the bundles.
     `bundle_traffic`: shape (n, 4); `bundle_counts`: shape (n, 3), topics, consumers, producers.
-    `last_update`, `start_timestamp`: Unix ms by the broker's clock. They name a report and a life of the broker, and
-    are compared with nothing else. `written_ms`: when it was written, by this process's clock, 0: at `last_update`.
-    `clock_ahead_ms`: how far the broker's clock was ahead of this process's, negative: behind.
-    `faults` names what had to be imputed: (code, field) pairs. `interval_ms`: 0 for the broker's own figures, which may
-    be a statistics interval older than `last_update`; else they come from counters (core/model/counters.py) and none is
-    older than so much before it. `cores`: CPU cores the broker may use, 0 when not told, None: `limit` says.
-    `least_usage`: share of the most used resource besides the CPU, where `usage` has a score in place of the CPU
-    (extensible).
+    `last_update`, `start_timestamp`: Unix ms by the broker's clock. They identify a report and a start of the broker,
+    and are not compared with other clocks. `written_ms`: time of writing by this process's clock, 0: at `last_update`.
+    `clock_ahead_ms`: how far the broker's clock was ahead of this process's clock, negative: behind. `faults`: (code,
+    field) pairs of imputed values. `interval_ms`: 0 for the broker's own values, which can be a statistics interval
+    older than `last_update`. Otherwise they come from counters (core/model/counters.py), and this is their maximum age
+    at `last_update`.
 
-    `used_cores`: CPU cores that the broker's container or host uses, 0 if unknown or if `cores` is None.
+    `cores`: CPU cores the broker may use, 0: not reported, None: see `limit`. `used_cores`: CPU cores that the broker's
+    container or host uses, 0 if unknown or if `cores` is None. `least_usage`: used share of the most used resource
+    except the CPU, if `usage` contains a score instead of the CPU (extensible).
     """
 
     broker_id: str
@@ -91,7 +91,7 @@ def dated(report: BrokerReport, written_ms: int) -> BrokerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedBroker:
-    """A registered broker whose report could not be used, and why; it is alive, but takes no part."""
+    """A registered broker whose report could not be used, with the reason. It is alive, but is not balanced."""
 
     broker_id: str
     code: str
@@ -122,8 +122,10 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedListener:
-    """One of a broker's `advertisedListeners`: the address that lookups give to clients that ask with its name, ""
-    for a listener of HTTP only."""
+    """One of a broker's `advertisedListeners`.
+
+    `service_url`: the address in responses to lookups with the listener's name; "" for HTTP only.
+    """
 
     name: str
     service_url: str
@@ -131,9 +133,10 @@ class AdvertisedListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEndpoint:
-    """Where a registered broker's admin API listens; redirects go to these hosts only. Clients use `service_url`.
+    """Addresses of a registered broker. Redirects of the admin API are followed to these hosts only.
 
-    What kinds of topics it serves is read here of extensible brokers alone: modular ones say so in their report."""
+    The supported types of topics come from here for extensible brokers only; modular ones report them.
+    """
 
     broker_id: str
     web_url: str
@@ -148,14 +151,14 @@ class BrokerEndpoint:
     listeners: tuple[AdvertisedListener, ...] = ()
 
     def client_url(self, *, tls: bool) -> str:
-        """Where a client connects, "" for nowhere; with both addresses the encrypted one if `tls`."""
+        """Return the address for clients, "" if there is none; of two addresses the encrypted one if `tls`."""
         first, second = (self.service_url_tls, self.service_url) if tls else (self.service_url, self.service_url_tls)
         return first or second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who owns a bundle now, from the ownership record; `disabled` while it is being unloaded."""
+    """Present owner of a bundle, from the ownership record. `disabled`: the bundle is being unloaded."""
 
     broker_id: str
     disabled: bool = False

@@ -24,14 +24,14 @@ class StoreMigration:
 
     @property
     def code(self) -> Code | None:
-        """Why nothing may be changed; None without a migration, and after one that failed: the brokers stay."""
+        """Return why no write is allowed; None without a migration or after a failed one, which changes nothing."""
         if self.phase in ("NOT_STARTED", "FAILED"):
             return None
         return Code.STORE_MIGRATED if self.phase == "COMPLETED" else Code.STORE_MIGRATING
 
     @property
     def detail(self) -> str:
-        """Phase and target, for operators."""
+        """Return phase and target, for operators."""
         return f"phase {self.phase}{f', to {self.target}' if self.target else ''}"
 
     def demand_readable(self) -> None:

@@ -1,4 +1,4 @@
-"""Names of Pulsar's things: tenants, namespaces, bundles, topics, brokers.
+"""Names in Pulsar: tenants, namespaces, bundles, topics, brokers.
 
 Hash of a topic and bundle bounds: `NamespaceBundleFactory`, `ConsistentHashingTopicBundleAssigner`
 (CRC32 of the full topic name; a bundle is [low, high), the last one closed at 0xffffffff).
@@ -21,12 +21,12 @@ FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 FULL_LOWER = 0x00000000
 FULL_UPPER = 0xFFFFFFFF
 
-# A broker that there may be: a host, or host:port.
+# Possible broker: a host, or host:port.
 NEW_BROKER = r"^[A-Za-z0-9._:\[\]-]+$"
 
 _RANGE = re.compile(r"^0x([0-9a-fA-F]{8})_0x([0-9a-fA-F]{8})$")
 _PARTITION = re.compile(r"^(.*)-partition-(\d+)$")
-# `NamedEntity`, and neither `.` nor `..`, which would lead elsewhere in a path.
+# `NamedEntity`, without `.` and `..`, which have another meaning in a path.
 _ENTITY = re.compile(r"(?!\.{1,2}\Z)[-=:.\w]+", re.ASCII)
 _SLA_PREFIX = "sla-monitor/"
 _HEARTBEAT = re.compile(r"^pulsar/(?:[^/]+/)?[^/]+:\d+$")
@@ -43,16 +43,16 @@ class BundleName:
 
     @property
     def range(self) -> str:
-        """The hash range as Pulsar writes it, e.g. `0x00000000_0x40000000`."""
+        """Return the hash range in Pulsar's spelling, for example `0x00000000_0x40000000`."""
         return f"0x{self.lower:08x}_0x{self.upper:08x}"
 
     @property
     def tenant(self) -> str:
-        """The tenant, the first part of the namespace."""
+        """Return the tenant, the first part of the namespace."""
         return self.namespace.split("/", 1)[0]
 
     def covers(self, topic_hash: int) -> bool:
-        """Whether a topic of this hash belongs to the bundle."""
+        """Return whether a topic with this hash belongs to the bundle."""
         return self.lower <= topic_hash and (topic_hash < self.upper or self.upper == FULL_UPPER)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class BundleName:
 
 
 def parse_bundle(text: str) -> BundleName:
-    """Parse a full bundle name. Raises ValueError naming what is wrong."""
+    """Parse a full bundle name. Raises ValueError if it is invalid."""
     namespace, _, hash_range = text.rpartition("/")
     match = _RANGE.fullmatch(hash_range)
     if match is None or namespace.count("/") not in (1, 2) or "" in namespace.split("/"):
@@ -72,7 +72,7 @@ def parse_bundle(text: str) -> BundleName:
 
 
 def is_namespace(text: str) -> bool:
-    """Whether this is `tenant/ns` or `tenant/cluster/ns` with names that Pulsar takes."""
+    """Return whether this is `tenant/ns` or `tenant/cluster/ns` with names that Pulsar accepts."""
     parts = text.split("/")
     return len(parts) in (2, 3) and all(_ENTITY.fullmatch(part) for part in parts)
 
@@ -83,27 +83,29 @@ def is_v1(namespace: str) -> bool:
 
 
 def names_namespace(text: str) -> bool:
-    """Whether a person who writes this means a namespace: a topic has a domain or a third part, a bundle its range."""
+    """Return whether an operator means a namespace: topics have a domain or a third part, bundles have a range."""
     return "://" not in text and text.count("/") == 1
 
 
 def names_bundle(text: str) -> bool:
-    """Whether a person who writes this means a bundle: its last part has a `0x`, and no domain is in front."""
+    """Return whether an operator means a bundle: its last part contains `0x`, and it has no domain."""
     namespace, slash, tail = text.rpartition("/")
     return "://" not in text and "0x" in tail.lower() and (not slash or "/" in namespace)
 
 
 def as_pulsar_writes(text: str) -> str:
-    """A bundle as a person writes it, or a pattern of bundles, with its hash range in lower case; other names as they
-    are. Names from outside are compared with names of the cluster only after this."""
+    """Return a bundle, or a pattern of bundles, with its hash range in lower case; other names unchanged.
+
+    Names from outside must pass through this function before they are compared with names of the cluster.
+    """
     namespace, _, tail = text.rpartition("/")
     whole = "://" not in text and ("/" in namespace or "*" in namespace)
-    # Pulsar has no `0X`: that stays an error.
+    # `0X` remains an error, because Pulsar does not accept it.
     return f"{namespace}/{tail.lower()}" if whole and tail.startswith("0x") and "X" not in tail else text
 
 
 def is_topic(text: str) -> bool:
-    """Whether Pulsar takes this as the name of a topic."""
+    """Return whether Pulsar accepts this as the name of a topic."""
     try:
         topic = parse_topic(text)
     except ValueError:
@@ -113,32 +115,32 @@ def is_topic(text: str) -> bool:
 
 
 def check_name(text: str) -> None:
-    """ConfigError for what can be no name of a bundle, topic or namespace, whatever the cluster holds."""
+    """Check the syntax of a name. Raises ConfigError if it cannot be a bundle, topic or namespace."""
     namespace = namespace_of(text) if names_bundle(text) else text
     if not (is_namespace(namespace) if names_bundle(text) or names_namespace(text) else is_topic(text)):
         raise no_name(text)
 
 
 def refuse_namespace(text: str) -> None:
-    """NotFound for the name of a namespace, where a bundle or topic belongs."""
+    """Check the name of a bundle or topic. Raises NotFound if it is the name of a namespace."""
     if names_namespace(text):
         hint = f"name a bundle of it (`bundlekeel bundles -n {text}`), or {FOR_A_TOPIC}"
         raise NotFound(f"{text!r} is a namespace; {hint}")
 
 
 def no_name(text: str) -> ConfigError:
-    """What is wrong with a name that cannot be one."""
+    """Return the error for a string that cannot be a name."""
     allowed = "tenant/namespace, a bundle of it, or a topic; names of letters, digits and -=:._, neither . nor .."
     return ConfigError(f"{text!r} cannot be a name", field="name", value=text, allowed=allowed)
 
 
 def namespace_of(bundle: str) -> str:
-    """The namespace of a full bundle name, without validating it (hot path)."""
+    """Return the namespace of a full bundle name, without validation (hot path)."""
     return bundle.rpartition("/")[0]
 
 
 def tenant_of(bundle: str) -> str:
-    """The tenant of a full bundle or namespace name, without validating it."""
+    """Return the tenant of a full bundle or namespace name, without validation."""
     return bundle.partition("/")[0]
 
 
@@ -155,7 +157,7 @@ class TopicName:
 
     @property
     def partition(self) -> int:
-        """The partition index, or -1 when the name is not one of a partition."""
+        """Return the partition index, or -1 if the name is not that of a partition."""
         match = _PARTITION.match(self.local)
         try:
             return integer(match[2], field="partition", highest=MAX_INT) if match else -1
@@ -163,27 +165,27 @@ class TopicName:
             return -1
 
     def with_partition(self, index: int) -> TopicName:
-        """The name of partition `index` of this partitioned topic."""
+        """Return the name of partition `index` of this partitioned topic."""
         return TopicName(domain=self.domain, namespace=self.namespace, local=f"{self.local}-partition-{index}")
 
     @property
     def hash(self) -> int:
-        """Unsigned 32-bit CRC of the full name, as brokers compute it."""
+        """Return the unsigned 32-bit CRC of the full name, as brokers compute it."""
         return zlib.crc32(str(self).encode())
 
 
-# Brokers refuse longer requests: the headers of Jetty have at most 8 KiB, in which a character may take nine bytes.
+# Brokers reject longer requests: Jetty's headers have at most 8 KiB, and a character can take nine bytes.
 _LONGEST_TOPIC: Final = 8 * 1024
 
 
 def parse_topic(text: str) -> TopicName:
-    """Parse a topic as people write it: full, `tenant/ns/name`, or a bare name in public/default."""
+    """Parse the name of a topic: a full name, `tenant/ns/name`, or a bare name in public/default."""
     domain, namespace, local = topic_parts(text)
     return TopicName(domain=domain, namespace=namespace, local=local)
 
 
 def topic_parts(text: str) -> tuple[str, str, str]:
-    """The same as domain, namespace and local name (hot path)."""
+    """Split the name of a topic into domain, namespace and local name (hot path)."""
     domain, sep, rest = text.partition("://")
     if not sep:
         domain, rest = "persistent", text
@@ -196,13 +198,13 @@ def topic_parts(text: str) -> tuple[str, str, str]:
 
 
 def bundle_for_hash(namespace: str, boundaries: list[int], topic_hash: int) -> BundleName:
-    """The bundle of `namespace` that covers `topic_hash`; `boundaries` are sorted, first 0, last 2^32-1."""
+    """Return the bundle of `namespace` that covers `topic_hash`; `boundaries` are sorted, first 0, last 2^32-1."""
     index = min(bisect_right(boundaries, topic_hash), len(boundaries) - 1)
     return BundleName(namespace=namespace, lower=boundaries[index - 1], upper=boundaries[index])
 
 
 def is_system_bundle(bundle: str) -> bool:
-    """Heartbeat, SLA monitor and pulsar/system bundles: they belong to a broker or to Pulsar and never move."""
+    """Return whether this is a heartbeat, SLA monitor or pulsar/system bundle, which must never move."""
     namespace = namespace_of(bundle)
     return (
         namespace == _SYSTEM_NAMESPACE or namespace.startswith(_SLA_PREFIX) or _HEARTBEAT.match(namespace) is not None
@@ -210,14 +212,14 @@ def is_system_bundle(bundle: str) -> bool:
 
 
 def broker_id_of_url(url: str) -> str:
-    """`http://host:port/` -> `host:port`; ownership znodes before 5.0 hold URLs, not broker ids."""
+    """Return `host:port` of `http://host:port/`; ownership znodes before 5.0 contain URLs, not broker ids."""
     return url.partition("://")[2].rstrip("/") if "://" in url else url.rstrip("/")
 
 
-def alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
-    """Which of these ids end with another one, as `bb1:8080` does with `b1:8080`: row to the rows of those others.
+def find_alike(broker_ids: Sequence[str]) -> dict[int, list[int]]:
+    """Return, by row of an id, the rows of other ids with which it ends, as `bb1:8080` ends with `b1:8080`.
 
-    Extensible brokers confuse such a pair when they are asked to transfer from the longer to the shorter.
+    Extensible brokers confuse such a pair if a bundle is transferred from the longer to the shorter id.
     """
     rows = {broker: row for row, broker in enumerate(broker_ids)}
     ends = {

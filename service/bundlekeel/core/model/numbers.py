@@ -1,7 +1,7 @@
-"""The one decoder of numbers in text from outside: broker settings, names of nodes, labels, headers, reports.
+"""Decoder of all numbers from outside: broker settings, names of nodes, labels, headers, reports.
 
 `int` and `float` raise ValueError for 5,000 digits, and return `inf`, `nan` or integers that overflow later. Here each
-of these is a CodecError that names the field and quotes the value.
+of these is a CodecError with the field and the value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError
 
-# No broker carries this much of anything; larger numbers would overflow the sums and squares made of them.
+# No broker reaches such a value, and sums and squares of larger numbers would overflow.
 MAX_NUMBER: Final = 1e18
 MAX_INTEGER: Final = 2**53
 # Java's int. Seconds and minutes in broker settings are of this type.
@@ -79,7 +79,7 @@ def setting(
 
 
 def _short(text: str) -> str:
-    """Return `text` without whitespace around it; empty if no number of ours is spelled that way."""
+    """Return `text` without whitespace around it; "" if it cannot be a number."""
     text = text.strip()
     return text if len(text) <= _LONGEST and text.isascii() and "_" not in text else ""
 
@@ -87,5 +87,5 @@ def _short(text: str) -> str:
 def _refused(field: str, value: object, why: str, code: Code) -> CodecError:
     # An integer of 5,000 digits cannot be shown in decimal.
     text = hex(value) if isinstance(value, int) and abs(value) > MAX_INTEGER else str(value)
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
-    return CodecError(f"{field} {shown!r} {why}", code=code, field=field)
+    quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+    return CodecError(f"{field} {quoted!r} {why}", code=code, field=field)

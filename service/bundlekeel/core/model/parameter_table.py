@@ -1,6 +1,6 @@
-"""Parameters as fields with their row of the table: Pulsar's keys, unit, range, who reads it and why it is there.
+"""Parameters as fields with a table row each: Pulsar's keys, unit, range, the code that uses it, and its purpose.
 
-Here are those of strategies, placements, splits and time; core/model/parameters.py adds the guard's.
+This module has the parameters of strategies, placements, splits and time; core/model/parameters.py adds the guard's.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterSpec:
-    """One row. `pulsar_keys`: accepted names, the current one first. `factor`: ours = Pulsar's x factor.
-    `pattern`: what each name of a list must match; none: any. `instead`: only Pulsar's own classes (`compat`) read it,
-    and with `compat: none` this is to be set."""
+    """One row of the table.
+
+    `pulsar_keys`: accepted keys of Pulsar, the current one first. `factor`: value = Pulsar's value x factor. `pattern`:
+    regular expression for each name of a list; "": any. `instead`: the parameter to set with `compat: none`, because
+    only Pulsar's own classes use this one.
+    """
 
     name: str
     pulsar_keys: tuple[str, ...] = ()
@@ -46,14 +49,14 @@ class ParameterSpec:
 
 
 def parameter(default: T, **row: Any) -> T:
-    """A field and its row: what `ParameterSpec` holds beside the name."""
-    made: T = field(default=default, metadata=row)
-    return made
+    """Return a dataclass field with its table row: the fields of `ParameterSpec` without the name."""
+    result: T = field(default=default, metadata=row)
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyParameters:
-    """What decides which bundles go where."""
+    """Parameters that determine which bundles move, and to which brokers."""
 
     strategy: str = parameter(
         "avg",

@@ -1,8 +1,8 @@
-"""Parameters of strategies, guard and timing: each a field with Pulsar's key, default, unit and the reason for it.
+"""Parameters of strategies, guard and timing: each is a field with Pulsar's key, default, unit and purpose.
 
-The fields are the single source (`PARAMETERS` is made of them): settings accept our name or Pulsar's keys,
-`adopt_broker_settings` reads the keys live, and docs/reference/parameters.md is generated from them.
-Defaults of Pulsar: `ServiceConfiguration` of 4.2.4.
+The fields are the only source. `PARAMETERS` and docs/reference/parameters.md are generated from them. Settings accept
+Bundlekeel's name or Pulsar's keys, and `adopt_broker_settings` reads the keys from the brokers. Pulsar's defaults are
+those of `ServiceConfiguration` in 4.2.4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bundlekeel.core.model.text_format import limits_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters(StrategyParameters):
-    """Everything `plan()` needs to know besides the snapshot. Each field says what it means."""
+    """All parameters of `plan()`. The row of each field describes it."""
 
     # guard
     cool_down_seconds: float = parameter(
@@ -171,7 +171,7 @@ BY_PULSAR_KEY = {
 
 
 def defaults() -> dict[str, object]:
-    """Every parameter's default by our name."""
+    """Return every parameter's default, by Bundlekeel's name."""
     blank = Parameters()
     return {f.name: getattr(blank, f.name) for f in fields(Parameters)}
 
@@ -182,9 +182,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
-    """Where Pulsar's own defaults differ from ours: they hold for its own classes. Empty for `none`.
+    """Return Pulsar's defaults for its own classes, if they differ from Bundlekeel's; {} for `none`.
 
-    `strategy`: the one that is named, None is Pulsar's default. AvgShedder is shedder and placement in one object.
+    `strategy`: the configured strategy; None: Pulsar's default. AvgShedder is shedder and placement in one object.
     """
     if release == "none":
         return {}
@@ -200,8 +200,10 @@ def compat_defaults(release: str, strategy: object = None) -> dict[str, object]:
 
 
 def in_form(params: Parameters, release: str) -> Parameters:
-    """The same with another `compat`, and its defaults: what stood at those of the form before stands at the other's.
-    Strategy and placement are chosen by name, whatever the form."""
+    """Return the parameters with another `compat`. Values equal to the old form's defaults become the new defaults.
+
+    Strategy and placement do not change.
+    """
     before, after = (defaults() | compat_defaults(item) for item in (params.compat, release))
     moved = {
         name: after[name]
@@ -212,15 +214,15 @@ def in_form(params: Parameters, release: str) -> Parameters:
 
 
 def half_of_avg(release: str, strategy: object, placement: object) -> bool:
-    """Whether a release of Pulsar would run AvgShedder as one of the two only."""
+    """Return whether a release of Pulsar would use AvgShedder only as strategy, or only as placement."""
     return release != "none" and (strategy == "avg") != (placement == "avg")
 
 
 def check_pair(release: str, strategy: object, placement: object) -> None:
-    """ConfigError for half of AvgShedder, which is shedder and placement in one object (PIP-364).
+    """Check strategy and placement. Raises ConfigError for half of AvgShedder, which is both in one object (PIP-364).
 
-    `ModularLoadManagerImpl` throws at start when it is the placement alone. As the shedder alone it runs, but the other
-    placement knows nothing of its destinations.
+    `ModularLoadManagerImpl` fails at start if AvgShedder is only the placement. As shedder alone it runs, but the other
+    placement ignores its targets.
     """
     if half_of_avg(release, strategy, placement):
         raise ConfigError(
@@ -233,7 +235,7 @@ def check_pair(release: str, strategy: object, placement: object) -> None:
 
 
 def with_strategy(params: Parameters, strategy: str) -> Parameters:
-    """The same with another strategy. In `compat` AvgShedder brings its placement along, and takes it away again."""
+    """Return the parameters with another strategy. With `compat`, AvgShedder also changes the placement."""
     if not half_of_avg(params.compat, strategy, params.placement):
         return replace(params, strategy=strategy)
     placement = compat_defaults(params.compat, strategy)["placement"]
@@ -241,12 +243,12 @@ def with_strategy(params: Parameters, strategy: str) -> Parameters:
 
 
 def choices(name: str) -> tuple[str, ...]:
-    """What a parameter with a fixed list of names may be: our own names, then those added at start."""
+    """Return the allowed names for a parameter: Bundlekeel's own, then those added at start."""
     return (*BY_NAME[name].choices, *_ADDED.get(name, ()))
 
 
 def add_choice(parameter: str, name: str) -> None:
-    """Let `strategy` or `placement` be this name as well. ConfigError when the name is bad or taken."""
+    """Allow one more name for `strategy` or `placement`. Raises ConfigError if the name is invalid or in use."""
     if _NAME.fullmatch(name) is None:
         allowed = "a-z, 0-9 and _, beginning with a letter, at most 40 of them"
         raise ConfigError(
@@ -258,9 +260,9 @@ def add_choice(parameter: str, name: str) -> None:
 
 
 def coerce(name: str, value: object, *, ranged: bool = True) -> object:
-    """Check one value (in our unit) and bring it to the parameter's type. ConfigError names field, value, allowed.
+    """Check one value (in Bundlekeel's unit) and convert it to the parameter's type.
 
-    `ranged` False: any number, as Pulsar's own classes take it.
+    `ranged`: False allows any number, as Pulsar's own classes do. Raises ConfigError if the value is not allowed.
     """
     spec = BY_NAME.get(name)
     if spec is None:
@@ -271,10 +273,10 @@ def coerce(name: str, value: object, *, ranged: bool = True) -> object:
     if isinstance(default, tuple):
         return _coerce_names(spec, value)
     if isinstance(default, str):
-        known = choices(name)
-        if value not in known:
-            said = ", ".join(known)
-            raise ConfigError(f"{name}: {value!r} is not one of {said}", field=name, value=value, allowed=said)
+        names = choices(name)
+        if value not in names:
+            allowed = ", ".join(names)
+            raise ConfigError(f"{name}: {value!r} is not one of {allowed}", field=name, value=value, allowed=allowed)
         return value
     return _coerce_number(spec, value, whole=isinstance(default, int), ranged=ranged)
 
@@ -304,12 +306,12 @@ def _refused(spec: ParameterSpec, value: object, why: str, allowed: str) -> Conf
 
 
 def number_words(spec: ParameterSpec) -> str:
-    """Kind and range of a parameter that is a number."""
+    """Return type and range of a numeric parameter, as text."""
     kind = "whole number" if isinstance(defaults()[spec.name], int) else "number"
     return ", ".join(filter(None, (kind, limits_text({"ge": spec.minimum, "le": spec.maximum}))))
 
 
-# Of doubles.
+# Near the largest double.
 _LARGEST: Final = 1.7e308
 
 
@@ -317,38 +319,37 @@ def _coerce_number(spec: ParameterSpec, value: object, *, whole: bool, ranged: b
     allowed = f"a {number_words(spec)} ({spec.unit})"
     try:
         most = MAX_INT if spec.unit.startswith("seconds") else MAX_NUMBER
-        found = number(value, field=spec.name, lowest=-_LARGEST, highest=most if ranged else _LARGEST)
+        result = number(value, field=spec.name, lowest=-_LARGEST, highest=most if ranged else _LARGEST)
     except CodecError as error:
         why = "is not a number" if error.code == Code.WRONG_TYPE else f"is not allowed; expected {allowed}"
         raise _refused(spec, value, why, allowed) from None
-    in_range = (spec.minimum is None or found >= spec.minimum) and (spec.maximum is None or found <= spec.maximum)
-    if (ranged and not in_range) or (whole and found != int(found)):
+    in_range = (spec.minimum is None or result >= spec.minimum) and (spec.maximum is None or result <= spec.maximum)
+    if (ranged and not in_range) or (whole and result != int(result)):
         raise _refused(spec, value, f"is not allowed; expected {allowed}", allowed)
-    return int(found) if whole else found
+    return int(result) if whole else result
 
 
 def from_pulsar(values: Mapping[str, object], *, ranged: bool = True) -> dict[str, object]:
-    """Translate Pulsar's keys and units to our parameters; keys that no parameter reads are left out.
+    """Convert values of Pulsar's keys to parameters; other keys and unknown strategy classes are ignored.
 
-    An unknown strategy class is left out too (the caller reports it): it names a class, not a value of ours.
-    `ranged` False: any number, as Pulsar's own classes take it.
+    The caller reports unknown strategy classes. `ranged`: False allows any number, as Pulsar's own classes do.
     """
-    found: dict[str, object] = {}
+    parameters: dict[str, object] = {}
     for spec in PARAMETERS:
-        given = [(key, values[key]) for key in spec.pulsar_keys if values.get(key) is not None]
-        if not given:
+        items = [(key, values[key]) for key in spec.pulsar_keys if values.get(key) is not None]
+        if not items:
             continue
         if spec.choices:
-            mapped = STRATEGY_CLASSES.get(str(given[0][1]).rpartition(".")[2])
+            mapped = STRATEGY_CLASSES.get(str(items[0][1]).rpartition(".")[2])
             if mapped in spec.choices:
-                found[spec.name] = mapped
+                parameters[spec.name] = mapped
             continue
-        read = [_read(spec, key, raw, ranged=ranged) for key, raw in given]
-        # Brokers report an old spelling beside the current one; like them, take it only where the current one
-        # stands at its default.
+        read = [_read(spec, key, raw, ranged=ranged) for key, raw in items]
+        # Brokers report an old key in addition to the current one. As in Pulsar, the old one counts only if the current
+        # one has its default.
         changed = [value for value in read if value != defaults()[spec.name]]
-        found[spec.name] = changed[0] if len(read) > 1 and changed else read[0]
-    return found
+        parameters[spec.name] = changed[0] if len(read) > 1 and changed else read[0]
+    return parameters
 
 
 def _read(spec: ParameterSpec, key: str, raw: object, *, ranged: bool) -> object:

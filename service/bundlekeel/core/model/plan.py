@@ -1,4 +1,4 @@
-"""What `plan()` returns: moves with their reasons, refusals, verdicts, loads before and after, and a hash."""
+"""Result of `plan()`: moves with their reasons, refusals, verdicts, loads before and after, and a hash."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Traffic4 = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One bundle from one broker to another, and why.
+    """A move of one bundle from one broker to another, with its reason.
 
-    Scores are ratios (0.85 is 85 %), predicted for the moment before and after this move, earlier moves of the
-    plan included. `traffic`: msg/s in, msg/s out, bytes/s in, bytes/s out, the bundle's share (by short-term
-    averages) of what its broker reports. `pressure`: what the bundle uses of each resource, in the units of
-    `core.model.load.RESOURCES`. `runner_up` is the next best target.
+    Scores are ratios (0.85 is 85 %), predicted for the times before and after this move, including earlier moves of the
+    plan. `traffic`: msg/s in, msg/s out, bytes/s in, bytes/s out: the bundle's share (by short-term averages) of its
+    broker's reported traffic. `pressure`: the bundle's use of each resource, in the units of
+    `core.model.load.RESOURCES`. `runner_up`: the next best target.
     """
 
     bundle: str
@@ -41,7 +41,7 @@ class Move:
 
     @property
     def sentence(self) -> str:
-        """Why, in English."""
+        """Return the reason as an English sentence."""
         return (
             f"{self.bundle}: {self.source} {self.source_before:.1%} -> {self.source_after:.1%}, "
             f"{self.target} {self.target_before:.1%} -> {self.target_after:.1%} ({self.rule})"
@@ -50,12 +50,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One bundle to divide: which limit it is above (`rule`: topics, sessions, msg_rate, bandwidth, hot), by how much,
-    and how often in a row that was seen. Where to cut is computed from its topics when it is carried out.
+    """A bundle to split, with its reason. The positions are computed from its topics when the split is executed.
 
-    `value` and `limit`: topics, sessions, msg/s, MiB/s, or shares of the mean broker load. `at`: the positions a person
-    asked for (rule `by hand`), none: where its load divides. `halves`: the broker is asked for `range_equally_divide`,
-    which cuts there, since it takes positions for no bundle of fewer than two topics.
+    `rule`: the exceeded limit (topics, sessions, msg_rate, bandwidth, hot), or `by hand`. `value` and `limit`: topics,
+    sessions, msg/s, MiB/s, or shares of the mean broker load. `hits`: consecutive readings above the limit. `at`: the
+    operator's positions; (): where its load divides. `halves`: request `range_equally_divide`, which cuts in the
+    middle, because brokers accept positions only for bundles with two topics or more.
     """
 
     bundle: str
@@ -69,7 +69,7 @@ class Split:
 
     @property
     def sentence(self) -> str:
-        """Why, in English."""
+        """Return the reason as an English sentence."""
         if self.rule == "by hand":
             return f"{self.bundle}: a person asked for it"
         if self.rule == "hot":
@@ -79,11 +79,11 @@ class Split:
 
 
 class Refusal(NamedTuple):
-    """A candidate that does not move: bundle, or the broker when none of its bundles was looked at.
+    """A bundle that does not move, or a broker whose bundles were not checked.
 
-    What the guard refuses says when that ends: `frees_ms`, wall milliseconds; 0: with the next cycle, or not known.
-    A budget has its `limit` and what is `used` of it as well (moves, or a share of traffic), both None otherwise.
-    A tuple, because a large cluster's plan has tens of thousands of them.
+    `frees_ms`: end of the guard's obstacle, Unix ms; 0: the next cycle, or unknown. `limit`, `used`: of a budget, in
+    moves or as share of traffic; otherwise None. It is a tuple, because the plan of a large cluster has tens of
+    thousands.
     """
 
     code: Code
@@ -97,7 +97,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Answer):
-    """Why the cycle, or one broker in it, did what it did."""
+    """Verdict on the cycle, or on one broker in it."""
 
     code: Annotated[Code, Doc("a code of docs/reference/codes.md", grows=Code)]
     sentence: Annotated[str, Doc("the same as a sentence")]
@@ -132,13 +132,13 @@ class BrokerLoad(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The opinion of one cycle. `groups`: where policies divide the brokers into groups that cannot exchange bundles,
-    the verdict of each, and `verdict` is that of the most important one; empty: one group. `split_refusals`: bundles
-    above a split limit that are not split, and why. `closed`: brokers that take no bundle: drained, cordoned or
-    excluded. `mean`: of all scores, these brokers' too, so that it follows the traffic: effects are scaled by it, and
-    to close a broker changes no traffic.
+    """Decisions of one cycle.
 
-    `hash` covers the decisions and their input: equal hashes mean equal decisions.
+    `groups`: verdicts of groups of brokers between which policies forbid moves; `verdict` is that of the most important
+    group; (): one group. `split_refusals`: bundles above a split limit that are not split. `closed`: brokers that
+    accept no bundle: drained, cordoned or excluded. `mean`: mean of all scores, including closed brokers. Effects are
+    scaled by it, so it must follow the traffic, which closing a broker does not change. `hash`: covers the decisions
+    and their input, so equal hashes mean equal decisions.
     """
 
     wall_ms: int
@@ -170,7 +170,7 @@ class Plan:
         return math.fsum(shared) / len(shared) if shared else 0.0
 
     def imbalance(self, column: str) -> float:
-        """How unevenly this column of `loads` is spread."""
+        """Return max/mean of this column of `loads` (see `imbalance`)."""
         return imbalance(*self._column(column))
 
     def _column(self, name: str, brokers: Sequence[str] | None = None) -> tuple[list[float], list[bool]]:
@@ -179,17 +179,17 @@ class Plan:
 
 
 def plan_hash(plan: Plan) -> str:
-    """SHA-256 over what was decided, and for which input; first 16 hex digits.
+    """Return the first 16 hex digits of SHA-256 over the decisions and their input.
 
-    Sentences, details and predicted figures are no part of it, so that their wording and rounding may change. The
-    snapshot's digest is: a plan is asked for by its hash, and the same moves for another snapshot are another plan.
-    Written out column by column: a plan has tens of thousands of refusals.
+    Sentences, details and predicted values are not included, so that their wording and rounding can change. The
+    snapshot's digest is included, because the hash identifies a plan: the same moves for another snapshot are another
+    plan. Data is hashed column by column, because a plan has tens of thousands of refusals.
     """
     verdicts = (plan.verdict, *(group.verdict for group in plan.groups), *plan.brokers)
-    given = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
+    inputs = (plan.strategy, plan.placement, plan.seed, plan.snapshot_digest)
     splits = [(s.bundle, s.broker, s.rule, s.at, s.halves) for s in plan.splits]
     hits = [(v.hits_low, v.hits_high) for v in verdicts]
-    sha = hashlib.sha256(json.dumps((*given, splits, hits), separators=(",", ":")).encode())
+    sha = hashlib.sha256(json.dumps((*inputs, splits, hits), separators=(",", ":")).encode())
     columns = [[m.bundle for m in plan.moves], [m.source for m in plan.moves]]
     columns += [[m.target for m in plan.moves], [m.rule for m in plan.moves]]
     columns += [[v.code for v in verdicts], [v.broker for v in verdicts]]
@@ -202,19 +202,23 @@ def plan_hash(plan: Plan) -> str:
 
 
 def measure_of(strategy: str) -> str:
-    """What of `BrokerLoad` a strategy evens out: `score`, or the throughput that `uniform` compares."""
+    """Return the column of `BrokerLoad` that a strategy balances: `score`, or `throughput` for `uniform`."""
     return "throughput" if strategy == "uniform" else "score"
 
 
 def sharing(values: Sequence[float], closed: Sequence[bool]) -> list[float]:
-    """Of a load by broker, what the mean is taken of: not of the brokers that take no bundle (`closed`), unless all are
-    such. Nothing comes to them to even them out, and one that is kept empty would pull the mean down."""
+    """Return the values of the brokers that are not closed, for the mean; all values if all brokers are closed.
+
+    Closed brokers accept no bundle, so they cannot be balanced, and an empty one would lower the mean.
+    """
     return [value for value, shut in zip(values, closed, strict=True) if not shut] or list(values)
 
 
 def imbalance(values: Sequence[float], closed: Sequence[bool]) -> float:
-    """max/mean: the busiest of all brokers over the mean of those that share the load, or of all where these carry
-    nothing; 1.0 is even, 0.0 when there is no load."""
+    """Return max/mean: 1.0 is balanced, 0.0 means no load.
+
+    It is the maximum of all brokers over the mean of those that share the load, or of all if these have no load.
+    """
     shared = sharing(values, closed)
     counted = shared if any(shared) else values
     total = math.fsum(counted)

@@ -1,4 +1,4 @@
-"""What Pulsar's policies allow: isolation policies, anti-affinity groups, failure domains, as plain values."""
+"""Pulsar's policies as plain values: isolation policies, anti-affinity groups, failure domains."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationPolicy:
-    """One namespace isolation policy (`NamespaceIsolationData`). All texts are Java regular expressions that must
-    match fully; `namespaces` against `tenant/namespace`, the brokers' against the host part of a broker id.
+    """One namespace isolation policy (`NamespaceIsolationData`).
 
-    `min_limit`: with fewer available primaries, secondaries are candidates too.
+    All strings are Java regular expressions for full matches: `namespaces` with `tenant/namespace`, `primary` and
+    `secondary` with the host part of a broker id. `min_limit`: with fewer available primaries, secondaries are
+    candidates too.
     """
 
     name: str
@@ -23,12 +24,13 @@ class IsolationPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """Everything that narrows where a bundle may go.
+    """All policies that restrict the brokers of a bundle.
 
-    `isolation` keeps the order of Pulsar's map: the first policy that matches a namespace counts. `anti_affinity`:
-    group by namespace. `failure_domains`: brokers by domain, counted when `failure_domains_enabled`. `unreadable`:
-    namespaces whose own policies could not be read, and so must stay where they are; `unknown` says why nothing is
-    known of any namespace. `load_manager`: the class the brokers are configured with, "" when not known.
+    `isolation`: in the order of Pulsar's map, because the first policy that matches a namespace applies.
+    `anti_affinity`: group by namespace. `failure_domains`: brokers by domain, used if `failure_domains_enabled`.
+    `unreadable`: namespaces whose own policies could not be read, so their bundles must stay. `unknown`: why the
+    policies of all namespaces are unknown, "" if they are known. `load_manager`: the configured class of the brokers,
+    "": unknown.
     """
 
     isolation: tuple[IsolationPolicy, ...] = ()

@@ -1,6 +1,6 @@
-"""The snapshot: what one cycle saw, columnar and frozen. Brokers are rows sorted by id; bundles are grouped by owner.
+"""The snapshot: the immutable input of one cycle, as columns. Brokers are sorted by id, bundles are grouped by owner.
 
-Values are quantised here, before planning, so that what is recorded replays to the same plan.
+Values are rounded here, before planning, so that a recorded snapshot gives the same plan again.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTable:
-    """Live brokers with usable reports. Matrices have one row a broker, columns `RESOURCES` or `TRAFFIC`.
+    """Live brokers with usable reports. Matrices have one row per broker, columns `RESOURCES` or `TRAFFIC`.
 
-    `from_traffic` marks resources that follow the traffic (capacity overrides), the others are host usage.
+    `from_traffic`: resources whose usage follows the traffic (capacity overrides); the others are host usage.
     `overridden`: resources with a limit from `capacity`, and with `!` those whose limit cannot be true.
     `persistent`, `non_persistent`: whether the broker serves such topics; empty: all brokers do. `rows`: row by id.
     """
@@ -72,25 +72,25 @@ class BrokerTable:
         return len(self.ids)
 
     def takes_persistent(self) -> Bools:
-        """Brokers that serve persistent topics (`enablePersistentTopics`)."""
+        """Return a mask of the brokers that serve persistent topics (`enablePersistentTopics`)."""
         return np.array(self.persistent or (True,) * len(self.ids), dtype=bool)
 
     def takes_non_persistent(self) -> Bools:
-        """Brokers that serve non-persistent topics (`enableNonPersistentTopics`)."""
+        """Return a mask of the brokers that serve non-persistent topics (`enableNonPersistentTopics`)."""
         return np.array(self.non_persistent or (True,) * len(self.ids), dtype=bool)
 
     def wrong(self) -> Bools:
-        """Resources (columns of `RESOURCES`) whose limit cannot be true (`wrong_limit_marks`)."""
+        """Return a mask of the limits that cannot be true (`wrong_limit_marks`); columns of `RESOURCES`."""
         rows = [[f"!{name}" in touched for name in RESOURCES] for touched in self.overridden]
         return np.array(rows, dtype=bool).reshape(len(self), len(RESOURCES))
 
     def percent(self) -> Floats:
-        """Usage in percent of the limit, computed in float32 as Pulsar does; 0 where the limit is not positive."""
+        """Return the usage in percent of the limit, computed in float32 as Pulsar does; 0 without a positive limit."""
         return percent_usage(self.usage, self.limit)
 
 
 def percent_usage(usage: Floats, limit: Floats) -> Floats:
-    """`ResourceUsage.percentUsage()`: 32-bit float division times 100, 0 when the limit is not above 0."""
+    """Return `ResourceUsage.percentUsage()`: 32-bit float division times 100, 0 without a positive limit."""
     blind = ~(limit > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = usage.astype(np.float32) / np.where(blind, 1.0, limit).astype(np.float32)
@@ -101,7 +101,7 @@ def percent_usage(usage: Floats, limit: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleTable:
-    """Owned bundles, grouped by owner: those of broker b are rows `starts[b]:starts[b + 1]`."""
+    """Owned bundles, grouped by owner: the bundles of broker b are the rows `starts[b]:starts[b + 1]`."""
 
     names: tuple[str, ...]
     starts: Ints
@@ -114,32 +114,36 @@ class BundleTable:
     samples: Ints
     counts: Ints
     system: Bools
-    _known: dict[str, list[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _rows_by_name: dict[str, list[int]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def rows_of(self, broker: int) -> slice:
-        """The rows of one broker's bundles."""
+        """Return the rows of one broker's bundles."""
         return slice(int(self.starts[broker]), int(self.starts[broker + 1]))
 
-    def rows_named(self, wanted: Collection[str]) -> list[int]:
-        """The rows of these bundles, as far as they are known, in row order. A look at all names; remembered, so that
-        it pays to ask once for all that will be asked for."""
-        new: dict[str, list[int]] = {name: [] for name in wanted if name not in self._known}
+    def rows_named(self, names: Collection[str]) -> list[int]:
+        """Return the rows of these bundles in ascending order; unknown bundles are ignored.
+
+        The search reads all names and its results are cached, so one early call for many bundles saves time.
+        """
+        new: dict[str, list[int]] = {name: [] for name in names if name not in self._rows_by_name}
         if new:
-            found = np.fromiter(map(new.__contains__, self.names), dtype=bool, count=len(self.names))
-            for row in np.flatnonzero(found).tolist():
+            present = np.fromiter(map(new.__contains__, self.names), dtype=bool, count=len(self.names))
+            for row in np.flatnonzero(present).tolist():
                 new[self.names[row]].append(row)
-            self._known.update(new)
-        return sorted(row for name in wanted for row in self._known[name])
+            self._rows_by_name.update(new)
+        return sorted(row for name in names for row in self._rows_by_name[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One frozen snapshot. `registered` counts live brokers, with or without a usable report. `intervals`: how old, in
-    ms, a broker's figures may be at its `last_update` where they come from counters, 0 where it reported them itself;
-    by row, empty where all of them did."""
+    """One frozen snapshot.
+
+    `registered`: number of live brokers, with or without a usable report. `intervals`: by row, the maximum age, in ms,
+    of a broker's counters at its `last_update`; 0: the broker reported its values itself; (): all brokers did.
+    """
 
     wall_ms: int
     mode: str
@@ -151,21 +155,21 @@ class Snapshot:
     intervals: tuple[int, ...] = ()
 
     def interval_ms(self, row: int) -> int:
-        """The interval of one broker, 0 where its figures are its own."""
+        """Return the interval of one broker, in ms; 0: the broker reported its values itself."""
         return self.intervals[row] if self.intervals else 0
 
     @property
     def counted(self) -> Bools:
-        """Return which brokers have figures of counters, shape (n,)."""
+        """Return a mask of the brokers with values from counters, shape (n,)."""
         return np.array(self.intervals or [0] * len(self.brokers)) > 0
 
     @property
     def slowest_seconds(self) -> float | None:
-        """The longest of the intervals; None where a broker's figures are its own."""
+        """Return the longest of the intervals, in seconds; None if a broker reported its values itself."""
         return max(self.intervals) / 1000 if self.intervals and all(self.intervals) else None
 
     def broker_row(self, broker_id: str) -> int:
-        """Row of a broker, or -1."""
+        """Return the row of a broker, or -1."""
         return self.brokers.rows.get(broker_id, -1)
 
 
@@ -179,25 +183,25 @@ def build_snapshot(
     capacity: Sequence[CapacityOverride] = (),
     quantise: bool = True,
 ) -> Snapshot:
-    """Put reports and averages into one frozen snapshot.
+    """Build a frozen snapshot from reports and averages.
 
-    A bundle that two brokers report (in transit) belongs to the one whose report is newer, and its traffic is taken
-    off the sum of the other. All arrays are read-only afterwards.
+    A bundle that two brokers report (in transit) belongs to the broker with the newer report, and its traffic is
+    subtracted from the sum of the other. All arrays are read-only.
     """
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
     if mode == "extensible":
-        # A given score is in percent of the broker, not of a core (core/model/extensible.py).
+        # The score of an extensible broker is in percent of the broker, not of a core (core/model/extensible.py).
         capacity = [replace(item, cores=None) for item in capacity]
     names = [name for report in ordered for name in report.bundle_names]
     rows = np.concatenate([averages.rows(()), *map(averages.rows_of, ordered)])
     keep = _without_duplicates(ordered, names, rows)
     brokers = _broker_table(ordered, keep, capacity, quantise=quantise)
-    if any(kept is not None for kept in keep):
+    if any(mask is not None for mask in keep):
         marks = np.concatenate(
             [np.ones(len(r.bundle_names), bool) if k is None else k for r, k in zip(ordered, keep, strict=True)]
         )
-        names, rows = [name for name, kept in zip(names, marks.tolist(), strict=True) if kept], rows[marks]
+        names, rows = [name for name, mask in zip(names, marks.tolist(), strict=True) if mask], rows[marks]
     bundles = _bundle_table(ordered, keep, _Named(names, rows, averages), quantise=quantise)
     freeze(brokers, bundles)
     return Snapshot(
@@ -236,11 +240,11 @@ def _broker_table(
     for row, report in enumerate(reports):
         usage[row, :REPORTED_RESOURCES], limit[row, :REPORTED_RESOURCES] = report.usage, report.limit
         traffic[row] = report.traffic
-        if (kept := keep[row]) is not None and not kept.all():
-            traffic[row] = np.maximum(traffic[row] - report.bundle_traffic[~kept].sum(axis=0), 0.0)
+        if (mask := keep[row]) is not None and not mask.all():
+            traffic[row] = np.maximum(traffic[row] - report.bundle_traffic[~mask].sum(axis=0), 0.0)
         override = match_capacity(capacity, report.broker_id)
         touched = _apply_capacity(override, usage[row], limit[row], from_traffic[row]) if override else ()
-        # An extensible broker's usage is a score of any size, and its limit is no limit.
+        # An extensible broker's usage is a score of any size, so its limit of 100 does not prove anything.
         marks = wrong_limit_marks(usage[row], limit[row]) if report.cores is None else ()
         overridden.append((*touched, *marks))
     fill_from_traffic(usage, traffic, from_traffic)
@@ -264,11 +268,11 @@ def _broker_table(
 
 
 def _apply_capacity(override: CapacityOverride, usage: Floats, limit: Floats, from_traffic: Bools) -> tuple[str, ...]:
-    """Replace or ignore resources of one broker in place; returns the names of what was touched."""
+    """Replace or ignore resources of one broker in place; return the names of the changed resources."""
     touched: list[str] = []
     if override.nic_gbps is not None:
         for resource in (BANDWIDTH_IN, BANDWIDTH_OUT):
-            # A NIC that reports no limit reports no usage either: fall back to the bundles' traffic.
+            # A NIC without a reported limit has no reported usage either, so the bundles' traffic is used.
             from_traffic[resource] = not limit[resource] > 0
             limit[resource] = override.nic_gbps * 1e6
             touched.append(RESOURCES[resource])
@@ -324,11 +328,11 @@ def _bundle_table(
     )
     short, long, samples = named.averages.columns(named.rows)
     if quantise:
-        # A stored average above 0 that rounds to 0 predicts nothing: what the broker reports now counts instead.
+        # A stored average above 0 that rounds to 0 predicts nothing, so the present report replaces it.
         short = np.where((short > 0) & (np.round(short, _DECIMALS) == 0), latest, short)
         latest, short, long = (np.round(values, _DECIMALS) for values in (latest, short, long))
     namespaces, namespace = named.averages.namespaces(names, named.rows)
-    # A bundle is a system one by its namespace alone, so the test runs once a namespace.
+    # The namespace alone shows a system bundle, so the check runs once per namespace.
     system_namespace = np.array([is_system_bundle(f"{text}/x") for text in namespaces], dtype=bool)
     return BundleTable(
         names=tuple(names),
@@ -350,10 +354,10 @@ def _stack(parts: list[Floats] | list[Ints], width: int) -> Floats:
 
 
 def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows: Ints) -> list[Bools | None]:
-    """For each report None (keep all), or a mask that leaves out bundles a newer report claims."""
-    known = rows >= 0
-    unknown = [names[place] for place in np.flatnonzero(~known).tolist()]
-    if len(set(unknown)) == len(unknown) and not (np.bincount(rows[known]) > 1).any():
+    """Return for each report None (keep all), or a mask without the bundles that a newer report claims."""
+    has_row = rows >= 0
+    unknown = [names[place] for place in np.flatnonzero(~has_row).tolist()]
+    if len(set(unknown)) == len(unknown) and not (np.bincount(rows[has_row]) > 1).any():
         return [None] * len(reports)
     claimed: dict[str, int] = {}
     for row, report in enumerate(reports):
@@ -368,7 +372,7 @@ def _without_duplicates(reports: Sequence[BrokerReport], names: list[str], rows:
 
 
 def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
-    """The bundles grouped by these owners, rows of as many brokers. Without those whose owner is -1."""
+    """Group the bundles by the new owners (rows of `brokers` brokers); drop bundles whose owner is -1."""
     order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
     starts = np.zeros(brokers + 1, dtype=np.int64)
     np.cumsum(np.bincount(owner[order], minlength=brokers), out=starts[1:])
@@ -388,7 +392,7 @@ def grouped(bundles: BundleTable, owner: Ints, brokers: int) -> BundleTable:
 
 
 def digest_of(brokers: BrokerTable, bundles: BundleTable, excluded: tuple[ExcludedBroker, ...]) -> str:
-    """SHA-256 over everything `plan()` reads, so that equal digests mean equal input."""
+    """Return SHA-256 over the input of `plan()`, so that equal digests mean equal input."""
     sha = hashlib.sha256()
     for text in (brokers.ids, bundles.names, tuple(item.broker_id for item in excluded)):
         sha.update("\0".join(text).encode())

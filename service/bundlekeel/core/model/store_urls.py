@@ -1,4 +1,4 @@
-"""Store addresses as Pulsar writes them (`metadataStoreUrl`, `configurationMetadataStoreUrl`)."""
+"""Addresses of metadata stores in Pulsar's spelling (`metadataStoreUrl`, `configurationMetadataStoreUrl`)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _OTHER_STORES = {"etcd", "oxia", "rocksdb", "memory"}
 
 
 def parse_store_url(url: str, *, field: str = "metadata_store") -> tuple[str, str]:
-    """Split `zk:h1:2181,h2:2181/pulsar` into `("h1:2181,h2:2181", "/pulsar")`; no chroot is `""`.
+    """Split `zk:h1:2181,h2:2181/pulsar` into `("h1:2181,h2:2181", "/pulsar")`; without a chroot the second is "".
 
-    A bare host list is taken too, as Pulsar does, and BookKeeper's `metadata-store:` in front is dropped.
-    Raises ConfigError that names `field` for another kind of store and for anything that is no address.
+    A bare host list is accepted too, as in Pulsar, and BookKeeper's prefix `metadata-store:` is dropped. Raises
+    ConfigError if it is another kind of store or not an address.
     """
     text = url.strip().removeprefix("metadata-store:")
     rest = text.removeprefix("zk:")
     if text.startswith("zk:") and _PORT_FIRST.match(rest):
-        rest = text  # a host that happens to be called `zk`, with its port
+        rest = text  # A host with the name `zk`, with its port.
     scheme = _SCHEME.match(rest)
     if scheme is not None and _PORT_FIRST.match(rest[scheme.end() :]):
         scheme = None

@@ -1,4 +1,4 @@
-"""Moments, counts and figures as people read them. `core` knows no clock and no calendar of the machine."""
+"""Times, counts and values as text. `core` does not use the clock or the calendar of the machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.numbers import number
 
 HOUR_MS: Final = 3_600_000
-# Of brokers, in a message.
+# Maximum number of brokers in a message.
 MOST_NAMES: Final = 10
 LIMITS: Final = {"ge": "{} or more", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d|)")
@@ -20,14 +20,17 @@ _SECONDS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0
 
 
 def clock_text(wall_ms: int) -> str:
-    """`2026-11-21 18:05:09 UTC` of milliseconds since 1970."""
+    """Return a Unix time in ms as `2026-11-21 18:05:09 UTC`."""
     import numpy as np  # noqa: PLC0415 - the command line imports this module, and has no other use for it
 
     return f"{np.datetime64(wall_ms // 1000, 's')} UTC".replace("T", " ", 1)
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of `10s`, `500ms`, `1m`, `2h`, `1d` or a plain number of seconds. ValueError when it is none."""
+    """Return the seconds in `10s`, `500ms`, `1m`, `2h`, `1d` or a plain number of seconds.
+
+    Raises ValueError if it is not a duration.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -40,7 +43,7 @@ def parse_duration(value: object) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest exact spelling: 90 -> `90s`, 120 -> `2m`, 0.2 -> `200ms`."""
+    """Return the shortest exact spelling: 90 -> `90s`, 120 -> `2m`, 0.2 -> `200ms`."""
     for unit in ("h", "m"):
         if seconds and seconds % _SECONDS[unit] == 0:
             return f"{seconds / _SECONDS[unit]:g}{unit}"
@@ -50,14 +53,14 @@ def format_duration(seconds: float) -> str:
 
 
 def numbered(count: int, noun: str, verb: str = "") -> str:
-    """`1 bundle`, `2 bundles`; with the verb of many, its form for one too: `1 bundle leaves`, `2 bundles leave`."""
+    """Return `1 bundle`, `2 bundles`; with the plural form of a verb: `1 bundle leaves`, `2 bundles leave`."""
     one = count == 1
-    said = f"{count} {noun}{'' if one else 's'}"
-    return f"{said} {verb}{'s' if one else ''}" if verb else said
+    text = f"{count} {noun}{'' if one else 's'}"
+    return f"{text} {verb}{'s' if one else ''}" if verb else text
 
 
 def how_far(done: int, total: int, noun: str, seconds: float) -> str:
-    """How far work is that began so many seconds ago: `31 of 96 tasks, 2.4 a second, 27 s left`."""
+    """Return the progress of work after `seconds`: `31 of 96 tasks, 2.4 a second, 27 s left`."""
     counted = f"{done} of {numbered(total, noun)}"
     if not done or not seconds:
         return counted
@@ -66,9 +69,9 @@ def how_far(done: int, total: int, noun: str, seconds: float) -> str:
     return f"{counted}, {pace}, {f'{left:.0f} s' if left < 120 else f'{left / 60:.0f} min'} left"
 
 
-def unknown_broker(name: str, known: Iterable[str]) -> str:
-    """That there is no such broker, with the nearest ones there are, or some of all."""
-    ids = sorted(known)
+def unknown_broker(name: str, registered: Iterable[str]) -> str:
+    """Return the message for an unknown broker, with the nearest registered ones, or some of all."""
+    ids = sorted(registered)
     host = name.rpartition(":")[0]
     near = [item for item in ids if name and item.startswith(name)]
     near = near or [item for item in ids if host and item.rpartition(":")[0] == host]
@@ -78,46 +81,48 @@ def unknown_broker(name: str, known: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first `MOST_NAMES` names, and the number of the others."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 
 
 def limits_text(limits: Mapping[str, Any], spell: Callable[[Any], str] = "{:.15g}".format) -> str:
-    """`from 1 to 100`, `1 or more`, `more than 0 and at most 100`: of limits by pydantic's names (ge, gt, le, lt)."""
-    given = {name: spell(limits[name]) for name in LIMITS if limits.get(name) is not None}
-    if given.keys() == {"ge", "le"}:
-        return f"from {given['ge']} to {given['le']}"
-    return " and ".join(LIMITS[name].format(limit) for name, limit in given.items())
+    """Return limits, by pydantic's names, as `from 1 to 100`, `1 or more`, `more than 0 and at most 100`."""
+    texts = {name: spell(limits[name]) for name in LIMITS if limits.get(name) is not None}
+    if texts.keys() == {"ge", "le"}:
+        return f"from {texts['ge']} to {texts['le']}"
+    return " and ".join(LIMITS[name].format(limit) for name, limit in texts.items())
 
 
 def share(change: float, before: float) -> str:
-    """A change in percent; what was 0 has no percentage."""
+    """Return a change in percent of `before`, or as a number if `before` is 0."""
     if before <= 0:
         return "as before" if change == 0 else f"{change:+.3g} from 0"
     return f"{change / before:+z.1%}"
 
 
 def level(imbalance: float) -> str:
-    """max/mean of a stored imbalance, which is the part above 1."""
+    """Return max/mean of a stored imbalance, which is the part above 1."""
     return f"{1 + imbalance:.3f}"
 
 
 def max_mean(before: float, after: float) -> str:
-    """`max/mean 1.080 -> 1.077 (part above 1: -4.5%)` of two stored imbalances."""
+    """Return two stored imbalances as `max/mean 1.080 -> 1.077 (part above 1: -4.5%)`."""
     return f"max/mean {level(before)} -> {level(after)} (part above 1: {share(after - before, before)})"
 
 
 def gain(moves: tuple[float, float], imbalance: tuple[float, float]) -> str:
-    """What other settings bring, in moves an hour and in balance: before and after."""
+    """Return the gain by other settings, in moves per hour and in max/mean. Both arguments are (before, after)."""
     then, now = moves
-    said = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
-    return f"{said}, {max_mean(*imbalance)}"
+    text = f"moves an hour {figure(then, 3)} -> {figure(now, 3)} ({share(now - then, then)})"
+    return f"{text}, {max_mean(*imbalance)}"
 
 
 def figure(value: float, digits: int = 4) -> str:
-    """A number without an exponent: `12,300,000`, `0.0123`; at most so many significant digits where it is below 1,000,
-    and `0` below a millionth."""
+    """Return a number without an exponent: `12,300,000`, `0.0123`; `0` below a millionth.
+
+    `digits`: maximum number of significant digits below 1,000.
+    """
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     if abs(value) < 1e-6:
@@ -126,11 +131,11 @@ def figure(value: float, digits: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?`, or nothing when no known word is near."""
-    by_lower = {name.lower(): name for name in known}
+def suggest(word: str, words: Iterable[str]) -> str:
+    """Return `; did you mean "x"?`, or "" if none of `words` is near."""
+    by_lower = {name.lower(): name for name in words}
     lower = word.lower()
-    # Of short words one letter is more of a difference.
+    # In short words, one letter is a larger part of the difference.
     near = [lower] if lower in by_lower else get_close_matches(lower, by_lower, n=2, cutoff=0.7)
     near = near or get_close_matches(lower, by_lower, n=1, cutoff=0.66)
     return f"; did you mean {' or '.join(repr(by_lower[name]) for name in near)}?" if near else ""

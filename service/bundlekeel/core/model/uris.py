@@ -1,6 +1,6 @@
-"""Addresses as people write them. They are shown in settings, answers, logs and errors, so none may hold credentials.
+"""Addresses in settings. Responses, logs and errors show them, so they must not contain credentials.
 
-The reasons given here never repeat the text.
+The returned reasons never contain the address.
 """
 
 from __future__ import annotations
@@ -8,33 +8,33 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-# Hosts that only this machine reaches, and those that stand for all of its addresses.
+# Hosts that only this machine reaches, and hosts that mean all of its addresses.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 WILDCARDS = ("0.0.0.0", "::")
 
 CREDENTIALS = "holds credentials, and addresses are shown: give them to the client by environment or file"
 
-# What stands before an `@` there is the name of a container, a user or an account.
+# In these schemes, the part before an `@` is the name of a container, a user or an account.
 _NAMED = ("abfs", "abfss", "gcs", "gs", "hdfs", "sftp", "wasb", "wasbs")
 _NO_PLACE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(:(?!//)|//)")
-# A secret may hold a slash, and is then no part of the authority any more; but it is no port.
+# A secret can contain a slash, which ends the authority early. But then the part after the colon is not a port.
 _NO_PORT = re.compile(r"[^/?#:@\[\]]+:(?!\d*(?:[/?#,]|$))")
 _SECRET_OPTION = re.compile(r"(?:^|_)(?:credentials?|key|password|secret|sig|signature|token)(?:_|$)")
 
 
 def place_fault(text: str) -> str:
-    """Why this names neither a folder nor a URI with `://` without credentials; "" when it does."""
+    """Return why this is not a folder or a URI with `://` without credentials; "" if it is."""
     if not text.strip() or _NO_PLACE.match(text):
         return "neither a folder nor a URI with ://"
     return credentials_fault(text)
 
 
 def is_http_address(text: str) -> bool:
-    """Whether this is an absolute http(s) address without spaces."""
+    """Return whether this is an absolute http(s) address without spaces."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isascii() and " " not in text
-        return usable and parts.port != 0  # reading it refuses those above 65535
+        return usable and parts.port != 0  # Reading it raises ValueError for ports above 65535.
     except ValueError:
         return False
 
@@ -49,7 +49,7 @@ def host_and_port(url: str) -> tuple[str, int | None]:
 
 
 def folder_named(text: str) -> str:
-    """The folder of this machine that this names; "" for another store."""
+    """Return the local folder of this address; "" for another store."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return text
@@ -57,12 +57,14 @@ def folder_named(text: str) -> str:
 
 
 def credentials_fault(text: str) -> str:
-    """Why this may not be shown; "" for what is not a URI, or holds no credentials."""
+    """Return why this must not be shown; "" if it is not a URI or contains no credentials."""
     scheme, mark, rest = text.partition("://")
     if not mark:
         return ""
     user, at, _ = unquote(re.split(r"[/?#]", rest, maxsplit=1)[0]).rpartition("@")
-    held = (at and (":" in user or scheme.lower() not in _NAMED)) or (not at and _NO_PORT.match(rest))
+    in_authority = (at and (":" in user or scheme.lower() not in _NAMED)) or (not at and _NO_PORT.match(rest))
     options = parse_qsl(rest.partition("?")[2].partition("#")[0], keep_blank_values=True)
-    told = any(_SECRET_OPTION.search(name.lower().replace("-", "_")) or credentials_fault(of) for name, of in options)
-    return CREDENTIALS if held or told else ""
+    in_options = any(
+        _SECRET_OPTION.search(name.lower().replace("-", "_")) or credentials_fault(of) for name, of in options
+    )
+    return CREDENTIALS if in_authority or in_options else ""

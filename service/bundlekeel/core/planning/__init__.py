@@ -1,1 +1,1 @@
-"""How a plan is made: engine, draft, ledger, pressure, invariants, effects."""
+"""Planning: engine, draft, ledger, pressure, invariants, effects."""

@@ -2,8 +2,8 @@
 
 An *excess* begins when a broker differs from the others by more than the strategy tolerates. Each second costs the
 square of the excess: 1 where the difference is twice the tolerated one, 4 where it is three times. A plan is made when
-this cost, since the excess began, exceeds the price of the moves. Excesses that ended without moves, or that came back
-on the other side after moves, are swings: a new excess of that size must first last longer than a swing did, unless a
+this cost, since the excess began, exceeds the price of the moves. An excess that ended without moves, or that returned
+on the other side after moves, is a swing. A new excess of that size must first last longer than a swing did, unless a
 swing is so costly that following each one is worth its moves. This is the ski-rental problem with a prediction.
 
 Costs count the time that was measured, neither cycles nor readings, so load reports and counters lead to the same
@@ -41,18 +41,19 @@ LEVEL_SECONDS: Final = 300.0
 # lasts for some seconds does not show between readings of 2 s.
 NOISE_READINGS: Final = 16
 NOISE_SECONDS: Final = 10.0
-# Fewer changes from reading to reading do not tell the noise.
+# From fewer changes between readings, the noise cannot be estimated.
 LEAST_CHANGES: Final = 3
 # Marks in the readings of a broker where its bundles moved.
 MOVED: Final = (0.0, 0.0)
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
-# Tolerated time takes an excess back this many times as fast as it came. After so many seconds it is over in any case.
+# Tolerated time reduces an excess this many times as fast as it grew. After `OVER_SECONDS` the excess has ended anyway.
 TAKEN_BACK: Final = 2.0
 OVER_SECONDS: Final = 120.0
 # An excess must last longer than a swing by this factor, because swings differ in length.
 SWING_PATIENCE: Final = 1.5
-# Moves in the middle of a swing end its excess early, and begin that of its other side early: by so much it is longer.
+# Moves during a swing end its excess early, and start the excess of the other side early. The swing is longer than its
+# excess by this factor.
 TURNED_LONGER: Final = 1.6
 # An excess on the other side within this time after moves, without a change of the load, is not a swing: the plan
 # moved too much.
@@ -61,12 +62,12 @@ SETTLING_SECONDS: Final = 10.0
 # moves differs by twice as much: an excess of 1 becomes one of 3, which costs 9 times as much. A reading that covers
 # only a part of the swing shows less of it, so four times the excess is still like it.
 SWING_LIKENESS: Final = 16.0
-# An excess that lasted longer was not a swing. A swing is forgotten when it has not come back for so long.
+# An excess that lasted longer was not a swing. A swing that has not returned for `SWING_MEMORY_SECONDS` is dropped.
 LONGEST_SWING_SECONDS: Final = 900.0
 SWING_MEMORY_SECONDS: Final = 7200.0
-# A load that has not changed for so long is steady. If the CPU use then falls below this share of what the traffic
-# explains, other processes may have taken the CPU. A load report shows that within the same time; until then, the
-# broker is not a cold one.
+# A load that has not changed for `STEADY_SECONDS` is steady. If the CPU use then falls below `FALLEN_SHARE` of the use
+# that the traffic explains, other processes may have taken the CPU. A load report shows that within the same time.
+# Until then, the broker does not count as cold.
 STEADY_SECONDS: Final = 120.0
 FALLEN_SHARE: Final = 0.8
 # A single reading can be wrong, so a second one must confirm an excess.
@@ -75,12 +76,12 @@ CONFIRMING_READINGS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What is known of the brokers in this cycle, one row per broker.
+    """Measurements of the brokers in this cycle, one row per broker.
 
     `scores`: as reported. `traffic`: bytes/s, in and out, measured at the same time as the score; -1: unknown. `cost`:
-    score per byte/s, as far as it is known. `updated_ms`: time of the report or counters; the same as before: the
-    broker is silent, so its load has not changed. `until_ms`: end of the time for which the score is known, Unix ms.
-    `seconds`: the most seconds that the score can be the mean of.
+    estimated score per byte/s. `updated_ms`: time of the report or counters; if it is unchanged, the broker has not
+    reported, so its load has not changed. `until_ms`: end of the time for which the score is valid, Unix ms. `seconds`:
+    maximum length of the time over which the score is a mean.
     """
 
     ids: Sequence[str]
@@ -93,11 +94,12 @@ class Measured:
 
 
 def follow_levels(
-    known: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
+    earlier: Mapping[str, BrokerCourse], brokers: Measured, moving: Collection[str]
 ) -> tuple[dict[str, BrokerCourse], Floats]:
-    """Return the courses with the level of each broker advanced, and the seconds that were newly measured (n,).
+    """Return the courses with the level of each broker advanced, and the newly measured seconds, shape (n,).
 
-    `moving`: brokers whose moves do not show yet; their level begins again with the first reading after that.
+    `moving`: brokers whose reports do not show their moves yet; their level starts again with the first reading that
+    does.
     """
     courses: dict[str, BrokerCourse] = {}
     seconds = np.zeros(len(brokers.ids))
@@ -105,10 +107,10 @@ def follow_levels(
     for row, (broker, score, traffic, until) in enumerate(
         zip(brokers.ids, brokers.scores.tolist(), brokers.traffic.tolist(), brokers.until_ms.tolist(), strict=True)
     ):
-        course = known.get(broker)
+        course = earlier.get(broker)
         updated, most = int(brokers.updated_ms[row]), float(brokers.seconds[row])
         if course is None:
-            # How long a first report was true is not known; it counts as a reading, and costs nothing.
+            # It is unknown for how long a first report was valid. It counts as a reading, and has no cost.
             seconds[row] = most if most < math.inf else 0.001
             known_for = float(seconds[row])
             courses[broker] = BrokerCourse(
@@ -142,28 +144,28 @@ def follow_levels(
 def _advance_level(
     course: BrokerCourse, score: float, traffic: float, seconds: float, least: float, cost: float
 ) -> BrokerCourse:
-    """Add one reading to the means, or begin new ones if the load has changed by more than its noise.
+    """Add one reading to the means, or start new ones if the load has changed by more than its noise.
 
-    `least`: a smaller change of traffic is none, bytes/s. `cost`: of traffic, score per byte/s.
+    `least`: smallest relevant change of traffic, bytes/s. `cost`: cost of traffic, score per byte/s.
     """
-    level, mean_traffic, known = course.level, course.traffic, course.seconds
+    level, mean_traffic, mean_seconds = course.level, course.traffic, course.seconds
     low, high = sorted((traffic, mean_traffic))
-    # A change by moves is not noise. For load reports, it is not known which one shows the moves.
-    before = (*course.readings, MOVED) if known <= 0 <= traffic else course.readings
+    # A change by moves is not noise. It is unknown which load report shows the moves.
+    before = (*course.readings, MOVED) if mean_seconds <= 0 <= traffic else course.readings
     readings = _with_reading(before, score, seconds)
     anew = replace(course, level=score, traffic=traffic, seconds=seconds, readings=readings)
-    if known <= 0:
+    if mean_seconds <= 0:
         return anew
     if low < 0:
         mean_traffic = traffic
     elif high > max(TRAFFIC_FACTOR * low, low + least):
         level, mean_traffic = level + cost * (traffic - mean_traffic), traffic
-        known = min(known, SHIFTED_SECONDS)
+        mean_seconds = min(mean_seconds, SHIFTED_SECONDS)
     # The variance of a mean falls with its length, so this is that of a mean of one second.
-    change = (score - level) ** 2 / (1 / seconds + 1 / known)
+    change = (score - level) ** 2 / (1 / seconds + 1 / mean_seconds)
     if change > CHANGE_DEVIATIONS**2 * noise_of(course):
         return anew
-    total = known + seconds
+    total = mean_seconds + seconds
     return replace(
         anew,
         level=level + (score - level) * seconds / total,
@@ -173,19 +175,19 @@ def _advance_level(
 
 
 def _with_reading(
-    known: tuple[tuple[float, float], ...], score: float, seconds: float
+    readings: tuple[tuple[float, float], ...], score: float, seconds: float
 ) -> tuple[tuple[float, float], ...]:
-    mean, lasted = known[-1] if known else MOVED
+    mean, lasted = readings[-1] if readings else MOVED
     if not 0 < lasted < NOISE_SECONDS:
-        return (*known, (score, seconds))[-NOISE_READINGS:]
+        return (*readings, (score, seconds))[-NOISE_READINGS:]
     total = lasted + seconds
-    return (*known[:-1], (mean + (score - mean) * seconds / total, total))
+    return (*readings[:-1], (mean + (score - mean) * seconds / total, total))
 
 
 def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
-    """Return the variance of a mean of one second of this broker's score; 0 until it is known.
+    """Return the variance of a mean of one second of this broker's score; 0: unknown.
 
-    `late`: only by the later half of its readings.
+    `late`: use only the later half of its readings.
     """
     changes = [
         (score - before) / math.sqrt(1 / seconds + 1 / lasted)
@@ -204,7 +206,7 @@ def noise_of(course: BrokerCourse, *, late: bool = False) -> float:
 
 
 def has_fallen(course: BrokerCourse) -> bool:
-    """Return whether this broker's CPU use has fallen lately without its traffic, by counters."""
+    """Return whether this broker's CPU use has recently fallen without its traffic, by counters."""
     level, traffic = course.steady
     explained = level * min(1.0, course.traffic / traffic) if traffic > 0 else 0.0
     return course.until_ms - course.steady_ms < 1000 * STEADY_SECONDS and course.level < FALLEN_SHARE * explained
@@ -213,8 +215,8 @@ def has_fallen(course: BrokerCourse) -> bool:
 def differences(scores: Floats, mean: float) -> Floats:
     """Return how far each broker is from its counterpart on the other side of the mean, shape (n,).
 
-    The counterpart is as far from the mean as the broker itself, or as far as any broker there is. A broker that
-    stands out alone therefore differs by about its own distance, and the many on the other side by little.
+    The counterpart is as far from the mean as the broker itself, but at most as far as the farthest broker there. A
+    single extreme broker therefore differs by about its own distance, and the many on the other side by little.
     """
     distance = scores - mean
     hottest, coldest = max(float(distance.max(initial=0.0)), 0.0), max(float(-distance.min(initial=0.0)), 0.0)
@@ -226,8 +228,8 @@ def differences(scores: Floats, mean: float) -> Floats:
 def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
     """Return by how much a difference of each broker may be noise, in score, shape (n,)."""
     variance = np.array([_least_noise(courses[broker]) / max(courses[broker].seconds, 1.0) for broker in ids])
-    found: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
-    return found
+    noise: Floats = DOUBT_DEVIATIONS * np.sqrt(variance + (variance.mean() if len(variance) else 0.0))
+    return noise
 
 
 def _least_noise(course: BrokerCourse) -> float:
@@ -301,7 +303,7 @@ def _advance_excess(course: BrokerCourse, side: str, size: float, seconds: float
 
 
 def _turn(course: BrokerCourse, acted: Excess, started: Excess) -> BrokerCourse:
-    """Remember an excess on the other side after moves as a swing, unless the plan moved too much."""
+    """Record an excess on the other side after moves as a swing, unless the plan moved too much."""
     since = course.acted_seconds
     if course.traffic >= 0 and since < SETTLING_SECONDS and course.seconds >= since + started.seconds:
         return course
@@ -322,7 +324,7 @@ def _tolerate(course: BrokerCourse, excess: Excess, seconds: float) -> BrokerCou
 
 
 def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
-    """An excess has ended. It is a swing unless moves ended it."""
+    """Remove an excess that has ended; it is a swing unless moves ended it."""
     course = replace(course, excess=None)
     if course.acted is not None and course.acted.since_ms >= excess.since_ms:
         return course
@@ -330,27 +332,27 @@ def _end(course: BrokerCourse, excess: Excess) -> BrokerCourse:
 
 
 def _remember(course: BrokerCourse, excess: Excess, rate: float) -> BrokerCourse:
-    """Keep an excess that has ended as the swing of this broker, or what of it is more than the remembered swing.
+    """Store an ended excess as the swing of this broker, combined with the stored swing.
 
-    Where the two differ by more than `SWING_LIKENESS`, they are different swings, and only the costlier one is kept.
+    If the two differ by more than `SWING_LIKENESS`, they are different swings, and only the costlier one is stored.
     """
     if excess.longest > LONGEST_SWING_SECONDS:
         return course
-    lasts, known = swing_seconds(course), course.swing
-    if known is None or lasts <= 0 or rate > SWING_LIKENESS * known.rate:
+    lasts, swing = swing_seconds(course), course.swing
+    if swing is None or lasts <= 0 or rate > SWING_LIKENESS * swing.rate:
         return replace(course, swing=Swing(seconds=excess.longest, rate=rate, at_ms=course.until_ms))
-    if known.rate > SWING_LIKENESS * rate:
+    if swing.rate > SWING_LIKENESS * rate:
         return course
-    rate = max(known.rate, rate)
+    rate = max(swing.rate, rate)
     if excess.longest < lasts / 2:
-        return replace(course, swing=replace(known, rate=rate))
-    # The same swing has come back. Where it is shorter now, the memory follows half-way, so that it is not for ever.
+        return replace(course, swing=replace(swing, rate=rate))
+    # The same swing has returned. If it is shorter now, the stored length decreases by half of the difference.
     seconds = max(excess.longest, (lasts + excess.longest) / 2)
     return replace(course, swing=Swing(seconds=seconds, rate=rate, at_ms=course.until_ms))
 
 
 def swing_seconds(course: BrokerCourse) -> float:
-    """Return how long a swing of this broker lasts, in seconds; 0: none is remembered."""
+    """Return how long a swing of this broker lasts, in seconds; 0: no swing is stored."""
     if course.swing is None:
         return 0.0
     age = (course.until_ms - course.swing.at_ms) / 1000
@@ -363,7 +365,7 @@ def is_confirmed(course: BrokerCourse) -> bool:
 
 
 def held_seconds(course: BrokerCourse, worth: float) -> float:
-    """Return how long the excess must last because swings end without moves, in seconds; 0: it is not held.
+    """Return how long the excess must last, in seconds, because swings end without moves; 0: no such condition.
 
     `worth`: cost of a swing from which each swing is followed, in the unit of the price.
     """
@@ -377,7 +379,7 @@ def held_seconds(course: BrokerCourse, worth: float) -> float:
 def acted(
     courses: Mapping[str, BrokerCourse], reasons: Collection[str], sides: Mapping[str, str]
 ) -> dict[str, BrokerCourse]:
-    """Return the courses after moves: levels begin again, and a return to the other side will be a swing.
+    """Return the courses after moves: levels start again, and an excess on the other side will be a swing.
 
     Args:
         reasons: brokers whose excess is the reason of the moves.
@@ -404,7 +406,7 @@ def price_of(moves: int, move_price: float) -> float:
 
 
 def fewest_moves(loads: Floats, want: float) -> int:
-    """Return how many of the largest of these loads add up to `want`, or nearly to all of them; at least 1.
+    """Return how many of the largest loads add up to 80 % of `want`, or of all loads if that is less; at least 1.
 
     Loads far above `want` do not count.
     """
@@ -413,7 +415,7 @@ def fewest_moves(loads: Floats, want: float) -> int:
 
 
 def is_due_soon(course: BrokerCourse, price: float, within: float) -> bool:
-    """Return whether the excess may exceed its price within this many seconds, so that a reading now is worth it."""
+    """Return whether the excess may exceed its price `within` seconds, so that an early reading is useful."""
     excess = course.excess
     if excess is None or excess.rate <= 0:
         return False

@@ -28,21 +28,22 @@ from bundlekeel.core.model.snapshot import Bools, BrokerTable, Snapshot
 IDLE_SHARE: Final = 0.05
 # A broker that uses more of its CPU than this without traffic has a busy host, so other brokers are not measured by it.
 IDLE_LIMIT: Final = 0.35
-# Above this share of its limit, CPU does not grow with traffic any more. A broker with a quota waits in a part of each
-# tenth of a second long before: above the second share, it shows less CPU than its traffic costs. That is better than
-# nothing in a comparison of brokers, but no level that changes are measured against.
+# Above `SATURATED` of its limit, CPU does not grow with traffic any more. A broker with a quota waits in a part of each
+# tenth of a second long before: above `_THROTTLED`, it reports less CPU than its traffic costs. Such a value is useful
+# in a comparison of brokers, but changes are not measured against it.
 SATURATED: Final = 0.97
 _THROTTLED: Final = 0.85
 # The comparison of brokers: its quantile, and the least traffic of a broker in it. A lower quantile would choose
 # brokers whose report has the traffic of new bundles, but not their CPU yet.
 _QUANTILE: Final = 0.35
 _COMPARED_SHARE: Final = 0.1
-# Parts of the cost that messages may cause, and what a deviation from one half must gain.
+# Parts of the cost that messages may cause, and the improvement that a deviation from one half needs.
 _SPLITS: Final = np.linspace(0.05, 0.95, 19)
 _SPLIT_RIDGE: Final = 0.1
-# Minutes over which levels are averaged (near: smooths what traffic and CPU do not measure at the same time; far: the
-# level that changes are measured against), after which evidence has lost 63 %, and after which a new comparison counts.
-# Counters measure both at the same time, so only the noise of short readings has to be smoothed.
+# Minutes over which levels are averaged. The near level smooths the time between the measurements of traffic and CPU.
+# Changes are measured against the far level. Counters measure traffic and CPU at the same time, so only the noise of
+# short readings has to be smoothed. `_FORGET_MINUTES`: evidence has lost 63 % of its weight. `_COMPARE_MINUTES`: the
+# same for a comparison of brokers.
 _NEAR_MINUTES: Final = 3.0
 _NEAR_COUNTED_MINUTES: Final = 0.2
 _FAR_MINUTES: Final = 60.0
@@ -51,7 +52,7 @@ _COMPARE_MINUTES: Final = 60.0
 # Smaller relative changes of traffic are noise, and noise in traffic pulls a regression to zero. After a larger one, a
 # report may still have the CPU of before.
 _LEAST_CHANGE: Final = 0.1
-# A change of CPU by this share of the limit that traffic does not explain is a new base, and no evidence.
+# A change of CPU by this share of the limit that traffic does not explain is a new base, not evidence of costs.
 _JUMP: Final = 0.05
 # Relative standard deviations before any change was seen: of the cluster's costs, and of a broker's factor.
 _COST_SPREAD: Final = 0.5
@@ -67,12 +68,12 @@ Three = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEvidence:
-    """Measurements of one broker, summed up. Levels are (msg/s, bytes/s, CPU in percent of one core).
+    """Summary of the measurements of one broker. Levels are (msg/s, bytes/s, CPU in percent of one core).
 
-    `reported`: `lastUpdate` of the newest one (Unix ms); `steady`, `since`: msg/s and bytes/s that have changed by
-    little since then (Unix ms, 0: since before the first report); `idle`: CPU without traffic, -1: never seen; `near`,
-    `far`: mean level over some minutes, and over an hour, both since the base last jumped; `moments`: sums of squares
-    and products of near minus far (messages², messages bytes, bytes², messages CPU, bytes CPU); `noise`: variance of
+    `reported`: `lastUpdate` of the newest measurement (Unix ms). `steady`: msg/s and bytes/s that have changed little
+    since `since` (Unix ms, 0: since before the first report). `idle`: CPU without traffic, -1: never measured. `near`,
+    `far`: mean level over some minutes, and over an hour, both since the base last jumped. `moments`: sums of squares
+    and products of near minus far (messages², messages bytes, bytes², messages CPU, bytes CPU). `noise`: variance of
     the CPU that costs do not explain.
     """
 
@@ -99,7 +100,7 @@ class CpuCosts:
     compared: int = 0
 
     def least_idle(self) -> float:
-        """Return the least CPU that any broker used without traffic, percent of one core; 0: none was seen idle."""
+        """Return the least CPU that any broker used without traffic, percent of one core; 0: no broker was idle."""
         return min((item.idle for item in self.brokers.values() if item.idle >= 0), default=0.0)
 
 
@@ -228,7 +229,7 @@ def _blend(costs: CpuCosts, prior: tuple[float, float], newest: int) -> CpuCosts
 
 
 def _gain(times: float | Floats) -> Floats:
-    """Return how far a mean has come after so many of its time constants."""
+    """Return the share (0 to 1) of a change that a mean has followed after `times` time constants."""
     gain: Floats = -np.expm1(-np.asarray(times))
     return gain
 
@@ -345,9 +346,9 @@ def _bounded(matrix: Floats, right: Floats) -> Floats:
 class BrokerCosts:
     """Costs of each broker in units for operators; one row per broker.
 
-    `base`: share of its CPU limit that no bundle causes (0 to 1, NaN: no limit); `seconds`, `low`, `high`: CPU seconds
-    per message and per byte with a 95 % interval, shapes (n, 2); `capacity`: msg/s at which its present mix of traffic
-    uses up the CPU that the base leaves, NaN: unknown.
+    `base`: share of its CPU limit that no bundle causes (0 to 1, NaN: no limit). `seconds`, `low`, `high`: CPU seconds
+    per message and per byte with a 95 % interval, shapes (n, 2). `capacity`: msg/s at which its present mix of traffic
+    would use all CPU above the base; NaN: unknown.
     """
 
     base: Floats

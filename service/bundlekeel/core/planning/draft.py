@@ -1,10 +1,10 @@
-"""The working copy that a plan is made on: predicted load of every broker while moves are added one by one.
+"""Working copy of the cluster for a plan: predicted load of every broker, updated by each move.
 
-A bundle is expected to carry its share (by short-term averages) of what its broker reports, so that the parts add up
-to the whole also while averages lag behind a change. Its pressure on a resource is the broker's usage times the
-bundle's share of that traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes. Its CPU is
+The expected traffic of a bundle is its share, by short-term averages, of its broker's reported traffic. So the parts
+add up to the whole even while averages lag behind a change. Its pressure on a resource is the broker's usage times the
+bundle's share of the traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes. Its CPU is
 the learned cost of its messages and bytes (core/planning/costs.py); the rest is the broker's base and stays. On the
-target the pressure is the same absolute amount against the target's own limit, so unequal brokers are compared fairly.
+target, the pressure is the same absolute amount, compared with the target's own limit, so brokers may differ in size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import alike
+from bundlekeel.core.model.names import find_alike
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
 from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
@@ -49,7 +49,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The bundles of one broker against one target, row by row of `rows`: what each would do to both scores."""
+    """Scores of source and target after the move of each of `rows` alone; the target's is infinite if forbidden."""
 
     rows: Ints
     source_after: Floats
@@ -75,14 +75,18 @@ class Draft:
         *,
         learned: CpuCosts | None = None,
     ) -> None:
-        """`costs`: CPU costs before this snapshot (`StrategyMemory.costs`); the draft learns from the snapshot, too.
-        `learned`: costs that contain the snapshot, instead. `scale`: the mean load since it changed over that of the
-        reading, shape (n, 1); traffic of counters is exact."""
+        """Prepare the draft without moves.
+
+        `costs`: CPU costs before this snapshot (`StrategyMemory.costs`), to which the draft adds the snapshot.
+        `learned`: costs that already include the snapshot, instead of `costs`. `scale`: ratio of the mean load since
+        its last change to the load of the last reading, shape (n, 1); it does not apply to traffic from counters, which
+        is exact.
+        """
         brokers = snapshot.brokers
         self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
         self.estimate = estimate(self.costs, brokers.ids, brokers.limit[:, CPU])
         self.snapshot, self.params, self.weights = snapshot, params, weights_of(params, snapshot.mode)
-        # Pulsar's own classes count what is reported.
+        # Pulsar's own classes use wrong limits as reported.
         self.wrong: Bools = brokers.wrong() & (params.compat == "none")
         self.limit: Floats = np.where(self.wrong, 0.0, brokers.limit)
         self._scored = scored_columns(self.limit, self.weights)
@@ -92,16 +96,16 @@ class Draft:
         self.bundle_count, self.topics = np.diff(snapshot.bundles.starts).astype(np.int64), brokers.topics.copy()
         self.moved, self.in_books, self._leaving = (np.zeros(len(snapshot.bundles), dtype=bool) for _ in range(3))
         self._incoming: Floats = np.zeros_like(brokers.traffic)
-        # Which namespace (row) may live on which broker (column), now and before any move; None: no policy forbids.
+        # Namespaces (rows) by brokers (columns) that policies allow, now and before any move; None: no restriction.
         self.allowed: Bools | None = None
         self.permitted: Bools | None = None
-        # The brokers among which bundles are exchanged now: one group that policies leave, or all.
+        # The brokers that exchange bundles now: all, or one of the groups between which policies forbid moves.
         self.members: Bools = np.ones(len(brokers), dtype=bool)
-        # The anti-affinity group of each namespace; those of which a bundle moves in this draft have it True.
+        # Anti-affinity group of each namespace, and a mask of the namespaces whose group has a move in this draft.
         self._group: Ints | None = None
         self.held: Bools = np.zeros(len(snapshot.bundles.namespaces), dtype=bool)
-        self.alike = alike(brokers.ids) if snapshot.mode == "extensible" else {}
-        # What the guard forbids beside that, and the brokers that take nothing because of it.
+        self.alike = find_alike(brokers.ids) if snapshot.mode == "extensible" else {}
+        # Targets that the guard forbids in addition, and brokers that therefore accept no bundle.
         self.bans: TargetBans | None = None
         # Without its CPU, the load of a broker is unknown. `uniform` uses traffic instead.
         self.closes_wrong_cpu = params.strategy != "uniform"
@@ -109,7 +113,7 @@ class Draft:
         # Brokers to which `max_topics_per_broker` does not apply (`_waive_topic_limit`).
         self._waived: Bools = np.zeros(len(brokers), dtype=bool)
         self.moves: list[Move] = []
-        # The broker row at which `round_robin` goes on: the one after the last target.
+        # The broker row with which `round_robin` continues: the one after the last target.
         self.turn = turn
         self._expected, self._pressure = dict[int, Floats](), dict[int, Floats]()
         self._long_rate: Floats | None = None
@@ -162,21 +166,21 @@ class Draft:
 
     @property
     def usage_before(self) -> Floats:
-        """Usage of every broker (rows) before this draft's moves, ledger included; columns of `RESOURCES`."""
+        """Return every broker's usage before this draft's moves, with the ledger; columns of `RESOURCES`."""
         return self._before.usage
 
     @property
     def score_before(self) -> Floats:
-        """Score of every broker before this draft's moves, ledger included, shape (n,)."""
+        """Return the score of every broker before this draft's moves, with the ledger, shape (n,)."""
         return self._before.score
 
     @property
     def highest_before(self) -> float:
-        """The highest score before this draft's moves, ledger included."""
+        """Return the highest score before this draft's moves, with the ledger."""
         return float(self._before.score.max(initial=0.0))
 
     def carried(self) -> dict[str, Traffic4]:
-        """The traffic of every broker before this draft's moves, ledger included; empty where nothing depends on it."""
+        """Return every broker's traffic before this draft's moves, with the ledger; {} if no budget depends on it."""
         if self.params.max_traffic_share_per_cycle >= 1:
             return {}
         return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
@@ -184,23 +188,23 @@ class Draft:
     # --- pressures and offers ---
 
     def expected(self, broker: int) -> Floats:
-        """What each of the broker's reported bundles is expected to carry; shape (n, 4), columns of `TRAFFIC`."""
-        known = self._expected.get(broker)
-        if known is None:
+        """Return the expected traffic of each of the broker's reported bundles; shape (n, 4), columns of `TRAFFIC`."""
+        expected = self._expected.get(broker)
+        if expected is None:
             rows = self.snapshot.bundles.rows_of(broker)
             here = np.where(self._leaving[rows][:, None], 0.0, self.snapshot.bundles.short[rows])
             own = np.maximum(self.traffic[broker] - self._incoming[broker], 0.0)
             totals = here.sum(axis=0)
-            known = here * np.divide(own, totals, out=np.zeros(4), where=totals > 0)
-            self._expected[broker] = known
-        return known
+            expected = here * np.divide(own, totals, out=np.zeros(4), where=totals > 0)
+            self._expected[broker] = expected
+        return expected
 
     def pressure(self, broker: int) -> Floats:
-        """What each of the broker's reported bundles uses of each resource; shape (n, 6), absolute units."""
-        known = self._pressure.get(broker)
-        if known is None:
-            known = self._pressure[broker] = self._compute_pressure(broker)
-        return known
+        """Return each reported bundle's use of the broker's resources; shape (n, 6), absolute units."""
+        pressure = self._pressure.get(broker)
+        if pressure is None:
+            pressure = self._pressure[broker] = self._compute_pressure(broker)
+        return pressure
 
     def _compute_pressure(self, broker: int) -> Floats:
         expected, usage = self.expected(broker), self.usage[broker]
@@ -208,7 +212,7 @@ class Draft:
         caused = self.estimate.caused(expected, float(self.estimate.factor[broker]))
         whole = float(caused.sum())
         if whole > 0:
-            # Where next to nothing is left, nothing is: the rest is rounding.
+            # A very small rest is rounding and counts as 0.
             used = float(usage[CPU])
             computed[:, CPU] = caused / whole * (whole if whole < used * (1 - EXACT) else used)
         return computed
@@ -232,7 +236,7 @@ class Draft:
         return score_of(usage, self.limit, self.weights)
 
     def scores(self, usage: Floats, broker: int | Ints) -> Floats:
-        """Scores of hypothetical usages against the limits of one broker, or of one broker a row."""
+        """Return the scores of hypothetical usages by the limits of one broker, or of one broker per row."""
         scored: Floats | None = None
         for column in self._scored:
             weighted = self._by_column(usage, broker, column)
@@ -240,7 +244,7 @@ class Draft:
         return np.zeros(len(usage)) if scored is None else scored / 100
 
     def _by_column(self, usage: Floats, broker: int | Ints | slice, column: ScoredColumn) -> Floats:
-        """Percent of its weighted limit that each usage of one resource comes to."""
+        """Return each usage of one resource as weighted percent of its limit."""
         place, limit32, weight = column
         percent = usage[:, place].astype(np.float32)
         percent /= limit32[broker]
@@ -249,19 +253,19 @@ class Draft:
         return weighted
 
     def movable(self, broker: int, eligible: Bools) -> Ints:
-        """Rows of the broker's bundles that may still be chosen: eligible, not moved yet, not in the ledger."""
+        """Return the rows of the broker's bundles that may move: eligible, not moved yet, not in the ledger."""
         rows = self.snapshot.bundles.rows_of(broker)
         free = eligible[rows] & ~self.moved[rows] & ~self.in_books[rows]
-        found: Ints = free.nonzero()[0] + rows.start
-        return found
+        movable: Ints = free.nonzero()[0] + rows.start
+        return movable
 
     def offer(self, rows: Ints, source: int, target: int) -> Offer:
-        """What moving each of these bundles, alone, from `source` to `target` would do to both scores."""
+        """Return both scores after moving each of these bundles, alone, from `source` to `target`."""
         start = int(self.snapshot.bundles.starts[source])
         pressure = self.pressure(source)[rows - start]
         target_score = self.scores(self.usage[target] + pressure, target)
         if self.allowed is not None:
-            # What policies forbid fits nowhere.
+            # An infinite score excludes a forbidden target from every choice.
             target_score[~self.allowed[self.snapshot.bundles.namespace[rows], target]] = np.inf
         if target in self.alike.get(source, ()):
             target_score[:] = np.inf
@@ -270,23 +274,25 @@ class Draft:
         return Offer(rows, self.without(rows, source), target_score)
 
     def without(self, rows: Ints, source: int) -> Floats:
-        """The score that the broker would have without each of its bundles, one at a time."""
+        """Return the broker's score without each of these bundles, one at a time."""
         pressure = self.pressure(source)[rows - int(self.snapshot.bundles.starts[source])]
         return self.scores(np.maximum(self.usage[source] - pressure, 0.0), source)
 
     def coldest(self, row: int, source: int) -> tuple[Ints, float]:
-        """The coldest brokers that may take this bundle of `source`, in broker order, and a score that none of the
-        others is below with the bundle on it."""
+        """Return the coldest brokers that may take this bundle of `source`, in broker order, and a score.
+
+        All other brokers would have at least that score with the bundle.
+        """
         cold, columns = self._coldest, self._scored
         if cold is None or len(self.moves) >= cold.until:
             parts = [self._by_column(self.usage, slice(None), column) for column in columns]
-            cold = self._coldest = Coldest.of(self.score, self._legal, np.array(parts), columns, len(self.moves))
+            cold = self._coldest = Coldest.select(self.score, self._legal, np.array(parts), columns, len(self.moves))
         pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
-        found: Ints = cold.rows[self._legal[cold.rows] & (cold.rows != source)]
-        return found, cold.least(pressure[[column for column, _, _ in columns]])
+        coldest: Ints = cold.rows[self._legal[cold.rows] & (cold.rows != source)]
+        return coldest, cold.least(pressure[[column for column, _, _ in columns]])
 
     def with_bundle(self, row: int, source: int, targets: Ints) -> Floats:
-        """The score that each of these targets would have with the bundle on it."""
+        """Return the score of each of these targets with the bundle; infinite if forbidden."""
         pressure = self.pressure(source)[row - int(self.snapshot.bundles.starts[source])]
         scored = self.scores(self.usage[targets] + pressure, targets)
         if self.allowed is not None:
@@ -298,63 +304,65 @@ class Draft:
         return scored
 
     def ban(self, bans: TargetBans) -> None:
-        """Keep to what the guard leaves: some brokers take nothing, some bundles do not go back."""
+        """Apply the guard's bans: some brokers accept no bundle, and some bundles may not return."""
         self.bans = bans
         self.close(bans.closed)
 
     def close(self, brokers: Iterable[int]) -> None:
-        """Let these brokers (rows) take no bundle."""
+        """Close these brokers (rows), so that they accept no bundle."""
         self.closed[list(brokers)] = True
         self._waive_topic_limit()
 
     def counted(self) -> Bools:
-        """Return the members (mask) that share the load (`plan.sharing`): not the closed ones, unless all are."""
-        found: Bools = self.members & ~self.closed
-        return found if found.any() else self.members
+        """Return a mask of the members that share the load (`plan.sharing`): not closed ones, unless all are closed."""
+        mask: Bools = self.members & ~self.closed
+        return mask if mask.any() else self.members
 
     def mean(self) -> float:
-        """Mean score over the brokers that share the load (fsum: the same on any CPU)."""
+        """Return the mean score of the brokers that share the load; `fsum` gives the same on any CPU."""
         shared = self.score[self.counted()]
         return math.fsum(shared.tolist()) / len(shared)
 
     def narrow(self, members: Bools) -> None:
-        """Let only these brokers (mask) exchange bundles."""
+        """Restrict the exchange of bundles to these brokers (mask)."""
         self.members, self._coldest = members, None
         self._legal = self._may_take(slice(None))
 
     def restrict(self, allowed: Bools, group: Ints) -> None:
-        """Keep to what policies allow (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
+        """Restrict targets to `allowed` (namespaces by brokers). `group`: anti-affinity group by namespace, -1: none.
 
-        After a move of a grouped namespace its whole group stays put for the rest of the draft: where the others may
-        go then, only the next snapshot shows.
+        After a move of a namespace with a group, its whole group stays for the rest of the draft. Only the next
+        snapshot shows the allowed targets of the other namespaces.
         """
         self.allowed, self._group = allowed, group
         self.permitted = allowed
         self._waive_topic_limit()
 
     def group_of(self, namespace: int) -> int:
-        """The anti-affinity group of a namespace (row), or -1."""
+        """Return the anti-affinity group of a namespace (row), or -1."""
         return -1 if self._group is None else int(self._group[namespace])
 
     def _hold_group(self, namespace: int) -> None:
         if self.allowed is None or self._group is None or self._group[namespace] < 0:
             return
         if not self.held.any():
-            self.allowed = self.allowed.copy()  # the caller's matrix stays as it is
+            self.allowed = self.allowed.copy()  # The caller's matrix must not change.
         members = self._group == self._group[namespace]
         self.held |= members
         self.allowed[members] = False
 
     def reachable(self, rows: Ints) -> Bools:
-        """Brokers that policies leave to at least one of these bundles."""
+        """Return a mask of the brokers that policies allow for at least one of these bundles."""
         if self.allowed is None or len(rows) == 0:
             return np.ones(len(self.score), dtype=bool)
-        found: Bools = np.any(self.allowed[np.unique(self.snapshot.bundles.namespace[rows])], axis=0)
-        return found
+        mask: Bools = np.any(self.allowed[np.unique(self.snapshot.bundles.namespace[rows])], axis=0)
+        return mask
 
     def legal_targets(self) -> Bools:
-        """Members that may take a bundle: not overloaded (predicted or reported), not closed, with room for topics
-        unless no broker has any."""
+        """Return a mask of the members that may take a bundle.
+
+        They are not overloaded (predicted or reported), not closed, and below the topic limit, unless it is waived.
+        """
         return self._legal.copy()
 
     def _may_take(self, rows: Ints | slice | int) -> Bools:
@@ -364,7 +372,7 @@ class Draft:
         return legal
 
     def _waive_topic_limit(self) -> None:
-        """Ignore `max_topics_per_broker` where no open broker that policies allow has room for topics.
+        """Ignore `max_topics_per_broker` if no open broker that policies allow may take more topics.
 
         Modular brokers do so (`LoadManagerShared.filterBrokersWithLargeTopicCount`). They apply it before
         anti-affinity, so that every broker counts for a namespace of a group. Extensible brokers do not ignore it.
@@ -380,14 +388,17 @@ class Draft:
         self._legal = self._may_take(slice(None))
 
     def has_room(self, rows: Ints | slice | int = slice(None)) -> Bools:
-        """Brokers that may take more topics: modular ones at most `max_topics_per_broker`
-        (`LoadManagerShared.filterBrokersWithLargeTopicCount`), extensible ones fewer (`BrokerMaxTopicCountFilter`)."""
+        """Return a mask of the brokers that may take more topics.
+
+        Modular brokers may have at most `max_topics_per_broker` (`LoadManagerShared.filterBrokersWithLargeTopicCount`),
+        extensible ones must have fewer (`BrokerMaxTopicCountFilter`).
+        """
         topics, limit = self.topics[rows], self.params.max_topics_per_broker
         room: Bools = topics < limit if self.snapshot.mode == "extensible" else topics <= limit
         return room
 
     def long_rate(self) -> Floats:
-        """Long-term msg/s in and out per broker (`TimeAverageBrokerData`), moves of this draft included."""
+        """Return long-term msg/s in and out per broker (`TimeAverageBrokerData`), including moves of this draft."""
         if self._long_rate is None:
             bundles = self.snapshot.bundles
             per_bundle = bundles.long[:, RATE_IN] + bundles.long[:, RATE_OUT]
@@ -427,12 +438,12 @@ class Draft:
         return move
 
     def _add(self, broker: int, row: int, pressure: Floats, traffic: Floats, sign: int) -> None:
-        """A bundle comes to a broker (1), or leaves it (-1)."""
+        """Add a bundle to a broker (`sign` 1), or remove it (-1)."""
         bundles, usage = self.snapshot.bundles, self.usage[broker]
-        for held, part in ((usage, pressure), (self.traffic[broker], traffic)):
-            (np.add if sign > 0 else np.subtract)(held, part, out=held)
-            np.maximum(held, 0.0, out=held)
-        # One by one: arrays of one value take several times longer.
+        for total, part in ((usage, pressure), (self.traffic[broker], traffic)):
+            (np.add if sign > 0 else np.subtract)(total, part, out=total)
+            np.maximum(total, 0.0, out=total)
+        # Python floats, because numpy arrays of one value take several times longer.
         percents = (float(np.float32(usage[at]) / limit[broker] * _HUNDRED) * by for at, limit, by in self._scored)
         self.score[broker] = score = max(percents, default=0.0) / 100
         self.bundle_count[broker] += sign
@@ -444,7 +455,7 @@ class Draft:
             self._long_rate[broker] += sign * (bundles.long[row, RATE_IN] + bundles.long[row, RATE_OUT])
 
     def loads(self, admitted: Sequence[Move]) -> tuple[BrokerLoad, ...]:
-        """The table before and after these moves of the draft, one row a broker, in id order."""
+        """Return the loads before and after these moves of the draft, one row per broker, in id order."""
         before, after = self._before, _State(self.usage, self.traffic, self.bundle_count, self.score)
         if not len(admitted) == len(self.moves) == np.count_nonzero(self.moved):
             after = self._after(admitted)
@@ -458,7 +469,7 @@ class Draft:
         return tuple(BrokerLoad(*row) for row in zip(ids, *(column.tolist() for column in columns), strict=True))
 
     def _after(self, admitted: Sequence[Move]) -> _State:
-        """The state before, with only these moves applied to it."""
+        """Return the state before the draft, with only these moves applied."""
         index, before = self.snapshot.brokers.rows, self._before
         usage, traffic, bundles = before.usage.copy(), before.traffic.copy(), before.bundles.copy()
         for move in admitted:
@@ -470,6 +481,6 @@ class Draft:
 
 
 def four(row: Floats) -> Traffic4:
-    """A row of traffic as a plain tuple."""
+    """Convert a row of traffic to a tuple."""
     a, b, c, d = row.tolist()
     return a, b, c, d

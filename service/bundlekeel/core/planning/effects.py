@@ -1,8 +1,8 @@
-"""Measuring the effect of moves: what was predicted for their two brokers, compared with what happened. Pure.
+"""Measurement of the effect of moves: predicted loads of their two brokers, compared with the real loads. Pure.
 
-All moves from one broker to another that settle together are judged as one, because a report shows only their sum.
-Compared is the load of the more loaded of the two brokers (the peak, a ratio), which a move should lower. It is scaled
-by the cluster's mean, so that a change of the whole traffic does not count.
+All moves from one broker to another that settle together are judged as one, because a report shows only their sum. The
+compared value is the load of the more loaded of the two brokers (the peak, a ratio), which a move should lower. It is
+scaled by the cluster's mean, so that a change of the whole traffic does not count.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
 from bundlekeel.core.planning.ledger import Ledger
 
-# Smaller predicted gains are within what reports are off anyhow: they prove nothing.
+# Smaller predicted gains are within the error of reports, so they are not judged.
 LEAST_GAIN: Final = 0.01
-# Of what was predicted, this much has to come true; as much in the wrong direction is worse than nothing.
+# A move helped if this share of the predicted gain is real. The same share in the wrong direction is "worse".
 HELPED_SHARE: Final = 0.25
 WORSE_LEAST: Final = 0.02
 KEPT_EFFECTS: Final = 200
-# A pair that did not help is forgotten when nothing moved between the two for so long.
+# The record of a pair is dropped if no bundle has moved between the two brokers for this long.
 FORGET_MS: Final = 86_400_000
 
 HELPED, NO_BENEFIT, WORSE = EFFECTS
@@ -32,8 +32,11 @@ HELPED, NO_BENEFIT, WORSE = EFFECTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedEffect:
-    """One move whose effect is not known yet. Scores (ratios) of both brokers before, and as predicted when all moves
-    begun since are done; `mean`: of all brokers before."""
+    """A move whose effect is unknown yet.
+
+    Scores (ratios) of both brokers before, and as predicted after all moves that started since. `mean`: mean score of
+    all brokers before.
+    """
 
     move: Move
     at_ms: int
@@ -46,8 +49,11 @@ class ExpectedEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What moves from one broker to another came to. `predicted`, `realised`: how much the peak of the two went down,
-    as ratio of capacity (negative: up). `word`: helped, no_benefit or worse."""
+    """Effect of the moves from one broker to another.
+
+    `predicted`, `realised`: decrease of the peak of the two brokers, as a ratio of capacity (negative: increase).
+    `word`: helped, no_benefit or worse.
+    """
 
     source: str
     target: str
@@ -59,7 +65,7 @@ class Effect:
     word: str
 
     def record(self) -> dict[str, Any]:
-        """The journal line."""
+        """Return the journal record."""
         count, way = len(self.bundles), "up" if self.realised < 0 else "down"
         return {
             "kind": "effect",
@@ -79,7 +85,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecord:
-    """How often in a row moves between two brokers did not help; `until_ms`: no more of them before, 0 for none."""
+    """Number of consecutive useless effects between two brokers. `until_ms`: end of their quarantine; 0: none."""
 
     source: str
     target: str
@@ -90,7 +96,7 @@ class PairRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRecords:
-    """Observed effects of moves as a value. `reverted`: bundles moved back once already, and when."""
+    """Effects of moves. `open`: not known yet. `reverted`: bundles that have moved back once, with the time (ms)."""
 
     open: tuple[ExpectedEffect, ...] = ()
     judged: tuple[Effect, ...] = ()
@@ -98,20 +104,20 @@ class EffectRecords:
     reverted: tuple[tuple[str, int], ...] = ()
 
     def quarantined(self, now_ms: int) -> dict[tuple[str, str], int]:
-        """(source, target) pairs that may not be used now, and until when."""
+        """Return the pairs (source, target) in quarantine, with its end (ms)."""
         return {(pair.source, pair.target): pair.until_ms for pair in self.pairs if pair.until_ms > now_ms}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectRules:
-    """`quarantine_after`: useless effects in a row; `quarantine_ms`: how long the pair then rests."""
+    """A pair is in quarantine for `quarantine_ms` after `quarantine_after` consecutive useless effects."""
 
     quarantine_after: int = 3
     quarantine_ms: int = 3_600_000
 
 
 def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -> EffectRecords:
-    """Moves of this plan are carried out. What was open between the same brokers now expects their sum."""
+    """Record the started moves of this plan. Open moves of the same brokers now expect the sum of all."""
     loads = {load.broker: load for load in plan.loads}
     touched = {broker for move in moves for broker in (move.source, move.target) if broker in loads}
     after = {broker: loads[broker].score_after for broker in touched}
@@ -136,21 +142,21 @@ def begun(book: EffectRecords, moves: Sequence[Move], plan: Plan, now_ms: int) -
             target_after=after[move.target],
         )
         for move in moves
-        # What an operator requested, or a policy demands, is not made for the balance, and never undone.
+        # Moves that an operator requested or a policy requires are not for the balance, and are never reverted.
         if move.rule not in NOT_FOR_BALANCE and move.source in loads and move.target in loads
     )
     return replace(book, open=still + fresh)
 
 
 def came_to_nothing(book: EffectRecords, bundle: str) -> EffectRecords:
-    """The bundle did not land where it was to go: there is nothing to judge."""
+    """Drop the open move of a bundle that did not land at its target, so that it is not judged."""
     return replace(book, open=tuple(item for item in book.open if item.move.bundle != bundle))
 
 
 def judge(
     book: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, rules: EffectRules
 ) -> tuple[EffectRecords, tuple[Effect, ...]]:
-    """Judge what the reports show by now; `ledger` is settled with this snapshot, `plan` made on it."""
+    """Judge the open moves that the reports show. `ledger` is settled with this snapshot, and `plan` is based on it."""
     now_ms = snapshot.wall_ms
     in_books, unsettled = ledger.bundles(), ledger.unsettled()
     groups: dict[tuple[str, str], list[ExpectedEffect]] = {}
@@ -162,17 +168,21 @@ def judge(
         if unsettled & {source, target} or any(item.move.bundle in in_books for item in group):
             still += group
             continue
-        found = _effect(group, snapshot, scores, plan.mean)
-        if found is not None:
-            effects.append(found)
+        effect = _effect(group, snapshot, scores, plan.mean)
+        if effect is not None:
+            effects.append(effect)
     pairs = _pairs(book.pairs, effects, rules, now_ms)
-    kept = (*book.judged, *effects)[-KEPT_EFFECTS:]
+    judged = (*book.judged, *effects)[-KEPT_EFFECTS:]
     reverted = tuple((bundle, at) for bundle, at in book.reverted if now_ms - at < FORGET_MS)
-    return replace(book, open=tuple(still), judged=kept, pairs=pairs, reverted=reverted), tuple(effects)
+    return replace(book, open=tuple(still), judged=judged, pairs=pairs, reverted=reverted), tuple(effects)
 
 
 def _effect(group: list[ExpectedEffect], snapshot: Snapshot, scores: Mapping[str, float], mean: float) -> Effect | None:
-    """None when it cannot be told: a broker is gone or restarted, a bundle is elsewhere, the books closed unseen."""
+    """Return the effect of a group of moves; None if it cannot be measured.
+
+    A broker may have left, restarted or not reported since the last move, a bundle may be elsewhere, or the predicted
+    gain is too small.
+    """
     first, last = min(group, key=lambda item: item.at_ms), max(group, key=lambda item: item.at_ms)
     source, target = first.move.source, first.move.target
     for broker in (source, target):
@@ -209,29 +219,29 @@ def _word(predicted: float, realised: float) -> str:
 
 def _arrived(snapshot: Snapshot, bundles: Collection[str], target: str) -> bool:
     table, row = snapshot.bundles, snapshot.broker_row(target)
-    found = [place for place in table.rows_named(set(bundles)) if int(table.owner[place]) == row]
-    return len(found) == len(bundles)
+    arrived = [place for place in table.rows_named(set(bundles)) if int(table.owner[place]) == row]
+    return len(arrived) == len(bundles)
 
 
 def _pairs(
     pairs: Sequence[PairRecord], effects: Sequence[Effect], rules: EffectRules, now_ms: int
 ) -> tuple[PairRecord, ...]:
-    known = {(pair.source, pair.target): pair for pair in pairs if now_ms - pair.at_ms < FORGET_MS}
+    records = {(pair.source, pair.target): pair for pair in pairs if now_ms - pair.at_ms < FORGET_MS}
     for effect in effects:
         key = (effect.source, effect.target)
         if effect.word == HELPED:
-            known.pop(key, None)
+            records.pop(key, None)
             continue
-        useless = (known[key].useless if key in known else 0) + 1
+        useless = (records[key].useless if key in records else 0) + 1
         until = now_ms + rules.quarantine_ms if useless >= rules.quarantine_after else 0
-        known[key] = PairRecord(source=key[0], target=key[1], useless=useless, at_ms=now_ms, until_ms=until)
-    return tuple(known.values())
+        records[key] = PairRecord(source=key[0], target=key[1], useless=useless, at_ms=now_ms, until_ms=until)
+    return tuple(records.values())
 
 
 def reversions(
     book: EffectRecords, effects: Sequence[Effect], moves: Mapping[str, Move], now_ms: int
 ) -> tuple[EffectRecords, tuple[Move, ...]]:
-    """Moves that take back what made things worse, each bundle once; `moves` are those that were judged, by bundle."""
+    """Return moves that revert the effects "worse", once per bundle. `moves`: the judged moves, by bundle."""
     done = {bundle for bundle, _ in book.reverted}
     back = tuple(
         replace(

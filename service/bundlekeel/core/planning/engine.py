@@ -51,8 +51,11 @@ FIRST_SAMPLE_PERCENT = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """Everything a plan depends on. `brokers_split`: the brokers' own automatic split is on; `owned`: what draining
-    brokers own by their own list (broker -> bundles), reported or not; `namespace_bundles`: as in `SplitInput`."""
+    """Complete input of a plan.
+
+    `brokers_split`: the brokers' own automatic split is on. `owned`: bundles by draining broker, from the broker's own
+    list, reported or not. `namespace_bundles`: see `SplitInput`.
+    """
 
     snapshot: Snapshot
     params: Parameters
@@ -68,8 +71,11 @@ class PlanInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """The plan, and what the next cycle starts from: `memory` once the moves have begun, `waiting` if none begins.
-    `ready`: by warming broker, whether it is warm."""
+    """The plan and the state for the next cycle.
+
+    `memory`: memory of the strategies if the moves start. `waiting`: the memory if no move starts. `ready`: by warming
+    broker, whether it is warm.
+    """
 
     plan: Plan
     memory: StrategyMemory
@@ -78,52 +84,52 @@ class PlanResult:
     ready: Mapping[str, bool] = field(default_factory=dict)
 
 
-def plan(given: PlanInput) -> PlanResult:
-    """Decide. Never raises for any snapshot: what cannot be decided is a typed verdict."""
-    snapshot, params, guard = given.snapshot, given.params, given.guard
-    snapshot.bundles.rows_named({*given.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
-    ledger = settle(given.ledger, snapshot, params, snapshot.wall_ms)
+def plan(inputs: PlanInput) -> PlanResult:
+    """Return the plan for a snapshot. Instead of raising errors, it returns a verdict with the reason."""
+    snapshot, params, guard = inputs.snapshot, inputs.params, inputs.guard
+    snapshot.bundles.rows_named({*inputs.ledger.bundles(), *guard.recent, *guard.pinned, *guard.frozen})
+    ledger = settle(inputs.ledger, snapshot, params, snapshot.wall_ms)
     hold = hold_of(snapshot, guard, params)
-    asked = Relocation() if stopped(hold) else _asked(given, ledger, hold)
-    books = asked.booked(ledger, snapshot)
-    costs, courses, seconds, scale = _levels(given, books)
-    draft = Draft(snapshot, books, params, given.memory.turn, scale=scale, learned=costs)
+    relocation = Relocation() if stopped(hold) else _relocate(inputs, ledger, hold)
+    books = relocation.booked(ledger, snapshot)
+    costs, courses, seconds, scale = _levels(inputs, books)
+    draft = Draft(snapshot, books, params, inputs.memory.turn, scale=scale, learned=costs)
     if (bans := bans_of(snapshot, guard, params)) is not None:
         draft.ban(bans)
     obstacle = _obstacle(snapshot, draft, params) or stopped(hold)
     if obstacle is not None:
-        decision = Decision(verdict=obstacle, memory=given.memory)
+        decision = Decision(verdict=obstacle, memory=inputs.memory)
         explain_wrong_limits(decision, draft)
-        return _whole(asked, _result(given, draft, decision, ledger, ()))
-    splits = _splits(given, draft, books) if hold is None else SplitChoice(hits=given.memory.split_hits)
-    limits = limits_of(snapshot, given.policies, books)
+        return _whole(relocation, _result(inputs, draft, decision, ledger, ()))
+    splits = _splits(inputs, draft, books) if hold is None else SplitChoice(hits=inputs.memory.split_hits)
+    limits = limits_of(snapshot, inputs.policies, books)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
     unknown = _close_unknown(snapshot, draft, courses)
-    eligible = _eligible(given, draft, books, splits, limits, hold, unknown)
+    eligible = _eligible(inputs, draft, books, splits, limits, hold, unknown)
     context = Context(
         snapshot=snapshot,
         draft=draft,
         eligible=eligible,
-        memory=given.memory,
+        memory=inputs.memory,
         params=params,
         placement=PLACEMENTS[params.placement],
         unsettled=books.not_yet_reported(params, snapshot.wall_ms) | unknown,
-        seed=given.seed,
+        seed=inputs.seed,
         courses=courses,
         seconds=seconds,
         doubt=calm.doubts(courses, snapshot.brokers.ids),
         guard=guard,
     )
     decision = decide_groups(context, limits, lambda group: _decide(group, splits))
-    moves = _final_moves(context, decision, hold, asked.repairs)
+    moves = _final_moves(context, decision, hold, relocation.repairs)
     decision.verdict = verdict_of(decision.verdict, decision.refusals, hold, bool(moves))
     explain_wrong_limits(decision, draft)
-    return _whole(asked, _result(given, draft, decision, ledger, moves, splits))
+    return _whole(relocation, _result(inputs, draft, decision, ledger, moves, splits))
 
 
 def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, BrokerCourse]) -> frozenset[str]:
-    """Let brokers whose CPU use is not known yet take no bundle, and return them.
+    """Close brokers whose CPU use is not known yet, so that they accept no bundle, and return them.
 
     A broker samples its CPU use once a minute. Until the first time, it reports about 0; with the extensible load
     manager it may also report the score of a new object, 1. Other processes may take the CPU of a broker whose CPU use
@@ -144,36 +150,35 @@ def _close_unknown(snapshot: Snapshot, draft: Draft, courses: Mapping[str, Broke
 
 
 def _decide(context: Context, splits: SplitChoice) -> Decision:
-    """Run the strategy, and add to its verdicts and refusals what it does not know."""
+    """Run the strategy, and complete its verdicts and refusals with codes of the guard, the policies and the base."""
     draft = context.draft
     decision = _shedder(context.params)(context)
     if decision.memory.courses is not context.memory.courses:
         before, rows = draft.score_before, context.snapshot.brokers.rows
         concerned = {broker for move in context.moves for broker in (move.source, move.target)}
         decision.sides = {name: "hot" if before[rows[name]] >= context.mean else "cold" for name in concerned}
-    decision = _explained(decision, returning(_held(decision.refusals, draft, context.eligible), draft))
+    decision = _explained(decision, returning(_mark_group_waits(decision.refusals, draft, context.eligible), draft))
     if decision.verdict.code is Code.UNSPLITTABLE:
         decision.verdict = _at_maximum(decision.verdict, splits)
     _explain_bases(context, decision)
     return decision
 
 
-def _levels(given: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
-    """Return the learned costs, the brokers' courses, the newly measured seconds, and the mean load over the last
-    reading, shape (n, 1).
+def _levels(inputs: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, BrokerCourse], Floats, Floats]:
+    """Return the learned costs, the courses, the newly measured seconds, and the scale of `Draft`, shape (n, 1).
 
     Pulsar's own classes (`compat`) plan on the last reading.
     """
-    snapshot, params = given.snapshot, given.params
+    snapshot, params = inputs.snapshot, inputs.params
     brokers = snapshot.brokers
     limit = np.where(brokers.wrong() & (params.compat == "none"), 0.0, brokers.limit)
     weights = weights_of(params, snapshot.mode)
-    costs = learn(given.memory.costs, snapshot, params, books.unsettled())
+    costs = learn(inputs.memory.costs, snapshot, params, books.unsettled())
     scores = score_of(brokers.usage, limit, weights)
     estimates, caused = estimate(costs, brokers.ids, brokers.limit[:, CPU]), np.zeros_like(brokers.usage)
     caused[:, CPU] = estimates.caused(brokers.traffic, estimates.factor)
     readings = measured(snapshot, params, scores, np.minimum(score_of(caused, limit, weights), scores))
-    courses, seconds = calm.follow_levels(given.memory.courses, readings, books.unsettled())
+    courses, seconds = calm.follow_levels(inputs.memory.courses, readings, books.unsettled())
     levels = np.array([courses[broker].level for broker in brokers.ids])
     steady = (scores > 0) & (params.compat == "none")
     scale = np.divide(levels, scores, out=np.ones(len(scores)), where=steady)
@@ -181,7 +186,7 @@ def _levels(given: PlanInput, books: Ledger) -> tuple[CpuCosts, dict[str, Broker
 
 
 def _eligible(
-    given: PlanInput,
+    inputs: PlanInput,
     draft: Draft,
     books: Ledger,
     splits: SplitChoice,
@@ -189,10 +194,10 @@ def _eligible(
     hold: Hold | None,
     unknown: frozenset[str],
 ) -> Eligibility:
-    snapshot, params, under_way = given.snapshot, given.params, books.under_way()
+    snapshot, params, under_way = inputs.snapshot, inputs.params, books.under_way()
     eligible = eligibility(
         snapshot,
-        given.guard,
+        inputs.guard,
         params,
         snapshot.wall_ms,
         under_way,
@@ -207,56 +212,56 @@ def _eligible(
         calm = calm_brokers(draft)[snapshot.bundles.owner]
         eligible = hold_back(eligible, calm, hold.code, hold.until_ms)
     if params.strategy == "transfer" and not params.bundles_with_policies:
-        eligible = leave_alone(eligible, with_policies(snapshot, given.policies)[snapshot.bundles.namespace])
+        eligible = leave_alone(eligible, with_policies(snapshot, inputs.policies)[snapshot.bundles.namespace])
     return eligible
 
 
-def _asked(given: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
-    """Return what drains, warms and repairs move, before the shedder decides."""
+def _relocate(inputs: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
+    """Return the moves of drains, warms and repairs, which come before the shedder's."""
     request = Request(
-        snapshot=given.snapshot,
+        snapshot=inputs.snapshot,
         ledger=ledger,
-        guard=given.guard,
-        params=given.params,
-        memory=given.memory,
-        policies=given.policies,
-        owned=given.owned,
+        guard=inputs.guard,
+        params=inputs.params,
+        memory=inputs.memory,
+        policies=inputs.policies,
+        owned=inputs.owned,
     )
-    asked = relocate(request)
-    if not given.params.placement_repair:
-        return asked
-    return asked.followed_by(repair(replace(request, ledger=asked.booked(ledger, given.snapshot)), hold))
+    relocation = relocate(request)
+    if not inputs.params.placement_repair:
+        return relocation
+    return relocation.followed_by(repair(replace(request, ledger=relocation.booked(ledger, inputs.snapshot)), hold))
 
 
-def _whole(asked: Relocation, result: PlanResult) -> PlanResult:
-    return replace(result, plan=asked.merged(result.plan), ready=asked.ready)
+def _whole(relocation: Relocation, result: PlanResult) -> PlanResult:
+    return replace(result, plan=relocation.merged(result.plan), ready=relocation.ready)
 
 
 def _shedder(params: Parameters) -> Shedder:
-    """The corrected strategy, a third party's, or Pulsar's class of one release where it ships that strategy."""
+    """Return the corrected strategy, a third party's, or with `compat` Pulsar's own class, if there is one."""
     if params.compat != "none" and params.strategy == "transfer":
         return transfer_in_plan
     native = params.compat != "none" and params.strategy in COMPAT_SHEDDERS
     return shed_in_plan if native else SHEDDERS[params.strategy]
 
 
-def _splits(given: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:
+def _splits(inputs: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:
     return choose_splits(
         SplitInput(
-            snapshot=given.snapshot,
+            snapshot=inputs.snapshot,
             draft=draft,
-            params=given.params,
-            memory=given.memory,
+            params=inputs.params,
+            memory=inputs.memory,
             ledger=ledger,
-            guard=given.guard,
-            brokers_split=given.brokers_split,
-            namespace_bundles=given.namespace_bundles,
+            guard=inputs.guard,
+            brokers_split=inputs.brokers_split,
+            namespace_bundles=inputs.namespace_bundles,
         )
     )
 
 
 def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict | None:
-    """Why nothing can be decided at all, or None."""
+    """Return the verdict if no decision is possible, or None."""
     count = len(snapshot.brokers)
     if snapshot.registered == 0:
         return Verdict(code=Code.NO_BROKERS, sentence="no broker is registered")
@@ -275,8 +280,8 @@ def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict |
     return None
 
 
-def _held(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
-    """Bundles that would have been free to move, but for another move of their anti-affinity group in this plan."""
+def _mark_group_waits(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[Refusal]:
+    """Set the code of bundles that only another move of their anti-affinity group in this plan prevents."""
     if not draft.held.any():
         return refusals
     bundles = draft.snapshot.bundles
@@ -286,7 +291,7 @@ def _held(refusals: list[Refusal], draft: Draft, eligible: Eligibility) -> list[
 
 
 def _explained(decision: Decision, refusals: list[Refusal]) -> Decision:
-    """With these refusals; when a donor had bundles but none could be chosen, say what stood in the way most often."""
+    """Set these refusals, and add their most frequent codes to the verdict if no bundle of a donor could move."""
     decision.refusals = refusals
     if decision.verdict.code not in (Code.NO_BUNDLES, Code.UNSPLITTABLE) or not decision.refusals:
         return decision
@@ -301,7 +306,7 @@ _UNSUITABLE = frozenset({Code.NO_BUNDLES, Code.BELOW_MINIMUM, Code.UNSPLITTABLE,
 
 
 def _explain_bases(context: Context, decision: Decision) -> None:
-    """Add to the verdict of each hot broker what its bundles do not cause, where that alone is above the mean."""
+    """Add the base of each hot broker to its verdict, if the base alone is above the mean."""
     draft, params, ids = context.draft, context.params, context.snapshot.brokers.rows
     if params.compat != "none":
         return
@@ -325,7 +330,7 @@ def _explain_bases(context: Context, decision: Decision) -> None:
 
 
 def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
-    """Name the first namespace whose maximum number of bundles prevents the split that the verdict calls for."""
+    """Add the first namespace whose maximum number of bundles prevents the split that the verdict recommends."""
     full = next((item for item in splits.refusals if item.code is Code.NAMESPACE_MAXIMUM), None)
     if full is None:
         return verdict
@@ -334,8 +339,10 @@ def _at_maximum(verdict: Verdict, splits: SplitChoice) -> Verdict:
 
 
 def _final_moves(context: Context, decision: Decision, hold: Hold | None, before: tuple[Move, ...]) -> tuple[Move, ...]:
-    """Return the moves that keep the invariants and fit what the moves `before` leave of the budgets; the decision gets
-    a refusal for each other one."""
+    """Return the moves within the invariants and the budgets; add a refusal of each other move to the decision.
+
+    `before`: earlier moves of this cycle, which use the same budgets.
+    """
     draft, eligible = context.draft, context.eligible
     moves, dropped = lawful(draft, eligible, draft.moves)
     refusals = accounted(draft, eligible, moves, decision.refusals, dropped)
@@ -344,7 +351,7 @@ def _final_moves(context: Context, decision: Decision, hold: Hold | None, before
         relief, context.params, context.guard, context.snapshot.wall_ms, draft.carried(), before=before
     )
     if over_budget or waiting:
-        # A broker may take because it gave before; without what was cut out, that must still hold.
+        # A broker may take a bundle only because it gave one before. Without the dropped moves this is checked again.
         admitted, unlawful = lawful(draft, eligible, admitted)
         dropped += unlawful
         refusals += [*waiting, *over_budget, *unlawful]
@@ -354,39 +361,39 @@ def _final_moves(context: Context, decision: Decision, hold: Hold | None, before
 
 
 def _result(
-    given: PlanInput,
+    inputs: PlanInput,
     draft: Draft,
     decision: Decision,
     ledger: Ledger,
     admitted: tuple[Move, ...],
     choice: SplitChoice | None = None,
 ) -> PlanResult:
-    splits = choice or SplitChoice(hits=given.memory.split_hits)
+    splits = choice or SplitChoice(hits=inputs.memory.split_hits)
     scores = draft.score.tolist()
-    made = Plan(
-        wall_ms=given.snapshot.wall_ms,
-        strategy=given.params.strategy,
-        placement=given.params.placement,
-        seed=given.seed,
-        snapshot_digest=given.snapshot.digest,
+    result = Plan(
+        wall_ms=inputs.snapshot.wall_ms,
+        strategy=inputs.params.strategy,
+        placement=inputs.params.placement,
+        seed=inputs.seed,
+        snapshot_digest=inputs.snapshot.digest,
         verdict=decision.verdict,
         groups=decision.groups,
         brokers=tuple(decision.brokers),
         moves=admitted,
         refusals=tuple(decision.refusals),
         loads=draft.loads(admitted),
-        closed=frozenset(given.snapshot.brokers.ids[row] for row in np.flatnonzero(draft.closed).tolist()),
+        closed=frozenset(inputs.snapshot.brokers.ids[row] for row in np.flatnonzero(draft.closed).tolist()),
         splits=splits.splits,
         split_refusals=splits.refusals,
         mean=math.fsum(scores) / len(scores) if scores else 0.0,
     )
-    turn = draft.turn if given.params.placement == "round_robin" else given.memory.turn
-    costs = draft.costs if choice is not None else given.memory.costs
+    turn = draft.turn if inputs.params.placement == "round_robin" else inputs.memory.turn
+    costs = draft.costs if choice is not None else inputs.memory.costs
     memory = replace(decision.memory, turn=turn, split_hits=splits.hits, costs=costs)
-    begun = waiting = replace(memory, active=())
+    started = waiting = replace(memory, active=())
     if admitted and decision.sides:
-        begun = replace(memory, courses=calm.acted(memory.courses, memory.active, decision.sides))
-    return PlanResult(plan=replace(made, hash=plan_hash(made)), memory=begun, waiting=waiting, ledger=ledger)
+        started = replace(memory, courses=calm.acted(memory.courses, memory.active, decision.sides))
+    return PlanResult(plan=replace(result, hash=plan_hash(result)), memory=started, waiting=waiting, ledger=ledger)
 
 
 def _with_cuts(verdict: Verdict, admitted: int, over_budget: int, unlawful: int) -> Verdict:

@@ -1,7 +1,7 @@
-"""One decision for each group of brokers that policies let exchange bundles, and one plan of all of them.
+"""One decision for each group of brokers between which policies allow moves, and one plan from all of them.
 
-A strategy runs once per group, on a draft that is narrowed to the group: mean, thresholds, pairs and targets are those
-of the group. The groups share the budgets. A group with a higher load comes first.
+A strategy runs once per group, on a draft that is narrowed to the group, with the group's own mean, thresholds, pairs
+and targets. The groups share the budgets. A group with a higher load comes first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
 from bundlekeel.core.strategies.common import Context, Decision
 from bundlekeel.core.strategies.timing import tolerance
 
-# Names in a sentence; the other ones are counted.
+# At most this many brokers or groups are listed in a sentence; the others are counted.
 NAMED = 3
 _REST = frozenset({Code.BALANCED, Code.POLICY_FORBIDS})
 
 
 def decide_groups(context: Context, limits: AllowedTargets | None, decide: Callable[[Context], Decision]) -> Decision:
-    """Return one decision from those of all groups. Pulsar's own classes (`compat`) do not know groups."""
+    """Return one decision from those of all groups. Pulsar's own classes (`compat`) have no groups."""
     if limits is None or context.params.compat != "none":
         return decide(context)
     groups = limits.exchanging(context.snapshot.bundles)
@@ -33,7 +33,7 @@ def decide_groups(context: Context, limits: AllowedTargets | None, decide: Calla
         return decide(context)
     draft, ids = context.draft, context.snapshot.brokers.ids
     everyone, score, mean = draft.members, draft.score_before, context.mean
-    found: list[tuple[Decision, GroupVerdict, int]] = []
+    decisions: list[tuple[Decision, GroupVerdict, int]] = []
     for rows in sorted(groups, key=lambda rows: -float(score[rows].max())):
         planned, names = len(draft.moves), tuple(ids[row] for row in rows.tolist())
         if len(rows) == 1:
@@ -46,9 +46,9 @@ def decide_groups(context: Context, limits: AllowedTargets | None, decide: Calla
             decision = decide(
                 replace(context, doubt=doubt, unsettled=unsettled, planned=planned, _mean=None, _base=None)
             )
-        found.append((decision, GroupVerdict(names, decision.verdict), len(draft.moves) - planned))
+        decisions.append((decision, GroupVerdict(names, decision.verdict), len(draft.moves) - planned))
     draft.narrow(everyone)
-    return _merged(context, found)
+    return _merged(context, decisions)
 
 
 def _alone(context: Context, row: int, mean: float) -> Decision:
@@ -61,37 +61,37 @@ def _alone(context: Context, row: int, mean: float) -> Decision:
     return Decision(verdict=replace(verdict, broker=""), memory=memory, brokers=[verdict], refusals=refusals)
 
 
-def _merged(context: Context, found: Sequence[tuple[Decision, GroupVerdict, int]]) -> Decision:
-    """Return one decision with the verdict of the most important group; it names the states of the others."""
-    _, first, _ = max(found, key=lambda item: _importance(item[1].verdict, item[2]))
-    others = [group for _, group, _ in found if group is not first]
+def _merged(context: Context, decisions: Sequence[tuple[Decision, GroupVerdict, int]]) -> Decision:
+    """Return one decision with the verdict of the most important group, and the codes of the others."""
+    _, first, _ = max(decisions, key=lambda item: _importance(item[1].verdict, item[2]))
+    others = [group for _, group, _ in decisions if group is not first]
     parts = [f"{_names(first.brokers)}: {first.verdict.sentence}"]
     parts += [f"{_names(group.brokers)}: {group.verdict.code}" for group in others[:NAMED]]
     parts += [f"and {len(others) - NAMED} more groups"] if len(others) > NAMED else []
     before, index = context.draft.score_before, context.snapshot.brokers.rows
-    means = [float(before[[index[name] for name in group.brokers]].mean()) for _, group, _ in found]
+    means = [float(before[[index[name] for name in group.brokers]].mean()) for _, group, _ in decisions]
     if first.verdict.code in _REST and max(means) - min(means) >= tolerance(context.params, context.mean):
         parts.append(f"isolation policies cause the difference of {max(means) - min(means):.1%} between these groups")
     courses, rows = dict[str, BrokerCourse](), context.snapshot.brokers.rows
     brokers, refusals = list[Verdict](), list[Refusal]()
-    for decision, group, _ in found:
+    for decision, group, _ in decisions:
         members = frozenset(group.brokers)
         courses |= {name: item for name, item in decision.memory.courses.items() if name in members}
         brokers += [item for item in decision.brokers if item.broker in members]
         refusals += [item for item in decision.refusals if item.broker in members]
     memory = replace(
-        found[0][0].memory,
+        decisions[0][0].memory,
         courses=courses,
-        active=tuple(name for decision, _, _ in found for name in decision.memory.active),
-        urgent=any(decision.memory.urgent for decision, _, _ in found),
+        active=tuple(name for decision, _, _ in decisions for name in decision.memory.active),
+        urgent=any(decision.memory.urgent for decision, _, _ in decisions),
     )
     return Decision(
         verdict=replace(first.verdict, sentence="; ".join(parts)),
         memory=memory,
         brokers=sorted(brokers, key=lambda item: rows[item.broker]),
         refusals=refusals,
-        groups=tuple(group for _, group, _ in found),
-        sides={broker: side for decision, _, _ in found for broker, side in decision.sides.items()},
+        groups=tuple(group for _, group, _ in decisions),
+        sides={broker: side for decision, _, _ in decisions for broker, side in decision.sides.items()},
     )
 
 

@@ -1,11 +1,12 @@
-"""Invariants: the final check of the moves of any shedder, ours, Pulsar's (`compat`) or a third party's.
+"""Invariants: the final check of the moves of any shedder, including Pulsar's (`compat`) and third parties'.
 
-A move is dropped, with a typed refusal, when it goes to its own source, to an unknown or dead broker, to one that
-policies or the guard forbid or that is or would be overloaded; when its bundle may not move (idle, system, cooling
-down, under way, excluded, ...) or is not where the move says; and when it would lift its target above the highest
-score there was.
-So no plan, nor any part of it, makes the predicted maximum worse. The corrected strategies keep these invariants by
-themselves; nothing of theirs is ever dropped (tests/property/test_strategy_laws.py).
+A move is dropped, with a refusal, in these cases:
+* its target is its source, an unknown broker, or one that policies or the guard forbid;
+* its target is overloaded, would be, or would exceed the highest score before the plan;
+* its bundle may not move (idle, system, cooling down, in transit, excluded, ...), or is not at the move's source.
+
+So no plan, nor any part of it, increases the predicted maximum. The moves of the corrected strategies always comply
+(tests/property/test_strategy_laws.py).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from bundlekeel.core.model.load import RESOURCES
 from bundlekeel.core.model.plan import Move, Refusal, Traffic4
 from bundlekeel.core.planning.draft import Draft, four
 
-# Scores are compared after sums in another order and in 32-bit percentages.
+# Scores can differ by this much, because sums have another order and percentages have 32 bits.
 SLACK = 1e-5
 NOTHING: Sequence[float] = (0.0,) * len(RESOURCES)
 NO_TRAFFIC: Traffic4 = (0.0, 0.0, 0.0, 0.0)
 
 
 class _Books:
-    """Usage of brokers while moves are checked one by one, and what they are checked against."""
+    """Usage of brokers while moves are checked one at a time, and the limits of the check."""
 
     def __init__(self, draft: Draft) -> None:
         self.rows = draft.snapshot.brokers.rows
@@ -42,34 +43,33 @@ class _Books:
         return usage
 
     def score(self, broker: int, pressure: Sequence[float] = NOTHING) -> float:
-        """The broker's score with this on it."""
+        """Return the broker's score with this additional pressure."""
         rows = zip(self._usage(broker), pressure, self._limits[broker].tolist(), self._weights, strict=True)
         return max((weight * (used + more) / limit for used, more, limit, weight in rows if limit > 0), default=0.0)
 
     def add(self, broker: int, pressure: Sequence[float], sign: int) -> None:
-        """A bundle comes to a broker (1), or leaves it (-1)."""
+        """Add a bundle's pressure to a broker (`sign` 1), or remove it (-1)."""
         self._changed[broker] = [max(a + sign * b, 0.0) for a, b in zip(self._usage(broker), pressure, strict=True)]
 
 
 def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[tuple[Move, ...], list[Refusal]]:
-    """Those of the moves, in their order, that keep the invariants, and a refusal for each other one.
+    """Return the moves within the invariants, in their order, and a refusal for each other move.
 
-    What a bundle carries and uses is the draft's own figure, whatever the move says, and where moves of the draft are
-    missing, the scores of the others are told without them. A second move of a bundle is left
-    out without a refusal: the first one accounts for it.
+    Traffic and pressure of a bundle are set from the draft. If moves of the draft are missing, the scores of the others
+    are computed again. A second move of a bundle is dropped without a refusal.
     """
-    books, held = _Books(draft), set[int]()
-    kept: dict[str, Move] = {}
+    books, moved_groups = _Books(draft), set[int]()
+    lawful_moves: dict[str, Move] = {}
     refused: dict[str, Refusal] = {}
     for move in moves:
-        if move.bundle in kept or move.bundle in refused:
+        if move.bundle in lawful_moves or move.bundle in refused:
             continue
         row = _row(draft, books, move)
         group = draft.group_of(int(draft.snapshot.bundles.namespace[row])) if row >= 0 else -1
         pressure, traffic = _figures(draft, books.rows[move.source], row) if row >= 0 else ((), NO_TRAFFIC)
         code = Code.OWNER_CHANGED if row < 0 else _obstacle(draft, eligible, books, move, row, pressure)
-        if code is None and group in held:
-            # Where the others of its anti-affinity group may go then, only the next snapshot shows.
+        if code is None and group in moved_groups:
+            # Only the next snapshot shows the allowed targets of the others of its anti-affinity group.
             code = Code.ANTI_AFFINITY
         if code is not None:
             bound = row >= 0 and not eligible.mask[row]
@@ -77,17 +77,17 @@ def lawful(draft: Draft, eligible: Eligibility, moves: Iterable[Move]) -> tuple[
             refused[move.bundle] = Refusal(code, move.bundle, move.source, detail or "final check")
             continue
         if group >= 0:
-            held.add(group)
+            moved_groups.add(group)
         books.add(books.rows[move.source], pressure, -1)
         books.add(books.rows[move.target], pressure, 1)
         same = move.pressure == pressure and move.traffic == traffic
-        kept[move.bundle] = move if same else replace(move, pressure=pressure, traffic=traffic)
-    whole = len(kept) == len(draft.moves) == np.count_nonzero(draft.moved)
-    return tuple(kept.values() if whole else _restated(draft, kept.values())), list(refused.values())
+        lawful_moves[move.bundle] = move if same else replace(move, pressure=pressure, traffic=traffic)
+    whole = len(lawful_moves) == len(draft.moves) == np.count_nonzero(draft.moved)
+    return tuple(lawful_moves.values() if whole else _restated(draft, lawful_moves.values())), list(refused.values())
 
 
 def _restated(draft: Draft, moves: Iterable[Move]) -> Iterator[Move]:
-    """The moves with the scores that hold when only these are made."""
+    """Yield the moves with the scores that result from these moves alone."""
     books = _Books(draft)
     for move in moves:
         source, target = books.rows[move.source], books.rows[move.target]
@@ -104,7 +104,7 @@ def _restated(draft: Draft, moves: Iterable[Move]) -> Iterator[Move]:
 
 
 def _row(draft: Draft, books: _Books, move: Move) -> int:
-    """The bundle's row, or -1 when the move's source does not have it."""
+    """Return the bundle's row; -1 if the move's source does not have it."""
     source = books.rows.get(move.source, -1)
     if source < 0:
         return -1
@@ -123,7 +123,7 @@ def _figures(draft: Draft, source: int, row: int) -> tuple[tuple[float, ...], Tr
 def _obstacle(
     draft: Draft, eligible: Eligibility, books: _Books, move: Move, row: int, pressure: Sequence[float]
 ) -> Code | None:
-    """The invariant that the move breaks, or None."""
+    """Return the code of the invariant that the move breaks, or None."""
     if not eligible.mask[row]:
         return eligible.codes[row]
     if move.target == move.source:
@@ -145,19 +145,19 @@ def _obstacle(
 def accounted(
     draft: Draft, eligible: Eligibility, moves: Sequence[Move], refusals: Sequence[Refusal], dropped: Sequence[Refusal]
 ) -> list[Refusal]:
-    """Refusals that, with the moves, name every bundle of every donor exactly once.
+    """Return refusals such that every bundle of every donor has exactly one move or refusal.
 
-    Our strategies' own do; of others, what is dropped here wins over what the strategy says, and a donor's bundle that
-    the strategy does not mention has its own obstacle, or was simply not chosen (`Balanced`).
+    The corrected strategies return such refusals. For others, a refusal from `dropped` replaces the strategy's own. A
+    donor's bundle without a refusal gets the code of its obstacle, or `Balanced` if it was not chosen.
     """
     bundles, ids = draft.snapshot.bundles, draft.snapshot.brokers.ids
-    told = [item for item in refusals if item.bundle]
-    donors = {move.source for move in moves} | {item.broker for item in (*told, *dropped)}
+    bundle_refusals = [item for item in refusals if item.bundle]
+    donors = {move.source for move in moves} | {item.broker for item in (*bundle_refusals, *dropped)}
     rows = {broker: bundles.rows_of(row) for row, broker in enumerate(ids) if broker in donors}
-    if not dropped and len(told) + len(moves) == sum(item.stop - item.start for item in rows.values()):
+    if not dropped and len(bundle_refusals) + len(moves) == sum(item.stop - item.start for item in rows.values()):
         return list(refusals)
     moved = {move.bundle for move in moves}
-    named = {item.bundle: item for item in (*told, *dropped) if item.bundle not in moved}
+    named = {item.bundle: item for item in (*bundle_refusals, *dropped) if item.bundle not in moved}
     for broker, span in rows.items():
         for row in range(span.start, span.stop):
             name = bundles.names[row]

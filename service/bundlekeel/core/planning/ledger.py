@@ -1,17 +1,18 @@
-"""The ledger: moves whose effect the brokers' reports do not show yet. It is also the preallocated bundle data.
+"""The ledger: moves whose effect the brokers' reports do not show yet. It also contains the preallocated bundles.
 
-A planned or finished move debits its source and credits its target until **both** have reported later than the
-landing plus one statistics and one host-usage interval, or a time-out. Two kinds of figures are corrected in two ways:
+A move in the ledger reduces the load of its source and increases that of its target. It stays until **both** have
+reported later than the landing plus one statistics and one host-usage interval, or until a time-out. Traffic and host
+usage are corrected in two ways:
 
-* traffic follows the bundle list of each report exactly: what the source still reports of a moved bundle is taken
-  off, what the target does not report yet is put on;
-* host usage (CPU, memory, network) is sampled once a minute over the minute before, so a report in between is half
-  old: while a broker has open entries its host usage is held at what it was before the first of them (`Baseline`)
-  and the entries' predicted pressure is applied to that.
+* traffic follows the bundle list of each report: a moved bundle's traffic is subtracted while the source still reports
+  it, and added while the target does not;
+* host usage (CPU, memory, network) is sampled once a minute over the last minute, so a report can be a mixture. While a
+  broker has open entries, its host usage is that before the first of them (`Baseline`), plus the entries' predicted
+  pressure.
 
-Silence is information too: a broker rewrites its report when its usage has changed by more points than
-`report_change_percent`. Silent for long enough, it is that near to its last report, and so is the prediction made to be
-(`_corrected`).
+A missing report is information too: a broker reports again when its usage has changed by more than
+`report_change_percent` points. If it does not report for long enough, its usage is that near to the last report, and
+the prediction is corrected accordingly (`_corrected`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bundlekeel.core.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """One move in the ledger. `landed_ms` is 0 while it is under way; the two flags say which side has settled."""
+    """One move in the ledger. `landed_ms`: 0 while it is in transit. The two flags show which side has settled."""
 
     bundle: str
     source: str
@@ -52,30 +53,30 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The ledger as a value; every change makes a new one."""
+    """The ledger, as an immutable value."""
 
     entries: tuple[LedgerEntry, ...] = ()
     baselines: tuple[Baseline, ...] = ()
 
     def bundles(self) -> frozenset[str]:
-        """Bundles with an open entry."""
+        """Return the bundles with an open entry."""
         return frozenset(entry.bundle for entry in self.entries)
 
     def under_way(self) -> frozenset[str]:
-        """Bundles whose move has not landed yet."""
+        """Return the bundles whose move has not landed yet."""
         return frozenset(entry.bundle for entry in self.entries if not entry.landed_ms)
 
     def unsettled(self) -> frozenset[str]:
-        """Brokers whose report does not show all their moves yet."""
+        """Return the brokers whose report does not show all their moves yet."""
         return frozenset(baseline.broker for baseline in self.baselines)
 
     def not_yet_reported_bundles(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Bundles that landed so recently that their brokers had no time yet to report it."""
+        """Return the bundles whose brokers had no time yet to report the landing."""
         until = now_ms - _silence_ms(params)
         return frozenset(entry.bundle for entry in self.entries if entry.landed_ms > until)
 
     def not_yet_reported(self, params: Parameters, now_ms: int) -> frozenset[str]:
-        """Those of the unsettled that had no time yet to report a change: nothing is known of them but predictions."""
+        """Return the unsettled brokers that had no time yet to report a change, so that only predictions exist."""
         until = now_ms - _silence_ms(params)
         sides = ((entry, broker) for entry in self.entries for broker in (entry.source, entry.target))
         return frozenset(
@@ -86,8 +87,8 @@ class Ledger:
 
 
 def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_ms: int) -> Ledger:
-    """Book these moves as under way. A bundle that moves again replaces its earlier entry."""
-    held = {baseline.broker for baseline in ledger.baselines}
+    """Add these moves to the ledger, in transit. A bundle that moves again replaces its earlier entry."""
+    present = {baseline.broker for baseline in ledger.baselines}
     baselines = list(ledger.baselines)
     entries = [entry for entry in ledger.entries if entry.bundle not in {move.bundle for move in moves}]
     for move in moves:
@@ -103,14 +104,14 @@ def open_entries(ledger: Ledger, moves: Sequence[Move], snapshot: Snapshot, now_
         )
         for broker in (move.source, move.target):
             row = snapshot.broker_row(broker)
-            if broker not in held and row >= 0:
-                held.add(broker)
+            if broker not in present and row >= 0:
+                present.add(broker)
                 baselines.append(_baseline(snapshot, row, now_ms))
     return Ledger(entries=tuple(entries), baselines=tuple(baselines))
 
 
 def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
-    """The bundle is owned by `broker` since `at_ms` (which may be another one than asked)."""
+    """Record that `broker` has owned the bundle since `at_ms`; it may be another broker than the target."""
     entries = tuple(
         replace(entry, target=broker, landed_ms=at_ms, target_settled=False)
         if entry.bundle == bundle and not entry.landed_ms
@@ -121,7 +122,7 @@ def landed(ledger: Ledger, bundle: str, broker: str, at_ms: int) -> Ledger:
 
 
 def parted(ledger: Ledger, bundle: str) -> Ledger:
-    """The bundle was split: its traffic is told by its children from now on, its pressure until both sides settle."""
+    """Record the split of a bundle: its children carry its traffic now, but its pressure counts until it settles."""
     entries = tuple(
         replace(entry, traffic=(0.0, 0.0, 0.0, 0.0)) if entry.bundle == bundle and entry.landed_ms else entry
         for entry in ledger.entries
@@ -130,16 +131,17 @@ def parted(ledger: Ledger, bundle: str) -> Ledger:
 
 
 def dropped(ledger: Ledger, bundle: str) -> Ledger:
-    """Nothing happened to the bundle: forget the entry."""
+    """Drop the entry of a bundle that did not move."""
     entries = tuple(entry for entry in ledger.entries if entry.bundle != bundle)
     return _tidy(Ledger(entries=entries, baselines=ledger.baselines))
 
 
 def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> Ledger:
-    """Close what the reports show by now, broker by broker.
+    """Close the entries that the reports show, broker by broker.
 
-    A broker settles when its report is later than its *last* landing by one statistics and one host-usage interval,
-    when that landing is older than the time-out, or when it is gone or has restarted (then its books are void).
+    A broker settles if its report is later than its *last* landing by one statistics and one host-usage interval. It
+    also settles if that landing is older than the time-out, or if it has left or restarted, which makes its entries
+    invalid.
     """
     if not ledger.entries:
         return Ledger()
@@ -151,7 +153,7 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
     for entry in ledger.entries:
         source = entry.source_settled or entry.source in settled or entry.source not in alive
         target = entry.target_settled or entry.target in settled or entry.target not in alive
-        # Never landed, or landed but one of its brokers has no usable report to show it: not waited for for ever.
+        # A move that never landed, or one of whose brokers has no usable report, is dropped after the time-out.
         blind = not {entry.source, entry.target} <= set(snapshot.brokers.ids)
         overdue = (not entry.landed_ms or blind) and max(entry.opened_ms, entry.landed_ms) <= given_up_ms
         if not (source and target) and not overdue:
@@ -165,11 +167,11 @@ def settle(ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) 
 
 
 def _with_baselines(ledger: Ledger, snapshot: Snapshot, now_ms: int) -> Ledger:
-    """Add a baseline for each broker that has none yet: a bundle landed elsewhere, or the report came only now."""
-    held = {baseline.broker for baseline in ledger.baselines}
+    """Add missing baselines: a bundle has landed at another broker, or a broker's first report has arrived."""
+    present = {baseline.broker for baseline in ledger.baselines}
     missing = {
         broker for entry in ledger.entries for broker in (entry.source, entry.target) if _open_side(entry, broker)
-    } - held
+    } - present
     added = [_baseline(snapshot, row, now_ms) for row, broker in enumerate(snapshot.brokers.ids) if broker in missing]
     return Ledger(entries=ledger.entries, baselines=(*ledger.baselines, *added))
 
@@ -180,7 +182,7 @@ def _baseline(snapshot: Snapshot, row: int, now_ms: int) -> Baseline:
 
 
 def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters, now_ms: int) -> bool:
-    """Whether the broker's report is to be believed again: it contains all its moves in full, or never will."""
+    """Return whether the broker's report can be used as it is: it contains all its moves, or never will."""
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
         return False
@@ -190,33 +192,36 @@ def _shows(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Param
         return False
     last = _last_landing(baseline.broker, ledger)
     reported = int(snapshot.brokers.last_update[row])
-    # What was measured wholly after a landing shows it.
+    # A measurement that started after a landing shows it.
     wait_ms = snapshot.interval_ms(row) or _wait_ms(params)
     return reported >= last + wait_ms or now_ms >= last + timeout_ms(params)
 
 
 def timeout_ms(params: Parameters) -> int:
-    """A move shows in a report after this long, however quiet the broker: the longest interval between two reports
-    after the figures are new, and one round of figures for those that come late."""
+    """Return the time, in ms, after which a report shows a move even if the broker's load hardly changes.
+
+    It is the time until all values are new, plus the longest interval between two reports, plus one more interval of
+    the values.
+    """
     late = max(params.statistics_interval_seconds, params.host_usage_interval_seconds)
     return _wait_ms(params) + int(1000 * (params.report_max_interval_seconds + late))
 
 
 def _wait_ms(params: Parameters) -> int:
-    """A report this much later than a landing cannot be older than the landing in any of its figures."""
+    """Return the time, in ms, after a landing from which all values of a report are newer than the landing."""
     return int(1000 * (params.statistics_interval_seconds + params.host_usage_interval_seconds))
 
 
 def _silence_ms(params: Parameters) -> int:
-    """After this long a broker would have reported a larger change; it looks for one twice within the slack."""
+    """Return the time, in ms, after which a broker has reported any larger change; it checks twice within the slack."""
     return _wait_ms(params) + int(2000 * params.report_min_interval_seconds)
 
 
 def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: Parameters) -> Baseline:
-    """The baseline of a silent broker, shifted so that the prediction is no further from its report than can be.
+    """Shift the baseline of a broker without a new report, such that the prediction is near enough to its last report.
 
-    A report written since the last landing may show a part of the moves only, but no less than nothing of them: who
-    took on balance uses what it reported or more, who gave uses that or less.
+    A report since the last landing can show any part of the moves. So a broker that gained load uses at least the
+    reported usage, and a broker that lost load uses at most that.
     """
     row = snapshot.broker_row(baseline.broker)
     if row < 0:
@@ -236,7 +241,7 @@ def _corrected(baseline: Baseline, ledger: Ledger, snapshot: Snapshot, params: P
 
 
 def _moved(broker: str, ledger: Ledger, resource: int) -> float:
-    """What the open entries add to a broker's usage of a resource."""
+    """Return the usage of a resource that the open entries add to a broker."""
     return math.fsum(
         entry.pressure[resource]
         * (
@@ -248,7 +253,7 @@ def _moved(broker: str, ledger: Ledger, resource: int) -> float:
 
 
 def _last_landing(broker: str, ledger: Ledger) -> int:
-    """When the last of the moves that a broker's report does not show yet landed; 0 without any."""
+    """Return the time (ms) of a broker's last landing that its report does not show yet; 0: none."""
     return max((entry.landed_ms for entry in ledger.entries if _open_side(entry, broker)), default=0)
 
 
@@ -259,7 +264,7 @@ def _open_side(entry: LedgerEntry, broker: str) -> bool:
 
 
 def _tidy(ledger: Ledger) -> Ledger:
-    """Keep baselines only of brokers that still have an open side."""
+    """Drop the baselines of brokers without an open side."""
     concerned = {entry.source for entry in ledger.entries if not entry.source_settled} | {
         entry.target for entry in ledger.entries if not entry.target_settled
     }
@@ -270,9 +275,9 @@ def _tidy(ledger: Ledger) -> Ledger:
 
 
 def preallocated(ledger: Ledger, brokers: Collection[str], now_ms: int) -> dict[str, list[tuple[str, float]]]:
-    """Per target broker: bundles on their way or not yet in its report, with their age in seconds."""
-    found: dict[str, list[tuple[str, float]]] = {broker: [] for broker in brokers}
+    """Return, by target broker, the bundles in transit or not yet in its report, with their age in seconds."""
+    by_broker: dict[str, list[tuple[str, float]]] = {broker: [] for broker in brokers}
     for entry in ledger.entries:
-        if entry.target in found and not entry.target_settled:
-            found[entry.target].append((entry.bundle, (now_ms - entry.opened_ms) / 1000))
-    return found
+        if entry.target in by_broker and not entry.target_settled:
+            by_broker[entry.target].append((entry.bundle, (now_ms - entry.opened_ms) / 1000))
+    return by_broker

@@ -1,4 +1,4 @@
-"""What strategies remember between cycles, as a plain value: memory in, memory out."""
+"""Memory of the strategies between cycles, as plain values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from bundlekeel.core.planning.costs import CpuCosts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
-    """In how many fresh readings in a row (`low`) a bundle was above a split limit. `reported`: `lastUpdate` of its
-    broker at the last one, `at_ms`: when that was counted, Unix ms."""
+    """Number of consecutive new readings (`low`) with a bundle above a split limit.
+
+    `reported`: `lastUpdate` of its broker at the last hit. `at_ms`: time at which that hit was counted, Unix ms.
+    """
 
     side: str
     low: int = 0
@@ -21,11 +23,11 @@ class Hits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """How a broker differs from the others by more than is tolerated (core/planning/calm.py).
+    """A difference of a broker from the others beyond the tolerated one (core/planning/calm.py).
 
-    `side`: `hot` or `cold`. `since_ms`: when it began, Unix ms. `seconds`: measured time in excess that tolerated time
-    has not taken back, `longest`: the largest value of it. `tolerated`: seconds since then without excess. `cost`: what
-    it has cost, `rate`: cost per second at the last reading. `readings`: readings in a row with this excess.
+    `side`: `hot` or `cold`. `since_ms`: its start, Unix ms. `seconds`: measured time in excess, minus the reduction by
+    tolerated time. `longest`: the largest value of `seconds`. `tolerated`: seconds since the last reading in excess.
+    `cost`: cost so far. `rate`: cost per second at the last reading. `readings`: consecutive readings with this excess.
     """
 
     side: str
@@ -39,19 +41,21 @@ class Excess:
 
     @property
     def mean_rate(self) -> float:
-        """Mean cost per second."""
+        """Return the mean cost per second."""
         return self.cost / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def owed(self) -> float:
-        """Cost of what is left of the excess: as if it had been as small as it is now from the beginning."""
+        """Return the cost of the excess, at most at the present rate for the whole time."""
         return min(self.cost, self.rate * self.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swing:
-    """An excess that ended without moves, or that came back on the other side after moves: how long it lasted in
-    seconds, its mean cost per second, and when it ended (Unix ms)."""
+    """An excess that ended without moves, or that returned on the other side after moves.
+
+    `seconds`: its length. `rate`: its mean cost per second. `at_ms`: its end, Unix ms.
+    """
 
     seconds: float
     rate: float
@@ -60,13 +64,13 @@ class Swing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCourse:
-    """What the decision rule remembers of a broker.
+    """Memory of the decision rule for one broker.
 
     `level`, `traffic`: mean score and mean bytes/s (-1: unknown) of the last `seconds`, in which the load did not
     change. `updated_ms`: time of the last reading. `until_ms`: end of the measured time. `steady`: level and traffic
     when they had not changed for long, last at `steady_ms`. All times are Unix ms. `readings`: mean score and seconds
-    of the last readings; no seconds: its bundles moved. `acted`: the excess because of which its bundles moved last;
-    `acted_seconds`: measured time since these moves showed.
+    of the last readings; 0 seconds: its bundles moved. `acted`: the excess that caused its last moves. `acted_seconds`:
+    measured time since the reports showed these moves.
     """
 
     level: float
@@ -85,12 +89,12 @@ class BrokerCourse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatMemory:
-    """What Pulsar's own classes keep between calls, for `compat` forms. By broker unless said otherwise.
+    """State of Pulsar's own classes between calls, for `compat`.
 
-    `usage`: the shedder's smoothed score. `placement_usage`: that of LeastResourceUsageWithWeight, its own.
-    `low`, `high`: AvgShedder's hit counters. `chosen`: AvgShedder's destination by bundle data (as a digest).
-    `condition_hits`: how often in a row TransferShedder's condition was met. `table`: the size of AvgShedder's table of
-    scores. `turn`, `listed`: round robin's counter and its candidates.
+    `usage`: the shedder's smoothed score, by broker. `placement_usage`: the same of LeastResourceUsageWithWeight.
+    `low`, `high`: AvgShedder's hit counters, by broker. `chosen`: AvgShedder's targets by bundle data (as a digest).
+    `condition_hits`: number of consecutive calls in which TransferShedder's condition was met. `table`: size of
+    AvgShedder's table of scores. `turn`, `listed`: round robin's counter and its candidates.
     """
 
     usage: Mapping[str, float] = field(default_factory=dict)

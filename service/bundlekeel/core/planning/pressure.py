@@ -1,4 +1,4 @@
-"""The shares of a broker's usage that its bundles cause by traffic, and scores of usages."""
+"""The shares of a broker's usage that its bundles cause by traffic."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from bundlekeel.core.model.load import (
 
 
 def shares_of(carried: Floats, whole: Floats) -> Floats:
-    """Each bundle's share of its broker's resources by traffic; shape (n, 6). `carried`: (n, 4), `whole`: (4,)."""
+    """Return each bundle's share of its broker's resources, by traffic; shape (n, 6).
+
+    `carried`: traffic of the bundles, shape (n, 4). `whole`: traffic of the broker, shape (4,).
+    """
     rates, sizes = float(whole[RATE_IN] + whole[RATE_OUT]), float(whole[THROUGHPUT_IN] + whole[THROUGHPUT_OUT])
     bytes_in = _share(carried[:, THROUGHPUT_IN], float(whole[THROUGHPUT_IN]))
     bytes_out = _share(carried[:, THROUGHPUT_OUT], float(whole[THROUGHPUT_OUT]))
     rate = _share(carried[:, RATE_IN] + carried[:, RATE_OUT], rates)
     size = _share(carried[:, THROUGHPUT_IN] + carried[:, THROUGHPUT_OUT], sizes)
     shares = np.empty((len(carried), len(RESOURCES)))
-    # The mean of the shares that exist: a broker may carry bytes without messages, never the other way round.
+    # The mean of the existing shares: a broker can have bytes without messages, but not messages without bytes.
     shares[:, CPU] = (rate + size) / 2 if rates > 0 and sizes > 0 else rate + size
     shares[:, DIRECT_MEMORY] = size
     shares[:, BANDWIDTH_IN] = bytes_in

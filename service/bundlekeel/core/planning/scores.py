@@ -25,7 +25,7 @@ def weights_of(params: Parameters, mode: str = "modular") -> Floats:
 
 
 def score_of(usage: Floats, limit: Floats, weights: Floats) -> Floats:
-    """Max weighted usage as a ratio (`getMaxResourceUsageWithWeight`), one value a row."""
+    """Return the maximum weighted usage as a ratio (`getMaxResourceUsageWithWeight`), one value per row."""
     scored: Floats = (percent_usage(usage, limit) * weights).max(axis=1, initial=0.0) / 100
     return scored
 
@@ -34,8 +34,8 @@ ScoredColumn = tuple[int, NDArray[np.float32], np.float64]
 
 
 def scored_columns(limit: Floats, weights: Floats) -> list[ScoredColumn]:
-    """Only what can raise a score: column, its limit a broker, its weight."""
-    # A limit that is not positive is blind and counts as 0 %, which dividing by infinity gives as well.
+    """Return the columns that can affect a score, with one limit per broker and the weight."""
+    # Usage without a positive limit counts as 0 %, which a division by infinity gives.
     limit32 = np.where(limit > 0, limit, np.inf).astype(np.float32)
     return [
         (column, np.ascontiguousarray(limit32[:, column]), weights[column])

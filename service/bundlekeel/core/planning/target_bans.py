@@ -14,15 +14,18 @@ from bundlekeel.core.model.snapshot import Bools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetBans:
-    """Rows of a snapshot. `closed`: brokers that take nothing, and why. `back`: by bundle the broker that it left
-    recently, and the time (ms) from which it may return. `pairs`: (source, target) whose moves did not help."""
+    """Bans, by rows of a snapshot.
+
+    `closed`: code of each broker that accepts no bundle. `back`: by bundle, the broker that it recently left, and the
+    time (ms) from which it may return. `pairs`: (source, target) pairs whose moves did not help.
+    """
 
     closed: Mapping[int, Code]
     back: Mapping[int, tuple[int, int]]
     pairs: frozenset[tuple[int, int]]
 
     def forbidden(self, rows: Ints, source: int, target: int) -> Bools:
-        """Which of these bundles of `source` may not go to `target`."""
+        """Return a mask of these bundles of `source` that may not move to `target`."""
         if (source, target) in self.pairs or target in self.closed:
             return np.ones(len(rows), dtype=bool)
         if not self.back:
@@ -31,13 +34,13 @@ class TargetBans:
         return np.fromiter(places, dtype=bool, count=len(rows))
 
     def forbidden_targets(self, row: int, source: int, targets: Ints) -> Bools:
-        """Which of these targets the bundle may not go to."""
+        """Return a mask of these targets to which the bundle may not move."""
         left = self.back.get(row, (-1, 0))[0]
         banned = (item == left or item in self.closed or (source, item) in self.pairs for item in targets.tolist())
         return np.fromiter(banned, dtype=bool, count=len(targets))
 
     def code(self, row: int, source: int, target: int) -> Code | None:
-        """Why this bundle may not go there, or None."""
+        """Return why this bundle may not move to `target`, or None."""
         if target in self.closed:
             return self.closed[target]
         if self.back.get(row, (-1, 0))[0] == target:

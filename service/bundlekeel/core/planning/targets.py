@@ -1,7 +1,4 @@
-"""Targets of a draft: the coldest of them, and those that the guard forbids.
-
-With the coldest at hand most moves look at a few brokers instead of all, and find the same one.
-"""
+"""The coldest targets of a draft: most moves need only these brokers, not all, to choose the same target."""
 
 from __future__ import annotations
 
@@ -16,16 +13,19 @@ from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.planning.scores import ScoredColumn
 
 COUNT: Final = 64
-# They are looked for again after so many moves.
+# The coldest brokers are computed again after this many moves.
 MOVES: Final = 16
-# Scores are rounded to 32 bits a few times on their way.
+# Margin for scores, which are rounded to 32 bits several times.
 _ROUNDING: Final = 1 - 4e-6
 
 
 @dataclass(slots=True)
 class Coldest:
-    """`rows`: the coldest legal targets, in broker order; `among`: the same as a mask over all. `others`: by scored
-    column the lowest score of the others that are scored by it. `until`: the number of moves up to which this serves.
+    """The coldest legal targets.
+
+    `rows`: in broker order. `among`: mask of the coldest brokers over all. `others`: by scored column, the lowest score
+    of other brokers whose score is that of the column. `largest`: largest weighted limit by scored column. `until`:
+    number of moves up to which the result is valid.
     """
 
     rows: Ints
@@ -35,8 +35,8 @@ class Coldest:
     until: int
 
     @classmethod
-    def of(cls, score: Floats, legal: Bools, parts: Floats, columns: Sequence[ScoredColumn], moves: int) -> Coldest:
-        """`parts`: the scores by each of the columns alone (rows), of every broker."""
+    def select(cls, score: Floats, legal: Bools, parts: Floats, columns: Sequence[ScoredColumn], moves: int) -> Coldest:
+        """Compute the coldest targets. `parts`: scores by each column alone (rows) of every broker."""
         order = np.argpartition(np.where(legal, score, np.inf), min(COUNT, len(score) - 1))
         among = np.zeros(len(score), dtype=bool)
         among[order[:COUNT]] = True
@@ -47,10 +47,10 @@ class Coldest:
         return cls(np.flatnonzero(among & legal), among, np.array(others), np.array(largest), moves + MOVES)
 
     def changed(self, broker: int, score: float) -> None:
-        """A broker gave or took."""
+        """Update the bound after the score of a broker has changed."""
         if not self.among[broker]:
             np.minimum(self.others, score, out=self.others)
 
     def least(self, pressure: Floats) -> float:
-        """A score that none of the others is below with a bundle of this pressure (by scored column) on it."""
+        """Return a lower bound for the other brokers' scores with a bundle of this pressure (by scored column)."""
         return float((self.others + pressure / self.largest).min(initial=np.inf)) * _ROUNDING

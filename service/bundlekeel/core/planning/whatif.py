@@ -1,4 +1,4 @@
-"""What if? Snapshots altered for a dry run: brokers taken away or added, traffic scaled. Pure."""
+"""Modified snapshots for a dry run: removed or added brokers, scaled traffic. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bundlekeel.core.planning.draft import Draft
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.ledger import Ledger
 
-# Plans that are made one after the other, and bundles that are looked at in all of them.
+# Maximum number of consecutive plans, and of bundles in all of them together.
 _MOST_CYCLES: Final = 100
 _MOST_BUNDLES: Final = 2_000_000
 _LEAST_CYCLES: Final = 5
@@ -41,46 +41,47 @@ class Finish(Answer):
     complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]
 
 
-def finish(given: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:
-    """What comes of this plan and those after it, each carried out as predicted and reported before the next one.
+def finish(inputs: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:
+    """Return the result of this plan and the plans after it, each executed as predicted and reported before the next.
 
-    `interval_seconds`: between two cycles; `eta`: how long so many moves take, in seconds. Splits are not counted.
+    `interval_seconds`: seconds between two cycles. `eta`: duration of a number of moves, in seconds. Splits do not
+    count.
     """
     result, moves, cycles, seconds = first, 0, 0, 0.0
-    most = max(_LEAST_CYCLES, min(_MOST_CYCLES, _MOST_BUNDLES // max(1, len(given.snapshot.bundles))))
+    most = max(_LEAST_CYCLES, min(_MOST_CYCLES, _MOST_BUNDLES // max(1, len(inputs.snapshot.bundles))))
     ended = 0.0
     while cycles < most and _goes_on(result.plan):
         cycles, moves = cycles + 1, moves + len(result.plan.moves)
         ended = seconds + eta(len(result.plan.moves)) if result.plan.moves else ended
         step = max(_step(result.plan, interval_seconds), ended - seconds)
         seconds += step
-        given = _after(given, result, int(1000 * step))
-        result = plan(given)
+        inputs = _after(inputs, result, int(1000 * step))
+        result = plan(inputs)
     max_mean = result.plan.imbalance(f"{measure_of(result.plan.strategy)}_before")
     return Finish(max_mean=max_mean, moves=moves, cycles=cycles, seconds=ended, complete=not _goes_on(result.plan))
 
 
-def _goes_on(made: Plan) -> bool:
-    return bool(made.moves) or made.verdict.code is Code.HIT_COUNT or _hour_ends(made) > 0
+def _goes_on(result: Plan) -> bool:
+    return bool(result.moves) or result.verdict.code is Code.HIT_COUNT or _hour_ends(result) > 0
 
 
-def _hour_ends(made: Plan) -> int:
-    """When the hour's budget lets the next move begin (ms); 0: it holds nothing back."""
-    return max((item.frees_ms for item in made.refusals if item.code is Code.BUDGET_PER_HOUR), default=0)
+def _hour_ends(result: Plan) -> int:
+    """Return the time (ms) from which the hour's budget allows the next move; 0: it refuses none."""
+    return max((item.frees_ms for item in result.refusals if item.code is Code.BUDGET_PER_HOUR), default=0)
 
 
-def _step(made: Plan, interval_seconds: float) -> float:
-    """How long after a cycle the next one begins: at once where the budgets of a cycle alone cut it off."""
-    codes = {item.code for item in made.refusals}
-    if not made.moves and (ends := _hour_ends(made)):
-        return max(interval_seconds, (ends - made.wall_ms) / 1000)
+def _step(result: Plan, interval_seconds: float) -> float:
+    """Return the seconds until the next cycle: fewer if only budgets per cycle limited the moves."""
+    codes = {item.code for item in result.refusals}
+    if not result.moves and (ends := _hour_ends(result)):
+        return max(interval_seconds, (ends - result.wall_ms) / 1000)
     return interval_seconds / 5 if codes & CYCLE_BUDGETS and not codes & GENTLE else interval_seconds
 
 
-def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
-    """The input of the next cycle: the plan is carried out, and every broker has reported it."""
-    snapshot, now_ms = given.snapshot, given.snapshot.wall_ms
-    draft = Draft(snapshot, result.ledger, given.params, costs=given.memory.costs)
+def _after(inputs: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
+    """Return the input of the next cycle, after the plan is executed and reported by every broker."""
+    snapshot, now_ms = inputs.snapshot, inputs.snapshot.wall_ms
+    draft = Draft(snapshot, result.ledger, inputs.params, costs=inputs.memory.costs)
     ids, owner = snapshot.brokers.ids, snapshot.bundles.owner.copy()
     index = snapshot.brokers.rows
     places = {entry.bundle: entry.target for entry in result.ledger.entries if entry.target in index}
@@ -94,14 +95,16 @@ def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
     stay = np.arange(len(index))
     then = _regrouped(snapshot, draft, stay, owner, "")
     brokers = replace(then.brokers, last_update=then.brokers.last_update + step_ms)
-    begun = tuple(
+    started = tuple(
         BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=now_ms)
         for move in result.plan.moves
     )
     recent = {move.bundle: RecentMove(at_ms=now_ms, source=move.source) for move in result.plan.moves}
-    guard = replace(given.guard, recent={**given.guard.recent, **recent}, last_hour=(*given.guard.last_hour, *begun))
+    guard = replace(
+        inputs.guard, recent={**inputs.guard.recent, **recent}, last_hour=(*inputs.guard.last_hour, *started)
+    )
     return replace(
-        given,
+        inputs,
         snapshot=replace(then, wall_ms=now_ms + step_ms, brokers=brokers),
         memory=result.memory,
         ledger=Ledger(),
@@ -110,7 +113,7 @@ def _after(given: PlanInput, result: PlanResult, step_ms: int) -> PlanInput:
 
 
 def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
-    """All traffic and all usage times `factor`: load is taken to follow traffic."""
+    """Multiply all traffic and all usage by `factor`."""
     brokers, bundles = snapshot.brokers, snapshot.bundles
     return replace(
         snapshot,
@@ -123,18 +126,18 @@ def scaled(snapshot: Snapshot, factor: float) -> Snapshot:
 
 
 def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, costs: CpuCosts) -> Snapshot:
-    """The snapshot once every move of the ledger has landed and is reported: each bundle at one broker, and nothing is
-    left to be corrected. What goes to a broker without a usable report stays where it is reported.
+    """Return the snapshot after every move of the ledger has landed and is reported.
 
-    A ledger corrects the reports as they are: on other brokers than those its bundles would be at none, or at two.
+    Bundles that move to a broker without a usable report stay at the broker that reports them. A ledger corrects only
+    the original reports: with other brokers, its bundles would have no broker, or two.
     """
     index = {broker: row for row, broker in enumerate(snapshot.brokers.ids)}
-    known = {snapshot.bundles.names[row] for row in snapshot.bundles.rows_named(ledger.bundles())}
-    # Without traffic and in no report: split since, or idle.
+    reported = {snapshot.bundles.names[row] for row in snapshot.bundles.rows_named(ledger.bundles())}
+    # A bundle without traffic that no broker reports has been split, or is idle.
     entries = {
         entry.bundle: entry
         for entry in ledger.entries
-        if entry.target in index and (entry.bundle in known or any(entry.traffic))
+        if entry.target in index and (entry.bundle in reported or any(entry.traffic))
     }
     if not entries:
         return snapshot
@@ -144,7 +147,7 @@ def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, costs: CpuCos
         owned.setdefault(entry.target, []).append(entry.bundle)
     bundles = with_owned(snapshot, owned).bundles
     traffic = {name: getattr(bundles, name).copy() for name in ("latest", "short", "long")}
-    for row in bundles.rows_named(entries.keys() - known):
+    for row in bundles.rows_named(entries.keys() - reported):
         for table in traffic.values():
             table[row] = entries[bundles.names[row]].traffic
     return replace(
@@ -155,16 +158,16 @@ def landed(snapshot: Snapshot, ledger: Ledger, params: Parameters, costs: CpuCos
 
 
 def without_brokers(
-    snapshot: Snapshot, gone: Collection[str], params: Parameters, policies: Policies
+    snapshot: Snapshot, names: Collection[str], params: Parameters, policies: Policies
 ) -> tuple[Snapshot, tuple[Refusal, ...]]:
-    """These brokers are away and their bundles were taken by the others, largest first to the least loaded that
-    policies allow. Refusals name the bundles that no broker may take, which are left out.
+    """Remove these brokers, and assign their bundles to the others, as lookups would roughly do.
 
-    That is where lookups would roughly put them; the plan on the result says what remains to be evened out.
+    The largest bundle comes first, and each goes to the least loaded broker that policies allow. Bundles that no broker
+    may take are dropped, and have a refusal.
     """
     draft = Draft(snapshot, Ledger(), params)
-    ids, bundles, label = snapshot.brokers.ids, snapshot.bundles, ",".join(sorted(gone))
-    stay = np.array([row for row, broker in enumerate(ids) if broker not in gone], dtype=np.int64)
+    ids, bundles, label = snapshot.brokers.ids, snapshot.bundles, ",".join(sorted(names))
+    stay = np.array([row for row, broker in enumerate(ids) if broker not in names], dtype=np.int64)
     owner = np.where(np.isin(bundles.owner, stay), bundles.owner, -1)
     limits = limits_of(_regrouped(snapshot, draft, stay, owner, label), policies)
     homeless = np.flatnonzero(owner < 0)
@@ -184,9 +187,9 @@ def without_brokers(
 
 
 def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0) -> Snapshot:
-    """These brokers are there too, empty, each as large as the middle one of the others (`middle_broker`).
+    """Add these brokers without bundles, each as large as the median of the others (`middle_broker`).
 
-    `idle_cpu`: what a broker uses without traffic, percent of one core. ValueError without a broker to take after.
+    `idle_cpu`: CPU use without traffic, percent of one core. Raises ValueError if the snapshot has no broker.
     """
     table, count = snapshot.brokers, len(snapshot.brokers)
     ids = (*table.ids, *names)
@@ -197,7 +200,7 @@ def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0
     for matrix in (brokers.usage, brokers.traffic, brokers.topics):
         matrix[added] = 0
     brokers.usage[added, CPU] = idle_cpu
-    # As if started just now: what it uses was not seen, so nothing is to be learnt from it.
+    # With the present as start time, no costs are learned from the assumed usage.
     brokers.start_timestamp[added] = snapshot.wall_ms
     place = np.argsort(order)
     return replace(
@@ -211,8 +214,11 @@ def with_brokers(snapshot: Snapshot, names: Sequence[str], idle_cpu: float = 0.0
 
 
 def middle_broker(brokers: BrokerTable) -> int:
-    """The row in the middle by capacity (CPU, then direct memory, then bandwidth); of two the smaller. A whole row, not
-    the median of each resource: which limits count depends on the others of the same broker. ValueError without any."""
+    """Return the median broker (row) by capacity (CPU, then direct memory, then bandwidth); of two, the smaller one.
+
+    It is a whole row, not the median of each resource, because the limits of a broker belong together. Raises
+    ValueError if there is no broker.
+    """
     if not len(brokers):
         raise ValueError("no broker has a usable report")
     by_size = sorted(range(len(brokers)), key=lambda row: (tuple(brokers.limit[row].tolist()), brokers.ids[row]))
@@ -220,8 +226,8 @@ def middle_broker(brokers: BrokerTable) -> int:
 
 
 def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label: str) -> Snapshot:
-    """The snapshot with only the brokers that stay, with the load they have then, and bundles by their new owners."""
-    renumbered = np.full(len(snapshot.brokers) + 1, -1, dtype=np.int64)  # the last one: of no broker
+    """Return the snapshot with only the brokers `stay`, with the draft's load, and bundles by their new owners."""
+    renumbered = np.full(len(snapshot.brokers) + 1, -1, dtype=np.int64)  # The last value is for bundles without owner.
     renumbered[stay] = np.arange(len(stay))
     then = replace(snapshot.brokers, usage=draft.usage, traffic=draft.traffic, topics=draft.topics)
     return replace(
@@ -234,17 +240,17 @@ def _regrouped(snapshot: Snapshot, draft: Draft, stay: Ints, owner: Ints, label:
     )
 
 
-def _intervals(snapshot: Snapshot, chosen: Ints) -> tuple[int, ...]:
-    return tuple(snapshot.intervals[row] for row in chosen.tolist() if snapshot.intervals)
+def _intervals(snapshot: Snapshot, rows: Ints) -> tuple[int, ...]:
+    return tuple(snapshot.intervals[row] for row in rows.tolist() if snapshot.intervals)
 
 
-def _picked(brokers: BrokerTable, chosen: Ints) -> BrokerTable:
-    """These rows, in this order; a copy."""
-    rows = chosen.tolist()
+def _picked(brokers: BrokerTable, order: Ints) -> BrokerTable:
+    """Copy these rows, in this order."""
+    rows = order.tolist()
     columns: dict[str, Any] = {}
     for item in (item for item in fields(brokers) if item.init):
         value = getattr(brokers, item.name)
         columns[item.name] = (
-            value[chosen] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows if value)
+            value[order] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows if value)
         )
     return BrokerTable(**columns)

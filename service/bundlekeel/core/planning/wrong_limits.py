@@ -1,7 +1,7 @@
 """Limits that cannot be true, because the broker uses more than they allow.
 
-A cpuset without a quota, or a network card that reports 10 Mbit/s, gives such a limit. A score by it says nothing, and
-more brokers would not help.
+A cpuset without a quota, or a network card that reports 10 Mbit/s, leads to such a limit. A score by it is meaningless,
+and more brokers would not help.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORDS: Final = {
     "bandwidth_in": ("incoming bandwidth", "Gbit/s", 1e6, "nic_gbps"),
     "bandwidth_out": ("outgoing bandwidth", "Gbit/s", 1e6, "nic_gbps"),
 }
-# Verdicts of a cycle without moves that are not true, or of no use, where the load of a broker is not known.
+# Verdicts of a cycle without moves that are wrong or useless if the load of a broker is unknown.
 _HIDING: Final = FULL | {Code.ZERO_AVERAGE, Code.BALANCED}
 
 
@@ -39,14 +39,14 @@ class WrongLimit(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Name the broker, the resource, both figures and the setting that fixes it."""
+        """Return a sentence with the broker, the resource, both values and the setting that fixes the limit."""
         name, unit, size, _ = _WORDS[self.resource]
         use = f"{self.broker} uses {self.usage / size:.4g} {unit} of {name}, and its limit is {self.limit / size:.4g}"
         return f"{use}: the limit is wrong and is ignored; {self.fix}"
 
     @property
     def fix(self) -> str:
-        """Name the setting, with the least value that can be true."""
+        """Return the setting that fixes the limit, with the least possible value."""
         _, _, size, setting = _WORDS[self.resource]
         return f'set `capacity: {{"{self.broker}": {{{setting}: N}}}}`, where N is {self.usage / size:.4g} or more'
 
@@ -62,8 +62,8 @@ def wrong_limits(brokers: BrokerTable) -> list[WrongLimit]:
 def explain_wrong_limits(decision: Decision, draft: Draft) -> None:
     """Add a refusal for each limit that this draft ignores, and let the verdicts name a wrong CPU limit.
 
-    How busy a broker with a wrong CPU limit is, is unknown, so it takes nothing. Where the others are full or even, its
-    limit has to be fixed. More brokers would not help.
+    The load of a broker with a wrong CPU limit is unknown, so it accepts no bundle. If the others are overloaded or
+    balanced, its limit has to be fixed, because more brokers would not help.
     """
     if not draft.wrong.any():
         return

@@ -1,9 +1,10 @@
 """Pulsar's split algorithms on plain numbers: where a broker would cut a bundle.
 
-Each returns the boundaries, or an empty tuple where Pulsar finds none (REST answers 204 nevertheless). They are kept
-as they are, whole numbers and all: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
-`FlowOrQpsEquallyDivide...`; `SpecifiedPositions...` cuts where it is told. A broker then refuses boundaries that do not
-lie strictly inside the bundle, which `topic_count_equally_divide` may name when topics hash next to each other.
+Each function returns the boundaries, or an empty tuple if Pulsar finds none (its REST API returns 204 in both cases).
+They copy Pulsar's integer arithmetic exactly: `RangeEquallyDivideBundleSplitAlgorithm`, `TopicCountEquallyDivide...`,
+`FlowOrQpsEquallyDivide...`. `SpecifiedPositions...` needs no function, because the caller chooses the positions. A
+broker rejects boundaries that are not strictly inside the bundle. `topic_count_equally_divide` can return such a
+boundary if the hashes of two topics are next to each other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MIB = 1024 * 1024
 
 
 class SplitAlgorithm(StrEnum):
-    """Names as `NamespaceBundleSplitAlgorithm` has them, and the admin API takes them (`splitAlgorithmName`)."""
+    """Names in `NamespaceBundleSplitAlgorithm`, which the admin API accepts as `splitAlgorithmName`."""
 
     RANGE = "range_equally_divide"
     TOPIC_COUNT = "topic_count_equally_divide"
@@ -28,8 +29,11 @@ class SplitAlgorithm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitOptions:
-    """How a person wants a bundle divided. `algorithm` None: `at` these positions, or where its load divides. `unload`:
-    its children leave their broker in the cycles after it."""
+    """An operator's choices for a split.
+
+    `algorithm`: None: split at the positions `at`, or, without positions, where the load divides evenly. `unload`: the
+    next cycles move the children to other brokers.
+    """
 
     algorithm: SplitAlgorithm | None = None
     at: tuple[int, ...] = ()
@@ -41,7 +45,7 @@ BY_LOAD: Final = SplitOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFlow:
-    """One topic: its hash, and msg/s and bytes/s, in and out together."""
+    """Hash of a topic and its traffic, the sum of in and out: msg/s and bytes/s."""
 
     hash: int
     msg_rate: float
@@ -49,12 +53,12 @@ class TopicFlow:
 
 
 def range_equally_divide(lower: int, upper: int) -> tuple[int, ...]:
-    """The middle of the hash range, whatever it holds."""
+    """Return the middle of the hash range, without regard to topics."""
     return (lower + (upper - lower) // 2,)
 
 
 def topic_count_equally_divide(topic_hashes: Sequence[int]) -> tuple[int, ...]:
-    """The middle between the two topics in the middle; nothing with fewer than two topics."""
+    """Return the middle between the two median topics; () for fewer than two topics."""
     if len(topic_hashes) < 2:
         return ()
     ordered = sorted(topic_hashes)
@@ -65,17 +69,17 @@ def topic_count_equally_divide(topic_hashes: Sequence[int]) -> tuple[int, ...]:
 def flow_or_qps_equally_divide(
     topics: Sequence[TopicFlow], *, max_msg_rate: float, max_bandwidth_mb: float, difference_percent: float = 10.0
 ) -> tuple[int, ...]:
-    """Cuts in hash order, wherever the next topic would carry a piece over either maximum (Pulsar 3.0).
+    """Return a cut, in hash order, before each topic that would bring a piece above either maximum (Pulsar 3.0).
 
-    Nothing unless two topics have traffic and the bundle reaches a maximum plus `difference_percent`. Topics of one
-    hash count once, with the figures of the last of them, but are walked over as often as they are: so does Pulsar.
-    `max_bandwidth_mb` in MiB/s.
+    Returns () unless two topics have traffic and the bundle reaches a maximum plus `difference_percent`. Topics with
+    the same hash count with the traffic of the last one, but once for each topic, as in Pulsar. `max_bandwidth_mb` is
+    in MiB/s.
     """
     moving = [topic for topic in topics if topic.msg_rate > 0 or topic.throughput > 0]
     by_hash = {topic.hash: topic for topic in moving}
     max_throughput = max_bandwidth_mb * _MIB
     over = 1 + difference_percent / 100.0
-    # Running sums in the order given, as Java adds them.
+    # Sums in the order of `topics`, as Java adds them: another order can change the last bits.
     rate, throughput = 0.0, 0.0
     for topic in moving:
         rate += topic.msg_rate

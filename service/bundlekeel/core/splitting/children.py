@@ -1,7 +1,7 @@
-"""What the children of a split inherit: the parent's averages and figures, divided by what their topics carry.
+"""Averages and reports for the children of a split: the parent's values, divided by the traffic of their topics.
 
-Pulsar drops the parent's averages, and its children start from defaults of 50 msg/s: for a thousand samples their load
-is unknown, and nothing moves (PIP-192 describes this). Ours can be moved in the next cycle.
+Pulsar drops the parent's averages, and its children start from a default of 50 msg/s. For a thousand samples their load
+is unknown, and nothing moves (PIP-192 describes this). With inherited averages they can move in the next cycle.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from bundlekeel.core.model.names import BundleName, parse_bundle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitChildren:
-    """A parent and its children in range order. `shares`: of the parent's traffic, one row a child, columns of
-    `TRAFFIC`, each column adding up to 1; `topics`: the share of its topics, one a child."""
+    """A split bundle and its children, in range order.
+
+    `shares`: share of the parent's traffic, one row per child, columns of `TRAFFIC`; each column adds up to 1.
+    `topics`: share of the parent's topics, one value per child.
+    """
 
     parent: str
     children: tuple[str, ...]
@@ -30,28 +33,30 @@ class SplitChildren:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentSplit:
-    """A split that was made, and when: for a while reports still name the parent."""
+    """A finished split and its time (Unix ms), needed because reports list the parent for some time."""
 
     split: SplitChildren
     at_ms: int
 
 
 def children_of(bundle: str, positions: Sequence[int]) -> tuple[str, ...]:
-    """The names of the children that a split at these positions makes, in range order. ValueError for positions that
-    are not strictly inside the bundle or not ascending."""
+    """Return the names of the children of a split at these positions, in range order.
+
+    Raises ValueError if the positions are not ascending or not strictly inside the bundle.
+    """
     name = parse_bundle(bundle)
     edges = [name.lower, *positions, name.upper]
     if any(below >= above for below, above in pairwise(edges)):
-        raise ValueError(f"{list(positions)} are no ascending positions strictly inside {bundle}")
+        raise ValueError(f"{list(positions)} are not ascending positions strictly inside {bundle}")
     return tuple(
         str(BundleName(namespace=name.namespace, lower=below, upper=above)) for below, above in pairwise(edges)
     )
 
 
 def split_children(bundle: str, positions: Sequence[int], topics: Sequence[TopicLoad]) -> SplitChildren:
-    """Parent and children with each child's share of the parent, by what the topics carry.
+    """Return the children of a split with the share of the parent's traffic that their topics carry.
 
-    Where no topic carries anything the number of topics decides, and without topics the width of the range.
+    If no topic has traffic, the shares follow the number of topics; without topics, the widths of the hash ranges.
     """
     children = children_of(bundle, positions)
     edges = [parse_bundle(bundle).lower, *positions]
@@ -71,8 +76,8 @@ def split_children(bundle: str, positions: Sequence[int], topics: Sequence[Topic
     )
 
 
-def inherited(parent: BundleAverages, made: SplitChildren) -> list[BundleAverages]:
-    """The children's averages: the parent's times each child's share, with the parent's samples."""
+def inherited(parent: BundleAverages, split: SplitChildren) -> list[BundleAverages]:
+    """Return the children's averages: the parent's averages times each child's share, with the parent's samples."""
     short, long = np.array(parent.short), np.array(parent.long)
     return [
         replace(
@@ -82,16 +87,16 @@ def inherited(parent: BundleAverages, made: SplitChildren) -> list[BundleAverage
             long=_four(long * np.array(share)),
             topics=round(parent.topics * topics),
         )
-        for child, share, topics in zip(made.children, made.shares, made.topics, strict=True)
+        for child, share, topics in zip(split.children, split.shares, split.topics, strict=True)
     ]
 
 
 def with_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> BrokerReport:
-    """A report that still names split parents, as it would read with their children in their places.
+    """Return the report with each split bundle replaced by its children.
 
-    A broker counts its bundles once in a statistics interval and reports when its load changed: after a split its
-    report may name the parent for minutes, and the parent's parent as well when a child was split too. A report that
-    names a child already is taken as it is.
+    A broker counts its bundles once per statistics interval, and reports when its load has changed. So its report can
+    list the parent for minutes after a split, even if a child has been split again. A parent stays in the report if the
+    report already lists one of its children.
     """
     for _ in splits:
         divided = _with_next_children(report, splits)
@@ -102,7 +107,7 @@ def with_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> 
 
 
 def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren]) -> BrokerReport:
-    """The same, one generation further."""
+    """Replace one generation of split bundles; return the same report if there is none."""
     names = report.bundle_names
     stale = [row for row, name in enumerate(names) if name in splits and not set(splits[name].children) & set(names)]
     if not stale:
@@ -116,16 +121,16 @@ def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren
             traffic.append(report.bundle_traffic[row])
             counts.append(report.bundle_counts[row].tolist())
             continue
-        made = splits[name]
-        new_names.extend(made.children)
-        traffic.extend(report.bundle_traffic[row] * np.array(share) for share in made.shares)
-        # Clients follow their topics; a child has at least one, or it would not have been made.
+        split = splits[name]
+        new_names.extend(split.children)
+        traffic.extend(report.bundle_traffic[row] * np.array(share) for share in split.shares)
+        # Clients follow their topics. A child has at least one topic, otherwise there would be no such child.
         counts.extend(
             [
                 max(1, round(value * part)) if column == TOPICS else round(value * part)
                 for column, value in enumerate(report.bundle_counts[row].tolist())
             ]
-            for part in made.topics
+            for part in split.topics
         )
     return replace(
         report,
@@ -136,7 +141,7 @@ def _with_next_children(report: BrokerReport, splits: Mapping[str, SplitChildren
 
 
 def holds(boundaries: Sequence[int], bundle: str) -> bool:
-    """Whether a namespace with these boundaries has this bundle, undivided."""
+    """Return whether a namespace with these boundaries has this bundle, undivided."""
     name = parse_bundle(bundle)
     return (
         name.lower in boundaries

@@ -1,8 +1,8 @@
-"""Where to cut a bundle so that its load really divides: positions from topic hashes and rates.
+"""Split positions that divide the load of a bundle, from the hashes and rates of its topics.
 
-Pulsar's own algorithms halve the range or the number of topics, and a bundle whose load sits in a few topics stays as
-hot as it was. These positions go into `specified_positions_divide`. A topic with hash h lies below a boundary p when
-h < p, so every p in (h[i], h[i + 1]] parts two neighbours alike.
+Pulsar's own algorithms halve the range or the number of topics. If a few topics carry the load, one child stays as hot
+as the parent. These positions are for `specified_positions_divide`. A topic with hash h is below a boundary p if h < p,
+so every p in (h[i], h[i + 1]] separates the same two neighbors.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from bundlekeel.core.model.codes import Code
 
-# With more than this share in one topic a split does not help: that topic's bundle would be as hot afterwards.
+# If one topic has more than this share of the load, a split does not help: the topic's new bundle would be as hot.
 DOMINANT_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Boundaries strictly inside the bundle, ascending, and the share of the load in each piece, in range order."""
+    """Ascending boundaries strictly inside the bundle, and the share of the load in each piece, in range order."""
 
     positions: tuple[int, ...]
     shares: tuple[float, ...]
@@ -27,7 +27,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoCut:
-    """Why no boundary would divide the load, and what would help instead."""
+    """The reason why no boundary divides the load, with the remedy."""
 
     code: Code
     sentence: str
@@ -35,7 +35,7 @@ class NoCut:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Topics of one hash, which no boundary can part."""
+    """Topics with the same hash, which no boundary can separate."""
 
     hash: int
     load: float
@@ -45,17 +45,17 @@ class _Group:
 def split_bundle(
     topic_hashes: Sequence[int], topic_rates: Sequence[float], lower: int, upper: int, *, pieces: int = 2
 ) -> Cut | NoCut:
-    """Positions that divide a bundle's load as evenly as its topics allow, or why there are none.
+    """Return the positions that divide a bundle's load most evenly, or the reason why there are none.
 
-    `topic_hashes`: one a topic, in [lower, upper) (the last bundle of a namespace is closed at `upper`).
-    `topic_rates`: what each topic carries in any one unit; negative and non-finite values count as 0, and when none
-    carries anything all topics count alike. Of equally good cuts the one with the more even number of topics is
-    taken, then the lowest. With more than two `pieces` the heaviest piece is cut again; there may be fewer in the end.
+    `topic_hashes`: one hash per topic, in [lower, upper); the last bundle of a namespace includes `upper`.
+    `topic_rates`: load of each topic, in any unit. Negative and non-finite values count as 0. If no topic has load, all
+    topics have the same weight. Of equally good cuts, the one with the more even number of topics wins, then the
+    lowest. With more than two `pieces`, the heaviest piece is cut again; the result can have fewer pieces.
     """
     if len(topic_hashes) != len(topic_rates):
         raise ValueError(f"{len(topic_hashes)} hashes, but {len(topic_rates)} rates")
     if pieces < 2:
-        raise ValueError(f"{pieces} pieces are no division")
+        raise ValueError(f"{pieces} pieces are too few; expected 2 or more")
     groups = _groups(topic_hashes, topic_rates)
     obstacle = _obstacle(groups, len(topic_hashes), lower, upper)
     if obstacle is not None:
@@ -75,15 +75,15 @@ def split_bundle(
 
 
 def _groups(hashes: Sequence[int], rates: Sequence[float]) -> list[_Group]:
-    """Topics by hash, ascending."""
+    """Group the topics by hash, in ascending order."""
     loads = [rate if math.isfinite(rate) and rate > 0 else 0.0 for rate in rates]
     if not any(loads):
         loads = [1.0] * len(loads)
     by_hash: dict[int, list[float]] = {}
     for topic_hash, load in zip(hashes, loads, strict=True):
         by_hash.setdefault(topic_hash, []).append(load)
-    # fsum: the same on any CPU and in any order of the topics.
-    return [_Group(topic_hash, math.fsum(found), len(found)) for topic_hash, found in sorted(by_hash.items())]
+    # `fsum` gives the same sum on any CPU and in any order of the topics.
+    return [_Group(topic_hash, math.fsum(group), len(group)) for topic_hash, group in sorted(by_hash.items())]
 
 
 def _obstacle(groups: list[_Group], topics: int, lower: int, upper: int) -> NoCut | None:
@@ -112,29 +112,29 @@ def _load(groups: list[_Group]) -> float:
 
 
 def _partable(groups: list[_Group], place: int, upper: int) -> bool:
-    """Whether a boundary strictly below `upper` fits in front of group `place`."""
+    """Return whether a boundary strictly below `upper` fits before group `place`."""
     return groups[place - 1].hash + 1 < upper and groups[place].hash > groups[place - 1].hash
 
 
 def _best_place(groups: list[_Group], upper: int) -> int:
-    """In front of which group the most even cut is; 0 when these groups cannot be parted."""
+    """Return the index of the group before which the most even cut is; 0 if no boundary separates the groups."""
     total, topics = _load(groups), sum(group.topics for group in groups)
-    best, found = (math.inf, math.inf), 0
+    best, best_place = (math.inf, math.inf), 0
     left, count = 0.0, 0
     for place in range(1, len(groups)):
         left += groups[place - 1].load
         count += groups[place - 1].topics
-        # Rounded: sums that differ in their last bits only are equal, and the number of topics decides.
+        # Rounded, so that sums that differ only in their last bits are equal and the number of topics decides.
         uneven = (round(abs(total - 2 * left) / total, 12) if total > 0 else 0.0, abs(topics - 2 * count))
         if uneven < best and _partable(groups, place, upper):
-            best, found = uneven, place
-    return found
+            best, best_place = uneven, place
+    return best_place
 
 
 def _position(groups: list[_Group], place: int) -> int:
-    """The middle of the gap in front of a group, so that topics to come fall on either side alike.
+    """Return the middle of the gap before a group, so that new topics land on both sides equally often.
 
-    It is below the bundle's end wherever `_partable` holds, also when the group lies at that very end.
+    It is below the end of the bundle if `_partable` is true, even for a group at that end.
     """
     below, above = groups[place - 1].hash, groups[place].hash
     return below + (above - below + 1) // 2

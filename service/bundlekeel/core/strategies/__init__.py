@@ -1,6 +1,6 @@
-"""Shedders: one module a strategy. A shedder reads a draft, adds moves to it and says why it did or did not.
+"""Shedders: one module per strategy. A shedder adds moves to a draft, and returns the reasons.
 
-These are the corrected forms; Pulsar's own classes, release by release, are in `core/compat`.
+These are corrected forms. Exact copies of Pulsar's own classes, by release, are in `core/compat`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ SHEDDERS: dict[str, Shedder] = {
 
 
 def register(name: str, shedder: Shedder) -> None:
-    """Add a third party's shedder (entry point group `bundlekeel.shedders`). ConfigError when the name is bad or
-    taken."""
+    """Add a third party's shedder (entry point group `bundlekeel.shedders`).
+
+    Raises ConfigError if the name is invalid or in use.
+    """
     add_choice("strategy", name)
     SHEDDERS[name] = shedder
 

@@ -1,10 +1,10 @@
-"""`avg`: pairs the most with the least loaded broker and moves bundles straight to the partner (PIP-364, AvgShedder).
+"""`avg`: pairs the most with the least loaded broker and moves bundles directly to the partner (PIP-364, AvgShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md lists each difference):
 * the decision rule (core/planning/calm.py) replaces hit counts, high threshold and waiting for several reports;
 * the tolerated difference scales with the mean score, so that a half-full cluster is balanced as tightly as a full one;
-* a plan continues until the predicted difference is closed, each bundle moving once, straight to where it stays;
-* the middle broker is never paired with itself, idle bundles are never chosen, a destination is used once.
+* a plan continues until the predicted difference is closed; each bundle moves once, directly to its final broker;
+* the middle broker is never paired with itself, and idle bundles never move.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, make_room, swap
 from bundlekeel.core.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
 
-# When a bundle fits on the coldest broker in no way, these many next ones are tried: they may be larger.
+# If no bundle fits on the coldest broker, this number of next colder brokers is tried: they may be larger.
 TARGETS_TRIED = 4
 
 
@@ -75,7 +75,7 @@ def _broker_verdicts(context: Context, times: Timing, low: float, active: frozen
         elif row in times.waiting:
             verdict = times.waiting[row]
         elif abs(score - mean) >= low:
-            # It cannot be balanced with the others: it takes nothing and has nothing to give.
+            # It cannot be balanced with the others: it accepts no bundle and has none to give.
             code = Code.OVERLOADED if score >= mean else Code.UNDERLOADED
             verdict = Verdict(code, f"{score:.1%} {against}; no partner differs enough", broker)
         verdicts.append(verdict)
@@ -155,10 +155,10 @@ def _move(context: Context, active: frozenset[int], low: float) -> list[Refusal]
 
 
 def _enough(context: Context, cold: int, hot: int, low: float) -> float:
-    """Return the least difference of two brokers that is worth a move.
+    """Return the smallest difference of two brokers' scores that is worth a move.
 
-    That is half of what is tolerated, or of what may be noise; all of what is tolerated between two brokers on the same
-    side of the mean.
+    It is half of the tolerated difference, or all of it for two brokers on the same side of the mean. It is at least
+    half of the part that may be noise.
     """
     score, mean = context.draft.score, context.mean
     apart = low / 2 if score[cold] <= mean <= score[hot] else low
@@ -166,7 +166,7 @@ def _enough(context: Context, cold: int, hot: int, low: float) -> float:
 
 
 def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int] | None:
-    """The widest (cold, hot) pair in which at least one broker stands out and the hot one can still give."""
+    """Return the pair (cold, hot) with the largest difference, with one broker involved and a hot one that can give."""
     score, legal = draft.score, draft.legal_targets()
     best: tuple[int, int] | None = None
     widest, giving = -np.inf, np.where(can_give, score, -np.inf)
@@ -186,7 +186,7 @@ def _next_pair(draft: Draft, involved: Bools, can_give: Bools) -> tuple[int, int
 
 
 def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Refusal] | None:
-    """Refusals when what a broker should give reaches none of the minima that an operator set (AvgShedder)."""
+    """Return refusals if the traffic to move is below all minima that an operator set (AvgShedder), else None."""
     draft, params = context.draft, context.params
     want = _want(float(draft.score[hot]), float(draft.score[cold]), context.mean, params.max_unload_ratio)
     messages, size = traffic_of(draft, hot, want)
@@ -198,7 +198,7 @@ def _below_minimum(context: Context, cold: int, hot: int, rows: Ints) -> list[Re
 
 
 def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, low: float) -> list[Refusal] | None:
-    """Move the best fitting bundle from `hot` to `cold` or one of the next colder brokers; None, or why not."""
+    """Move the best fitting bundle from `hot` to `cold` or a next colder broker; return refusals if none fits."""
     draft, params = context.draft, context.params
     if len(rows) == 0:
         return []
@@ -210,35 +210,35 @@ def _move_one(context: Context, cold: int, hot: int, rows: Ints, mean: float, lo
             break
         want = _want(before, other, mean, params.max_unload_ratio)
         offer = draft.offer(rows, hot, target)
-        # A target may end above the mean by what is tolerated between brokers anyway: with less, dozens of small
-        # bundles move instead of one (the simulator's `world`), with more, targets become sources.
-        chosen = best_fit(offer, before, other, want, ceiling=ceiling, slack=low)
-        if chosen >= 0:
-            others = _targets(draft, target, hot, rows[chosen : chosen + 1])
+        # A target may end above the mean by the tolerated difference. With less, dozens of small bundles move instead
+        # of one (simulator scenario `world`). With more, targets become sources.
+        best = best_fit(offer, before, other, want, ceiling=ceiling, slack=low)
+        if best >= 0:
+            others = _targets(draft, target, hot, rows[best : best + 1])
             runner_up = next((row for row in others if row != target), -1)
-            draft.take(int(rows[chosen]), hot, target, rule="avg", threshold=low, runner_up=runner_up)
+            draft.take(int(rows[best]), hot, target, rule="avg", threshold=low, runner_up=runner_up)
             return None
         attempts.append(TriedTarget(offer=offer, other=other, want=want))
     return refuse_unfit(context, hot, rows, attempts)
 
 
 def _swap(context: Context, cold: int, hot: int, donors: dict[int, Candidates], low: float) -> bool:
-    """Where every bundle of `hot` is too big to go alone, try to exchange one; the taker becomes a donor then."""
+    """Try to exchange a bundle of `hot` that is too big to move alone; on success the taker becomes a donor."""
     draft, rows = context.draft, donors[hot].left(context.draft)
     takers = [row for row in _targets(draft, cold, hot, rows) if draft.score[hot] - draft.score[row] >= low - EPSILON]
-    asked = [Swap(giver=hot, taker=taker, rule="avg swap", threshold=low) for taker in takers]
-    tries = [partial(swap, context, item, rows, 0.0) for item in asked]
-    tries += [partial(make_room, context, item, rows) for item in asked]
+    swaps = [Swap(giver=hot, taker=taker, rule="avg swap", threshold=low) for taker in takers]
+    tries = [partial(swap, context, item, rows, 0.0) for item in swaps]
+    tries += [partial(make_room, context, item, rows) for item in swaps]
     for taker, attempt in zip((*takers, *takers), tries, strict=True):
-        given = attempt()
-        if given is not None:
-            donors.setdefault(taker, given)
+        exchanged = attempt()
+        if exchanged is not None:
+            donors.setdefault(taker, exchanged)
             return True
     return False
 
 
 def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
-    """`first`, then the coldest other brokers that may take any of these bundles, looked up only when asked for."""
+    """Yield `first`, then the coldest other brokers that may take any of these bundles."""
     yield first
     legal = draft.legal_targets()
     if draft.allowed is not None:
@@ -254,7 +254,7 @@ def _targets(draft: Draft, first: int, hot: int, rows: Ints) -> Iterator[int]:
 
 
 def _want(before: float, other: float, mean: float, ratio: float) -> float:
-    """How much score should move: neither below the mean on the source, nor above it on the target."""
+    """Return the score to move, such that the source stays above the mean and the target below it."""
     want = ratio * (before - other)
     if before > mean:
         want = min(want, before - mean)

@@ -1,4 +1,4 @@
-"""What every shedder gets and gives, and the two selections they share."""
+"""Input and output of all shedders, and their common selections."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bundlekeel.core.planning.draft import Draft, Offer
 from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
 from bundlekeel.core.strategies.placement import Placement
 
-# Scores closer than this are equal: 32-bit percentages carry no more.
+# Scores closer than this are equal: 32-bit percentages are not more precise.
 EPSILON = 1e-6
-# At most so many moves are planned on one snapshot of the cluster; the rest is planned on the next one.
+# Maximum number of moves planned on one snapshot; the next snapshot is the base of further moves.
 HORIZON = 500
-# Bundles with these codes could not move whatever their size and whatever the target.
+# Bundles with these codes cannot move, at any size and to any target.
 IMMOVABLE = frozenset(
     {Code.IDLE, Code.SYSTEM_BUNDLE, Code.V1_NAMESPACE, Code.EXCLUDED, Code.NOT_TAKEN_OVER, Code.BELOW_MINIMUM}
 )
@@ -30,9 +30,12 @@ IMMOVABLE = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class Context:
-    """One shedder's input. `unsettled`: brokers whose report does not show all moves, or their CPU use, yet. `courses`,
-    `seconds`: of the decision rule (`calm.follow_levels`); `doubt`: part of each broker's difference that may be noise,
-    shape (n,). `planned`: number of moves that groups before this one have planned."""
+    """Input of a shedder.
+
+    `unsettled`: brokers whose reports do not show all moves, or their CPU use, yet. `courses`, `seconds`: results of
+    `calm.follow_levels` for the decision rule. `doubt`: part of each broker's difference that may be noise, shape (n,).
+    `planned`: number of moves that earlier groups have planned.
+    """
 
     snapshot: Snapshot
     draft: Draft
@@ -51,7 +54,7 @@ class Context:
     _base: float | None = None
 
     def full(self) -> bool:
-        """Whether the plan looks far enough ahead: ten cycles' budget. The rest is planned when it may be done."""
+        """Return whether the plan has enough moves: ten cycles' budget, at most `HORIZON`."""
         return len(self.draft.moves) >= min(10 * max(self.params.max_moves_per_cycle, 10), HORIZON)
 
     @property
@@ -62,8 +65,8 @@ class Context:
     @property
     def rows(self) -> list[int]:
         """Rows of the members: the brokers that can exchange bundles with each other."""
-        found: list[int] = np.flatnonzero(self.draft.members).tolist()
-        return found
+        rows: list[int] = np.flatnonzero(self.draft.members).tolist()
+        return rows
 
     @property
     def mean(self) -> float:
@@ -80,11 +83,10 @@ class Context:
         return self._base
 
     def concerned(self) -> Bools:
-        """Return the members (mask) that can be balanced with others: not those that take nothing and have nothing to
-        give."""
+        """Return a mask of the members that can be balanced with others: they can accept or give bundles."""
         draft = self.draft
-        found: Bools = draft.members & (~draft.closed | (draft.score > self.mean))
-        return found if found.any() else draft.members
+        mask: Bools = draft.members & (~draft.closed | (draft.score > self.mean))
+        return mask if mask.any() else draft.members
 
 
 def counting(context: Context) -> Bools:
@@ -93,20 +95,22 @@ def counting(context: Context) -> Bools:
     Such a broker gives nothing away, so the other brokers cannot reach a mean that includes it.
     """
     draft, bundles, concerned = context.draft, context.snapshot.bundles, context.concerned()
-    kept = context.eligible.codes.rows_with((Code.EXCLUDED, Code.NOT_TAKEN_OVER))
-    if not kept:
+    excluded = context.eligible.codes.rows_with((Code.EXCLUDED, Code.NOT_TAKEN_OVER))
+    if not excluded:
         return concerned
     free = np.ones(len(bundles), dtype=bool)
     free[context.eligible.codes.rows_with(IMMOVABLE - {Code.BELOW_MINIMUM})] = False
-    some, others = (np.bincount(bundles.owner[rows], minlength=len(concerned)) > 0 for rows in (kept, free))
-    found: Bools = concerned & ~(some & ~others & (draft.score > context.mean))
-    return found if found.any() else concerned
+    some, others = (np.bincount(bundles.owner[rows], minlength=len(concerned)) > 0 for rows in (excluded, free))
+    mask: Bools = concerned & ~(some & ~others & (draft.score > context.mean))
+    return mask if mask.any() else concerned
 
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """One shedder's output; the moves are in the draft. `sides`: `hot` or `cold`, by broker that gives or takes; empty
-    if the decision rule is not used."""
+    """Output of a shedder; the moves are in the draft.
+
+    `sides`: `hot` or `cold` by broker, for sources and targets; empty if the decision rule is not used.
+    """
 
     verdict: Verdict
     memory: StrategyMemory
@@ -118,22 +122,22 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The rows of one donor's bundles: those worth moving, and dust."""
+    """Movable bundles (rows) of one donor: those worth moving, and dust, whose load is negligible."""
 
     rows: Ints
     dust: Ints
 
     def left(self, draft: Draft) -> Ints:
-        """Rows worth moving that this draft did not move yet."""
+        """Return the rows worth moving that this draft has not moved."""
         return self.rows[~draft.moved[self.rows]]
 
 
 def candidates(context: Context, source: int) -> Candidates:
     """Split the movable bundles of a broker into those worth a reconnect and dust.
 
-    A bundle is worth it when it carries `min_unload_share` of the mean score, or half of what a mean one of these
-    carries: hundreds of equal bundles are small each, and yet they are all there is to move. Where all of them together
-    carry less than `min_unload_share` of the mean score, none is: something else causes the broker's load.
+    A bundle is worth a move if it causes `min_unload_share` of the mean score, or half of the mean over these bundles:
+    of hundreds of equal bundles, each is small. If all of them together cause less than `min_unload_share` of the mean
+    score, none is worth a move, because something else causes the broker's load.
     """
     draft = context.draft
     rows = draft.movable(source, context.eligible.mask)
@@ -147,20 +151,22 @@ def candidates(context: Context, source: int) -> Candidates:
 
 
 def traffic_of(draft: Draft, source: int, relief: float) -> tuple[float, float]:
-    """Messages and bytes a second that leave a broker with this part of its score."""
+    """Return the msg/s and bytes/s that leave a broker with `relief` of its score."""
     score, traffic = float(draft.score[source]), draft.traffic[source].tolist()
     share = min(1.0, max(0.0, relief) / score) if score > 0 else 1.0
     return share * (traffic[RATE_IN] + traffic[RATE_OUT]), share * (traffic[THROUGHPUT_IN] + traffic[THROUGHPUT_OUT])
 
 
 def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling: float, slack: float) -> int:
-    """Index into the offer of the bundle to take, or -1. `before` and `other`: scores of source and target now.
+    """Return the index into the offer of the bundle to move; -1 if none fits.
 
-    Of the bundles that relieve the source by at most `want`, or by up to `slack` more, the one after which the higher
-    of both scores is lowest: one that is a little too large interrupts fewer clients than many small ones that fit. If
-    there is none, the smallest larger one. More than `want` only as long as it leaves at most half of the difference
-    on either side: beyond that it would swap the roles of the two brokers. The target ends below `ceiling` and below
-    where the source was: a plan never makes the predicted maximum worse.
+    Candidates relieve the source by at most `want` plus `slack`: one bundle that is a little too large disconnects
+    fewer clients than many small ones. The best candidate gives the lowest maximum of both scores. Without candidates,
+    the smallest larger bundle is returned. More than `want` may move only if at most half of the difference remains, in
+    either direction: otherwise the two brokers would swap roles. The target must stay below `ceiling` and below the
+    source's present score, so that a plan never increases the predicted maximum.
+
+    `before`, `other`: present scores of source and target.
     """
     relief = before - offer.source_after
     legal = legal_after(offer.target_after, before, ceiling) & (relief > EPSILON)
@@ -174,17 +180,17 @@ def best_fit(offer: Offer, before: float, other: float, want: float, *, ceiling:
 
 
 def refuse_all(context: Context, source: int, rows: Ints, code: Code, detail: str = "") -> list[Refusal]:
-    """The same refusal for several bundles of one broker."""
+    """Return a refusal for each of these bundles of one broker, all with the same code."""
     names, broker = context.snapshot.bundles.names, context.snapshot.brokers.ids[source]
     return [Refusal(code, names[row], broker, detail) for row in rows.tolist()]
 
 
-def refuse_rest(context: Context, source: int, given: Candidates, code: Code, detail: str = "") -> list[Refusal]:
-    """One refusal for each bundle of a donor that does not move: its own obstacle, dust, or else `code`."""
+def refuse_rest(context: Context, source: int, donor: Candidates, code: Code, detail: str = "") -> list[Refusal]:
+    """Return a refusal for each bundle of a donor that does not move: its own obstacle, dust, or else `code`."""
     return [
         *context.eligible.refusals(context.snapshot, source),
-        *refuse_all(context, source, given.dust, Code.BELOW_MINIMUM),
-        *refuse_all(context, source, given.left(context.draft), code, detail),
+        *refuse_all(context, source, donor.dust, Code.BELOW_MINIMUM),
+        *refuse_all(context, source, donor.left(context.draft), code, detail),
     ]
 
 

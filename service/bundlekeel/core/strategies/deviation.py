@@ -1,17 +1,19 @@
-"""`deviation`: while the most loaded broker stands out by standard deviations, it gives to the least loaded one.
+"""`deviation`: the most loaded broker gives bundles to the least loaded one while it exceeds the mean by deviations.
 
-Pulsar ships only the abstract DeviationShedder (2.9 to 3.0, gone in 4.x): no value of a broker, no threshold, and an
-error of sign that takes a moved bundle's value off the target as well, so that its sums drift and it stops at the
-wrong time. The meaning given here:
-* a broker's value is its score, a bundle's value the share of it that the bundle accounts for;
-* with the mean and the population's standard deviation of all scores, moves are made while
-  `(max - mean) / std > deviation_threshold`; a cluster whose scores are all equal is balanced (Pulsar divides by zero);
-* each move goes from the most to the least loaded broker that can take it, brings both nearer to the mean and never
-  swaps their roles; a donor with nothing suitable is left out (where Pulsar's loop may run out of brokers and fail);
-* a difference below `min_unload_share` of the mean is noise: with nearly equal scores somebody always stands out.
+Pulsar has only the abstract class DeviationShedder (2.9 to 3.0, removed in 4.x). It defines neither a broker's value
+nor a threshold. An error of sign subtracts a moved bundle's value from the target too, so its sums drift and it stops
+at the wrong time. This strategy uses these definitions:
+* a broker's value is its score; a bundle's value is the part of the score that it causes;
+* bundles move while `(max - mean) / std > deviation_threshold`, with the population's standard deviation of all scores;
+  a cluster with equal scores is balanced (Pulsar divides by zero);
+* each move goes from the most loaded broker to the least loaded one that can take the bundle. It brings both nearer to
+  the mean and never swaps their roles. A donor without a suitable bundle is skipped (Pulsar's loop can run out of
+  brokers and fail);
+* a difference below `min_unload_share` of the mean is noise: of nearly equal scores, one is always far from the mean in
+  deviations.
 
-Two brokers are always one deviation from their mean, and one idle broker among many full ones makes none of these
-stand out: a threshold of 1.0 never acts on either. `avg` does.
+Two brokers are always one deviation from their mean, and one idle broker among many loaded ones gives none of them a
+large deviation. A threshold of 1.0 never acts on either cluster, but `avg` does.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from bundlekeel.core.strategies.placement import legal_targets
 from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.timing import excess_where, timing
 
-# When no bundle fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
+# If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
 
 
 def shed(context: Context) -> Decision:
-    """Move from the most to the least loaded broker until none stands out."""
+    """Move bundles from the most to the least loaded broker until none exceeds the threshold."""
     ids = context.snapshot.brokers.ids
     spread = _Spread(context)
     mean, std = spread.mean, spread.std
@@ -81,19 +83,18 @@ def shed(context: Context) -> Decision:
 
 
 class _Spread:
-    """Mean and population standard deviation of the predicted scores of the brokers that can be balanced, updated with
-    each move."""
+    """Mean and population standard deviation of the predicted scores of the counted brokers, updated by each move."""
 
     def __init__(self, context: Context) -> None:
         self._counting = counting(context)
         scores = context.draft.score[self._counting].tolist()
         self._count, self._sum = len(scores), math.fsum(scores)
-        # Squares around the first mean: those around zero would lose what matters in the difference of two large sums.
+        # Squares are relative to the first mean, because the difference of two large sums would lose precision.
         self._middle = self._sum / self._count
         self._squares = math.fsum((value - self._middle) ** 2 for value in scores)
 
     def change(self, row: int, old: float, new: float) -> None:
-        """The score of a broker became another one."""
+        """Update the sums after the score of a broker has changed."""
         if not self._counting[row]:
             return
         self._sum += new - old
@@ -118,17 +119,17 @@ def _stand_out(context: Context, spread: _Spread) -> Bools:
 
 
 def _standing_out(context: Context, can_give: Bools, spread: _Spread) -> int:
-    """The most loaded broker that can still give and stands out, or -1."""
+    """Return the most loaded broker (row) that can give and exceeds the threshold; -1 if there is none."""
     able = can_give & _stand_out(context, spread)
     return int(np.argmax(np.where(able, context.draft.score, -np.inf))) if able.any() else -1
 
 
-def _move_one(context: Context, source: int, given: Candidates, spread: _Spread) -> list[Refusal] | None:
-    """Move the best fitting bundle to the least loaded broker that can take it; None, or why each stays."""
-    draft, rows = context.draft, given.left(context.draft)
+def _move_one(context: Context, source: int, donor: Candidates, spread: _Spread) -> list[Refusal] | None:
+    """Move the best fitting bundle to the least loaded broker that can take it; return refusals if none fits."""
+    draft, rows = context.draft, donor.left(context.draft)
     targets: Ints = legal_targets(draft, source, rows)
     if len(rows) == 0 or len(targets) == 0:
-        return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)
+        return refuse_rest(context, source, donor, Code.NO_LEGAL_TARGET)
     before, mean = float(draft.score[source]), spread.mean
     ceiling = context.params.overloaded_threshold_percent / 100
     coldest = targets[np.argsort(draft.score[targets], kind="stable")[: TARGETS_TRIED + 2]].tolist()
@@ -137,16 +138,16 @@ def _move_one(context: Context, source: int, given: Candidates, spread: _Spread)
         other = float(draft.score[target])
         want = max(min(before - mean, mean - other), 0.0)
         offer = draft.offer(rows, source, target)
-        chosen = best_fit(offer, before, other, want, ceiling=ceiling, slack=0.0)
-        if chosen >= 0:
+        best = best_fit(offer, before, other, want, ceiling=ceiling, slack=0.0)
+        if best >= 0:
             runner_up = next(iter(coldest[place + 1 : place + 2]), -1)
             threshold = context.params.deviation_threshold
-            draft.take(int(rows[chosen]), source, target, rule="deviation", threshold=threshold, runner_up=runner_up)
+            draft.take(int(rows[best]), source, target, rule="deviation", threshold=threshold, runner_up=runner_up)
             spread.change(source, before, float(draft.score[source]))
             spread.change(target, other, float(draft.score[target]))
             return None
         attempts.append(TriedTarget(offer=offer, other=other, want=want))
-    rest = Candidates(rows[:0], given.dust)
+    rest = Candidates(rows[:0], donor.dust)
     return [*refuse_rest(context, source, rest, Code.NO_GAIN), *refuse_unfit(context, source, rows, attempts)]
 
 

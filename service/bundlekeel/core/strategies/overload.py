@@ -1,12 +1,13 @@
 """`overload`: a broker at or above the overload threshold sheds until it is below it (OverloadShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* only to brokers that stay below the threshold themselves; when all are overloaded nothing circulates (PIP-364), and
-  the verdict says so;
-* the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
-* from the threshold on Pulsar takes the largest bundle, however large; here it is one that fits, or none.
+* bundles move only to brokers that stay below the threshold; if all are overloaded nothing circulates (PIP-364), and
+  the verdict contains the reason;
+* the amount to move is a difference of scores, compared with the score that a bundle causes, not with the broker's
+  throughput;
+* Pulsar takes the largest bundle of any size; here a bundle must fit.
 
-As in Pulsar it looks at the present score only: no history, and no balancing below the threshold.
+As in Pulsar, only the present score counts: there is no history, and no balancing below the threshold.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candid
 from bundlekeel.core.strategies.refusals import stuck
 from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 
-# Pulsar aims this far below the threshold, so that the next small rise does not start it again.
+# Pulsar's target is this far below the threshold, so that a small increase does not start it again.
 MARGIN = 0.05
 
 
 def shed(context: Context) -> Decision:
-    """Let every overloaded broker shed, the most loaded one first."""
+    """Move bundles off every overloaded broker, the most loaded one first."""
     score, ids = context.draft.score.copy(), context.snapshot.brokers.ids
     limit = context.params.overloaded_threshold_percent / 100
     over = (score >= limit - EPSILON) & context.draft.members
@@ -41,11 +42,11 @@ def shed(context: Context) -> Decision:
 def _shed_broker(context: Context, source: int, need: float) -> list[Refusal]:
     if context.full():
         return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[source])]
-    given = candidates(context, source)
+    donor = candidates(context, source)
     if int(context.draft.bundle_count[source]) <= 1:
-        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
+        return refuse_rest(context, source, donor, Code.SOLE_BUNDLE)
     limit = context.params.overloaded_threshold_percent / 100
-    return shed_broker(context, source, given, need, Rule(name="overload", threshold=limit, line=limit))
+    return shed_broker(context, source, donor, need, Rule(name="overload", threshold=limit, line=limit))
 
 
 def _verdict(broker: str, score: float, limit: float) -> Verdict:

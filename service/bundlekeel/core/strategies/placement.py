@@ -1,8 +1,8 @@
-"""Placements: which broker takes a bundle that a shedder chose, when the shedder does not couple it itself.
+"""Placements: the choice of the target broker for a bundle, if the shedder does not choose it.
 
-The destination is always chosen before the unload. Policies, max topics and the overload threshold narrow the
-candidates before a placement sees them. `threshold` and `overload` ask the placement; `avg`, `uniform`, `deviation`
-and `transfer` couple their destinations, whatever the placement is.
+The target is always chosen before the unload. Policies, the topic limit and the overload threshold narrow the
+candidates first. `threshold` and `overload` use the placement. `avg`, `uniform`, `deviation` and `transfer` choose
+their targets themselves and ignore it.
 """
 
 from __future__ import annotations
@@ -21,35 +21,43 @@ Placement = Callable[[Draft, int, int, Ints], Ints]
 
 
 def least_resource_usage(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """Lowest predicted score with the bundle on it; equal ones in broker order (`LeastResourceUsageWithWeight`,
-    but without its randomness and without a history that every selection wears off)."""
+    """Sort by predicted score with the bundle, equal ones in broker order (`LeastResourceUsageWithWeight`).
+
+    Unlike Pulsar's class it is not random, and has no history that each selection changes.
+    """
     scores = draft.with_bundle(row, source, candidates)
     ordered: Ints = candidates[np.argsort(scores, kind="stable")]
     return ordered
 
 
 def least_long_term_message_rate(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """Lowest long-term message rate, what this plan placed included; equal ones in broker order
-    (`LeastLongTermMessageRate`, but counting its own placements)."""
+    """Sort by long-term message rate, equal ones in broker order (`LeastLongTermMessageRate`).
+
+    Unlike Pulsar's class it includes the bundles that this plan has placed.
+    """
     ordered: Ints = candidates[np.argsort(draft.long_rate()[candidates], kind="stable")]
     return ordered
 
 
 def round_robin(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """The next broker in id order after the one that took the last bundle (`RoundRobinBrokerSelector`, but by
-    position among all brokers: a counter modulo the candidates skips brokers whenever their number changes).
-    `Memory.turn` carries the position to the next cycle."""
+    """Sort in id order, from the broker after the last target (`RoundRobinBrokerSelector`).
+
+    The position is among all brokers: Pulsar's counter modulo the candidates skips brokers when their number changes.
+    `Memory.turn` stores the position for the next cycle.
+    """
     return _from(candidates, int(np.searchsorted(candidates, draft.turn)))
 
 
 def by_hash(draft: Draft, row: int, source: int, candidates: Ints) -> Ints:
-    """`avg`, where the shedder gave no destination: CRC-32 of the bundle's name, modulo the candidates in id order
-    (PIP-364's hash allocation; AvgShedder hashes a random number, so that two leaders would disagree)."""
+    """Sort in id order, from the CRC-32 of the bundle's name modulo the number of candidates (placement `avg`).
+
+    This is the hash allocation of PIP-364. AvgShedder hashes a random number, so two leaders would disagree.
+    """
     return _from(candidates, zlib.crc32(draft.snapshot.bundles.names[row].encode()))
 
 
 def _from(candidates: Ints, start: int) -> Ints:
-    """The candidates in a circle, beginning at an index (modulo their number)."""
+    """Rotate the candidates such that index `start` (modulo their number) is first."""
     if len(candidates) == 0:
         return candidates
     return np.roll(candidates, -(start % len(candidates)))
@@ -64,17 +72,19 @@ PLACEMENTS: dict[str, Placement] = {
 
 
 def register(name: str, placement: Placement) -> None:
-    """Add a third party's placement (entry point group `bundlekeel.placements`). ConfigError when the name is bad
-    or taken."""
+    """Add a third party's placement (entry point group `bundlekeel.placements`).
+
+    Raises ConfigError if the name is invalid or in use.
+    """
     add_choice("placement", name)
     PLACEMENTS[name] = placement
 
 
 def legal_targets(draft: Draft, source: int, rows: Ints | None = None) -> Ints:
-    """Rows of the brokers that may take a bundle of `source`, which is not among them; with `rows` one of these."""
+    """Return the brokers (rows) other than `source` that may take one of its bundles, or one of `rows`."""
     legal = draft.legal_targets()
     if rows is not None:
         legal &= draft.reachable(rows)
     legal[source] = False
-    found: Ints = np.flatnonzero(legal)
-    return found
+    rows_open: Ints = np.flatnonzero(legal)
+    return rows_open

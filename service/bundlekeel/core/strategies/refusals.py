@@ -13,13 +13,13 @@ from bundlekeel.core.model.plan import Refusal, Verdict
 from bundlekeel.core.planning.draft import Offer
 from bundlekeel.core.strategies.common import EPSILON, IMMOVABLE, Context, refuse_all
 
-# Codes that say that there is no room, not that a bundle is unsuitable.
+# Codes for missing capacity, not for an unsuitable bundle.
 FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedTarget:
-    """One target that was tried: what each bundle would do, the target's score now, how much score should move."""
+    """A failed attempt with one target: effect of each bundle, present score of the target, and score to move."""
 
     offer: Offer
     other: float
@@ -27,34 +27,34 @@ class TriedTarget:
 
 
 def refuse_unfit(context: Context, source: int, rows: Ints, attempts: Sequence[TriedTarget]) -> list[Refusal]:
-    """One refusal for each of these bundles after all attempts failed; the first target that policies allow decides the
-    code. Where they allow none of those that were tried, it is asked whether they allow another one.
+    """Return a refusal for each of these bundles after all attempts failed.
 
-    TargetOverloaded: it is the overload threshold that stands in the way, either because the bundle is small enough
-    for the difference, or because the target's room is smaller still than the difference (a split would not help).
+    The first target that policies allow determines the code; if they allow no tried target, all others are checked.
+    TargetOverloaded means that only the overload threshold prevents the move. The bundle is small enough for the
+    difference, or the target's headroom is smaller than the difference, so that a split would not help.
     """
     draft = context.draft
     before, ceiling = float(draft.score[source]), context.params.overloaded_threshold_percent / 100
     order = (Code.NO_GAIN, Code.TARGET_OVERLOADED, Code.TOO_BIG)
-    chosen: Ints = np.zeros(len(rows), dtype=np.int64)
+    levels: Ints = np.zeros(len(rows), dtype=np.int64)
     for attempt in attempts:
         after, relief = attempt.offer.target_after, before - attempt.offer.source_after
         small = relief <= attempt.want + EPSILON
         over = (after >= ceiling) & (small | (ceiling - attempt.other < attempt.want))
         level = np.where(over, 2, np.where(small | (relief <= EPSILON), 1, 3))
-        chosen = np.where((chosen == 0) & np.isfinite(after), level, chosen)
-    refusals = _unreached(context, source, rows[chosen == 0])
+        levels = np.where((levels == 0) & np.isfinite(after), level, levels)
+    refusals = _unreached(context, source, rows[levels == 0])
     widest = max((attempt.want for attempt in attempts), default=0.0)
     details = {Code.TOO_BIG: f"only {widest:.1%} may move", Code.TARGET_OVERLOADED: f"limit {ceiling:.0%}"}
     for index, code in enumerate(order, start=1):
-        refusals += refuse_all(context, source, rows[chosen == index], code, details.get(code, ""))
+        refusals += refuse_all(context, source, rows[levels == index], code, details.get(code, ""))
     return refusals
 
 
 def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
-    """Refusals of bundles that may go to no target that was tried: is there one that was not worth a try?
+    """Return refusals of bundles that policies allow on no tried target, by the codes of the other brokers.
 
-    Without policies it is the guard that forbids the targets (`returning` tells how), or an id like the broker's own.
+    Without policies, the guard forbids the targets (see `returning`), or their ids are like the broker's own id.
     """
     draft = context.draft
     if draft.allowed is None or not len(rows):
@@ -78,7 +78,7 @@ def _unreached(context: Context, source: int, rows: Ints) -> list[Refusal]:
 
 
 def stuck(context: Context, refusals: Sequence[Refusal], who: str) -> Verdict:
-    """The cycle's verdict when `who` should shed and nothing moves: full, unsplittable, or no suitable bundle."""
+    """Return the cycle's verdict if `who` should shed but nothing moves."""
     limit = context.params.overloaded_threshold_percent
     every = {item.code: item for item in refusals}
     codes = set(every) - IMMOVABLE

@@ -1,7 +1,7 @@
-"""Shedding whose destination the placement chooses (`threshold`, `overload`): bundle first, then its place.
+"""Shedding with a target from the placement (`threshold`, `overload`): first the bundle is chosen, then its target.
 
-The placement is asked for the very bundle that moves and among the brokers that can take it: below the overload
-threshold, below where the source was, and not above the shedder's own line, or the target would shed it again.
+The placement chooses among the brokers that can take the bundle. With it they must stay below the overload threshold,
+below the source's present score, and at or below the shedder's own line. Otherwise the target would shed it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What moves are recorded with: the strategy, its threshold, and the score from which on a broker sheds by it."""
+    """Strategy and threshold to record with each move, and the score from which a broker sheds."""
 
     name: str
     threshold: float
@@ -32,7 +32,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """A bundle (row) of a giver (row): what it would relieve it of, and what the giver needs; the shedder's line."""
+    """A bundle (row) of a source (row): the relief by its move, the needed relief, and the shedder's line, in score."""
 
     row: int
     source: int
@@ -41,25 +41,25 @@ class _Offer:
     line: float
 
 
-def shed_broker(context: Context, source: int, given: Candidates, need: float, rule: Rule) -> list[Refusal]:
-    """Move bundles off one broker until `need` (a score difference) is met; returns the refusals of the others."""
+def shed_broker(context: Context, source: int, donor: Candidates, need: float, rule: Rule) -> list[Refusal]:
+    """Move bundles off one broker until `need` (a score difference) is met; return refusals of the other bundles."""
     draft = context.draft
     while need > EPSILON:
         if context.full():
-            return refuse_rest(context, source, given, Code.BUDGET_PER_CYCLE)
-        rows = given.left(draft)
-        chosen, target, runner_up = _choose(context, source, rows, need, rule.line)
-        if chosen < 0:
-            kept = Candidates(rows[:0], given.dust)
-            return [*refuse_rest(context, source, kept, Code.NO_GAIN), *_unfit(context, source, rows, need)]
+            return refuse_rest(context, source, donor, Code.BUDGET_PER_CYCLE)
+        rows = donor.left(draft)
+        row, target, runner_up = _choose(context, source, rows, need, rule.line)
+        if row < 0:
+            dust = Candidates(rows[:0], donor.dust)
+            return [*refuse_rest(context, source, dust, Code.NO_GAIN), *_unfit(context, source, rows, need)]
         before = float(draft.score[source])
-        draft.take(chosen, source, target, rule=rule.name, threshold=rule.threshold, runner_up=runner_up)
+        draft.take(row, source, target, rule=rule.name, threshold=rule.threshold, runner_up=runner_up)
         need -= before - float(draft.score[source])
-    return refuse_rest(context, source, given, Code.BALANCED)
+    return refuse_rest(context, source, donor, Code.BALANCED)
 
 
 def _choose(context: Context, source: int, rows: Ints, need: float, line: float) -> tuple[int, int, int]:
-    """(bundle row, target row, runner-up row) of the next move, or (-1, -1, -1)."""
+    """Return (bundle row, target row, runner-up row) of the next move, or (-1, -1, -1)."""
     draft = context.draft
     if len(rows) == 0:
         return -1, -1, -1
@@ -77,32 +77,32 @@ def _choose(context: Context, source: int, rows: Ints, need: float, line: float)
 
 
 def _able(context: Context, offer: _Offer, targets: Ints) -> tuple[Floats, Bools]:
-    """What score each of these targets would have with the bundle, and which of them can take it."""
+    """Return each target's score with the bundle, and a mask of the targets that can take it."""
     draft, ceiling = context.draft, context.params.overloaded_threshold_percent / 100
     before, after = float(draft.score[offer.source]), draft.with_bundle(offer.row, offer.source, targets)
     able = legal_after(after, before, ceiling) & (after <= offer.line + EPSILON)
     if offer.relief > offer.need + EPSILON:
-        # More than is needed: only if it leaves at least a quarter of the difference on both sides.
+        # A bundle larger than needed must leave the target a quarter of the difference below the source's present
+        # score, and the source a quarter above the target's present score.
         quarter = (before - draft.score[targets]) / 4 - EPSILON
         able &= (after <= before - quarter) & (before - offer.relief >= draft.score[targets] + quarter)
     return after, able
 
 
 def _ranked(context: Context, offer: _Offer, targets: Ints) -> list[int]:
-    """The first two that the placement names of all these targets."""
+    """Return the placement's first two choices among these targets."""
     able = targets[_able(context, offer, targets)[1]]
     if len(able) == 0:
         return []
-    # A third party's placement may answer anything; only candidates count.
+    # A third party's placement may return any value; only candidates count.
     may_take = np.zeros(len(context.draft.score), dtype=bool)
     may_take[able] = True
-    asked = context.placement(context.draft, offer.row, offer.source, able)
-    return list(islice((int(item) for item in asked if may_take[item]), 2))
+    ranking = context.placement(context.draft, offer.row, offer.source, able)
+    return list(islice((int(item) for item in ranking if may_take[item]), 2))
 
 
 def _two_coldest(context: Context, offer: _Offer) -> list[int]:
-    """The first two of `least_resource_usage` by a look at the coldest brokers alone; none where that does not settle
-    it."""
+    """Return the first two choices of `least_resource_usage`; [] if the coldest brokers do not determine them."""
     draft = context.draft
     targets, others = draft.coldest(offer.row, offer.source)
     after, able = _able(context, offer, targets)
@@ -116,12 +116,15 @@ def _two_coldest(context: Context, offer: _Offer) -> list[int]:
 
 
 def _in_order(relief: Floats, need: float) -> Iterator[int]:
-    """Which bundles to try: the largest that is not above the need, then smaller ones in growing steps (hundreds of
-    bundles that no broker can take are not tried one by one), then the smallest above it and larger ones."""
+    """Yield the indices of the bundles to try.
+
+    The largest bundle within the need comes first, then smaller ones, then the smallest bundle above the need and
+    larger ones. Steps grow, because there may be hundreds of bundles that no broker can take.
+    """
     fitting = np.where(relief <= need + EPSILON, relief, 0.0)
     first = int(fitting.argmax())
     if fitting[first] > EPSILON:
-        yield first  # mostly taken, before anything is sorted
+        yield first  # It usually moves, which saves the sorting below.
     order = np.argsort(-relief, kind="stable")
     helps = order[relief[order] > EPSILON]
     over = int((relief[helps] > need + EPSILON).sum())
@@ -136,7 +139,7 @@ def _in_order(relief: Floats, need: float) -> Iterator[int]:
 
 
 def _unfit(context: Context, source: int, rows: Ints, need: float) -> list[Refusal]:
-    """Why none of these fits, by the example of the broker with the most room."""
+    """Return refusals of bundles that do not fit, for the four least loaded targets."""
     draft, targets = context.draft, legal_targets(context.draft, source, rows)
     if len(targets) == 0:
         return refuse_all(context, source, rows, Code.NO_LEGAL_TARGET)

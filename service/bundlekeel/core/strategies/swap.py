@@ -1,8 +1,8 @@
-"""Swap: one bundle that is too big for the difference leaves, smaller ones come back (PIP-192).
+"""Swaps: a bundle that is too big for the difference leaves a broker, and smaller ones return (PIP-192).
 
-The big one goes first and must fit by itself: not above the overload threshold, and not above where the giver was.
-So whatever becomes of the rest, no broker ends worse than the worst one was. Where it fits nowhere, room is made: some
-of the taker's bundles go to third brokers first (`make_room`), each where it fits by itself.
+The big bundle moves first. With it, the taker must stay below the overload threshold and below the giver's present
+score. So even if the other moves fail, the maximum does not increase. If the bundle fits nowhere, `make_room` first
+moves some of the taker's bundles to third brokers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.core.planning.draft import four
 from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, candidates
 
-# Of the bundles that are too big, the smallest ones; and how many bundles may come back for one.
+# Number of too big bundles to try, the smallest ones first, and maximum number of bundles that return for one.
 SWAPS_TRIED = 8
 MOST_BACK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swap:
-    """What is recorded of each move of a swap, and which brokers exchange."""
+    """Brokers (rows) that exchange bundles, with rule and threshold to record for each move."""
 
     giver: int
     taker: int
@@ -35,7 +35,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """A giver and a taker, and how far both must end below where the giver is now."""
+    """A giver and a taker (rows), the giver's present score, and the highest score that both may have afterwards."""
 
     giver: int
     taker: int
@@ -43,31 +43,33 @@ class _Pair:
     goal: float
 
 
-# A bundle (row), where it is and where it goes (rows of brokers).
+# Bundle, source and target, as rows.
 _Step = tuple[int, int, int]
 
 
-def swap(context: Context, asked: Swap, rows: Ints, want: float) -> Candidates | None:
-    """Try one swap out of these rows of the giver; what the taker had to give before it, or None."""
-    draft, given = context.draft, candidates(context, asked.taker)
-    back = _ungrouped(context, given.rows)
-    if len(rows) == 0 or len(back) == 0 or not draft.legal_targets()[asked.giver]:
+def swap(context: Context, exchange: Swap, rows: Ints, want: float) -> Candidates | None:
+    """Try to swap one of these bundles (rows) of the giver; return the taker's candidates before the swap, or None."""
+    draft, offers = context.draft, candidates(context, exchange.taker)
+    back = _ungrouped(context, offers.rows)
+    if len(rows) == 0 or len(back) == 0 or not draft.legal_targets()[exchange.giver]:
         return None
-    pair = _pair(context, asked)
+    pair = _pair(context, exchange)
     for row in _too_big(context, pair, _ungrouped(context, rows), want):
         returned = _returned(context, pair, row, back)
         steps = [(row, pair.giver, pair.taker), *((item, pair.taker, pair.giver) for item in returned)]
         if returned and _affordable(context, steps):
-            _take(context, asked, steps)
-            return given
+            _take(context, exchange, steps)
+            return offers
     return None
 
 
-def make_room(context: Context, asked: Swap, rows: Ints) -> Candidates | None:
-    """Move some of the taker's bundles on to third brokers, then one of these rows of the giver to the taker; what the
-    taker had to give before it, or None."""
-    given, pair = candidates(context, asked.taker), _pair(context, asked)
-    away = _ungrouped(context, given.rows)
+def make_room(context: Context, exchange: Swap, rows: Ints) -> Candidates | None:
+    """Move some of the taker's bundles to third brokers, then one of these rows of the giver to the taker.
+
+    Returns the taker's candidates before these moves; None if nothing moves.
+    """
+    offers, pair = candidates(context, exchange.taker), _pair(context, exchange)
+    away = _ungrouped(context, offers.rows)
     ceiling = min(context.params.overloaded_threshold_percent / 100, pair.goal)
     offer = context.draft.offer(rows, pair.giver, pair.taker)
     able = np.isfinite(offer.target_after) & (offer.source_after <= pair.goal + EPSILON)
@@ -76,19 +78,21 @@ def make_room(context: Context, asked: Swap, rows: Ints) -> Candidates | None:
         cleared = _cleared(context, pair, row, away, ceiling)
         steps = [*cleared, (row, pair.giver, pair.taker)]
         if cleared and _affordable(context, steps):
-            _take(context, asked, steps)
-            return given
+            _take(context, exchange, steps)
+            return offers
     return None
 
 
-def _pair(context: Context, asked: Swap) -> _Pair:
-    before, other = (float(context.draft.score[row]) for row in (asked.giver, asked.taker))
-    return _Pair(giver=asked.giver, taker=asked.taker, before=before, goal=before - (before - other) / 4)
+def _pair(context: Context, exchange: Swap) -> _Pair:
+    before, other = (float(context.draft.score[row]) for row in (exchange.giver, exchange.taker))
+    return _Pair(giver=exchange.giver, taker=exchange.taker, before=before, goal=before - (before - other) / 4)
 
 
 def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float) -> list[_Step]:
-    """The moves that make room for this bundle, the largest first that fits the coldest third broker; none if a few of
-    them do not do."""
+    """Return the moves that make room for this bundle; [] if `MOST_BACK` moves are not enough.
+
+    Each move is the largest bundle that fits on the coldest third broker.
+    """
     draft, usage = context.draft, context.draft.usage.copy()
     big, starts = _pressure(context, pair.giver, np.array([row])), context.snapshot.bundles.starts
     others = draft.legal_targets()
@@ -113,11 +117,11 @@ def _cleared(context: Context, pair: _Pair, row: int, away: Ints, ceiling: float
 
 
 def _ungrouped(context: Context, rows: Ints) -> Ints:
-    """Rows whose namespace is in no anti-affinity group: after one move of a group, the others of it stay put."""
+    """Return the rows without an anti-affinity group, because only one bundle of a group may move per plan."""
     spaces = context.snapshot.bundles.namespace[rows].tolist()
     alone = np.array([context.draft.group_of(space) < 0 for space in spaces], dtype=bool)
-    found: Ints = rows[alone]
-    return found
+    free: Ints = rows[alone]
+    return free
 
 
 def _pressure(context: Context, broker: int, rows: Ints) -> Floats:
@@ -126,7 +130,7 @@ def _pressure(context: Context, broker: int, rows: Ints) -> Floats:
 
 
 def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int]:
-    """The bundles worth a try, smallest first: too big to go alone, and yet no harm while they are there."""
+    """Return the bundles that are too big to move alone but within the limits meanwhile, smallest first."""
     if len(rows) == 0:
         return []
     offer = context.draft.offer(rows, pair.giver, pair.taker)
@@ -139,24 +143,24 @@ def _too_big(context: Context, pair: _Pair, rows: Ints, want: float) -> list[int
 
 
 def _returned(context: Context, pair: _Pair, row: int, back: Ints) -> list[int]:
-    """The taker's bundles that should come back for this one, or none if it helps too little.
+    """Return the taker's bundles that should return for this one; [] if that does not help enough.
 
-    One at a time, always the one after which the worse of both brokers is best.
+    They are chosen one at a time, each such that the higher of both scores becomes lowest.
     """
     draft = context.draft
     big = _pressure(context, pair.giver, np.array([row]))[0]
     mine, other = np.maximum(draft.usage[pair.giver] - big, 0.0), draft.usage[pair.taker] + big
     pressure, left = _pressure(context, pair.taker, back), _allowed(context, pair, back)
-    worst, chosen = _worse(context, pair, mine[None], other[None])[0], list[int]()
-    while len(chosen) < MOST_BACK:
+    worst, selection = _worse(context, pair, mine[None], other[None])[0], list[int]()
+    while len(selection) < MOST_BACK:
         scores = np.where(left, _worse(context, pair, mine + pressure, np.maximum(other - pressure, 0.0)), np.inf)
         best = int(np.argmin(scores))
         if scores[best] >= worst - EPSILON:
             break
         worst, mine, other = scores[best], mine + pressure[best], np.maximum(other - pressure[best], 0.0)
         left[best] = False
-        chosen.append(int(back[best]))
-    return chosen if worst <= pair.goal + EPSILON else []
+        selection.append(int(back[best]))
+    return selection if worst <= pair.goal + EPSILON else []
 
 
 def _worse(context: Context, pair: _Pair, mine: Floats, other: Floats) -> Floats:
@@ -165,7 +169,7 @@ def _worse(context: Context, pair: _Pair, mine: Floats, other: Floats) -> Floats
 
 
 def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
-    """Which of the taker's bundles may come back: policies leave them to the giver, and brokers can tell the two."""
+    """Return a mask of the taker's bundles that may return: policies allow the giver, and the two ids are not alike."""
     if pair.giver in context.draft.alike.get(pair.taker, ()):
         return np.zeros(len(rows), dtype=bool)
     allowed = np.ones(len(rows), dtype=bool)
@@ -176,8 +180,8 @@ def _allowed(context: Context, pair: _Pair, rows: Ints) -> Bools:
     return allowed
 
 
-def _affordable(context: Context, given: list[_Step]) -> bool:
-    """Whether this cycle's budgets admit the whole swap: half of one is not what was decided."""
+def _affordable(context: Context, planned: list[_Step]) -> bool:
+    """Return whether this cycle's budgets admit the whole swap: half a swap does not improve the balance."""
     names, ids = context.snapshot.bundles.names, context.snapshot.brokers.ids
     steps = tuple(
         Move(
@@ -193,7 +197,7 @@ def _affordable(context: Context, given: list[_Step]) -> bool:
             traffic=_traffic(context, source, item),
             pressure=(),
         )
-        for item, source, target in given
+        for item, source, target in planned
     )
     draft, now = context.draft, context.snapshot.wall_ms
     admitted, _ = admit((*draft.moves, *steps), context.params, context.guard, now, draft.carried())
@@ -204,6 +208,6 @@ def _traffic(context: Context, broker: int, row: int) -> Traffic4:
     return four(context.draft.expected(broker)[row - int(context.snapshot.bundles.starts[broker])])
 
 
-def _take(context: Context, asked: Swap, steps: list[_Step]) -> None:
+def _take(context: Context, exchange: Swap, steps: list[_Step]) -> None:
     for row, source, target in steps:
-        context.draft.take(row, source, target, rule=asked.rule, threshold=asked.threshold)
+        context.draft.take(row, source, target, rule=exchange.rule, threshold=exchange.threshold)

@@ -1,11 +1,12 @@
 """`threshold`: a broker whose score is well above the average sheds (ThresholdShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* the decision rule (core/planning/calm.py) replaces the smoothed score: a step that is over is not shed (PIP-364's
-  90/10 case);
-* the amount is a difference of scores applied to the score a bundle accounts for, not to the broker's throughput;
-* the minimum is a share of the mean load, an absolute one only where an operator sets it; a bundle that would only
-  swap two brokers' roles stays.
+* the decision rule (core/planning/calm.py) replaces the smoothed score: a load step that has ended causes no shedding
+  (PIP-364's 90/10 case);
+* the amount to move is a difference of scores, compared with the score that a bundle causes, not with the broker's
+  throughput;
+* the minimum is a share of the mean load, or absolute if an operator sets it;
+* a bundle that would only swap two brokers' roles does not move.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from bundlekeel.core.strategies.refusals import stuck
 from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
 from bundlekeel.core.strategies.timing import excess_where, timing
 
-# Pulsar aims this far below the threshold, so that the next small rise does not start it again.
+# Pulsar's target is this far below the threshold, so that a small increase does not start it again.
 MARGIN = 0.05
 _MIB = 1024 * 1024
 
 
 def shed(context: Context) -> Decision:
-    """Let every broker above average + threshold shed, once the imbalance has cost the price of the moves."""
+    """Move bundles off every broker above average + threshold, once the imbalance has cost the price of the moves."""
     ids, score = context.snapshot.brokers.ids, context.draft.score.copy()
     counted = counting(context)
     average = math.fsum(score[counted].tolist()) / int(counted.sum())
@@ -56,19 +57,19 @@ def shed(context: Context) -> Decision:
 
 
 def _shed_broker(context: Context, source: int, need: float, line: float) -> list[Refusal]:
-    """Move bundles off one broker until `need` (a score difference) is met; returns refusals."""
+    """Move bundles off one broker until `need` (a score difference) is met; return refusals of the other bundles."""
     if context.full():
         return [Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[source])]
-    given = candidates(context, source)
+    donor = candidates(context, source)
     if int(context.draft.bundle_count[source]) <= 1:
-        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
+        return refuse_rest(context, source, donor, Code.SOLE_BUNDLE)
     if need < context.params.min_unload_share * context.mean:
-        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
+        return refuse_rest(context, source, donor, Code.BELOW_MINIMUM, f"needs {max(need, 0.0):.1%}")
     size = traffic_of(context.draft, source, need)[1]
     if size < context.params.min_unload_throughput_mb * _MIB:
-        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"{size:.0f} B/s would leave")
+        return refuse_rest(context, source, donor, Code.BELOW_MINIMUM, f"{size:.0f} B/s would leave")
     limit = context.params.threshold_percent / 100
-    return shed_broker(context, source, given, need, Rule(name="threshold", threshold=limit, line=line))
+    return shed_broker(context, source, donor, need, Rule(name="threshold", threshold=limit, line=line))
 
 
 def _verdict(context: Context, row: int, score: float, average: float, limit: float) -> Verdict:
@@ -83,7 +84,7 @@ def _verdict(context: Context, row: int, score: float, average: float, limit: fl
 def _cycle_verdict(
     context: Context, donors: list[int], refusals: list[Refusal], low: list[str], line: float
 ) -> Verdict:
-    """`low`: brokers so far below the average that lower-boundary shedding would send bundles to them."""
+    """Return the verdict. `low`: brokers so far below the average that they justify lower-boundary shedding."""
     moves, limit = len(context.moves), context.params.threshold_percent / 100
     if moves:
         who = (

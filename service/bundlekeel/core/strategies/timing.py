@@ -1,6 +1,6 @@
-"""When a strategy may act: the decision rule (core/planning/calm.py) for the brokers of one plan.
+"""The time at which a strategy may act: the decision rule (core/planning/calm.py) for the brokers of one plan.
 
-Every strategy decides by its own condition which brokers should give or take. The rule decides when: once the
+Every strategy decides by its own condition which brokers should give or take bundles. The rule decides when: once the
 imbalance has cost the price of the moves. The unit of cost and price is the same for all strategies: one second in
 which two brokers differ by twice the tolerated difference.
 """
@@ -23,23 +23,26 @@ from bundlekeel.core.planning import calm
 from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory
 from bundlekeel.core.strategies.common import EPSILON, Context
 
-# A broker whose excess has cost this share of its price joins a plan that another one begins.
+# A broker whose excess has cost this share of its price joins a plan that another broker starts.
 JOIN_SHARE = 0.5
-# A broker whose condition is met, but whose score hardly differs, costs as much as one at twice the tolerance.
+# A broker that meets the strategy's condition costs at least as much as one at twice the tolerance.
 LEAST_EXCESS = 1.0
 UNSETTLED = "its reports do not show its load yet, because bundles moved or its CPU use is not known"
 # Counters of a broker whose load is steady are read this often, in seconds.
 USUAL_SECONDS = 15.0
 # Even with a threshold of 0, differences that 32-bit percentages cannot show are tolerated.
 LEAST_TOLERANCE = 100 * EPSILON
-# A broker that checks whether to report needs this long in addition, in seconds.
+# A broker checks this often, in seconds, whether to report, so that its reports are later by this much.
 REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The rule's result. `ripe`: rows of the brokers that may act now. `waiting`: by row, why the others wait.
-    `urgent`: one of them may act before the next reading at the usual interval."""
+    """Result of the decision rule.
+
+    `ripe`: rows of the brokers that may act now. `waiting`: verdict of each other broker, by row. `urgent`: one of them
+    may act before the next reading at the usual interval.
+    """
 
     courses: dict[str, BrokerCourse]
     ripe: frozenset[int]
@@ -53,7 +56,7 @@ class Timing:
         return settling(context) if most.code is Code.UNSETTLED else replace(most, broker="")
 
     def memory(self, context: Context, active: Iterable[int] = ()) -> StrategyMemory:
-        """Return what the next cycle starts from. `active`: rows of the brokers on whose excess this plan acts."""
+        """Return the memory for the next cycle. `active`: rows of the brokers on whose excess this plan acts."""
         if not context.moves:
             return StrategyMemory(courses=self.courses, urgent=self.urgent)
         names = tuple(context.snapshot.brokers.ids[row] for row in sorted(active))
@@ -67,10 +70,10 @@ def settling(context: Context) -> Verdict:
 
 
 def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Floats) -> calm.Measured:
-    """Return what is known of each broker, and until when. `caused`: the part of each score that traffic causes, (n,).
+    """Return the measurements of all brokers, with the time until which they are valid.
 
-    Counters measure their own interval. A load report tells the load until the next report is due: a broker that
-    stays silent for longer says that its load has not changed.
+    Counters measure their own interval. A load report is valid until the next report is due. A broker that does not
+    report for longer has an unchanged load. `caused`: part of each score that traffic causes, shape (n,).
     """
     brokers = snapshot.brokers
     interval, counted = np.array(snapshot.intervals or [0] * len(brokers)), snapshot.counted
@@ -93,7 +96,7 @@ def measured(snapshot: Snapshot, params: Parameters, scores: Floats, caused: Flo
 def tolerance(params: Parameters, mean: float, base: float = 0.0) -> float:
     """Return the tolerated difference of two scores; it scales with the mean score, but has a floor.
 
-    `base`: the part of the scores that no move changes. It is an estimate, so at most half of the mean is left out.
+    `base`: the part of the scores that no move changes. It is an estimate, so at most half of the mean is subtracted.
     """
     scaled = params.avg_low_threshold_percent / 100 * min(1.0, mean - min(base, mean / 2))
     return max(scaled, params.avg_low_floor_percent / 100, LEAST_TOLERANCE)
@@ -142,45 +145,45 @@ def timing(context: Context, excess: Floats, hot: Bools | None = None) -> Timing
         if params.move_price == 0 or (overloaded and _is_certain(context, row)):
             ripe.add(row)
             continue
-        # What a move has turned into the other side is no cost of this one.
+        # The cost of the other side does not count after a move has changed the broker's side.
         if course.excess is not None and course.excess.side != ("hot" if above[row] else "cold"):
             course = replace(course, excess=None)
         excess_so_far = course.excess or Excess(side="", since_ms=course.until_ms)
         moves = _moves_needed(context, row, hot=bool(above[row]))
         price = calm.price_of(moves, params.move_price)
-        held = calm.held_seconds(course, params.swing_worth)
+        hold = calm.held_seconds(course, params.swing_worth)
         rate, seconds = swinging[not above[row]]
-        if not held and rate > excess_so_far.mean_rate:
-            # It differs because another broker swings, so that time does not count for it.
-            held = seconds
+        if not hold and rate > excess_so_far.mean_rate:
+            # It differs because another broker swings, so this time does not count for it.
+            hold = seconds
             courses[ids[row]] = replace(course, excess=context.courses[ids[row]].excess)
-        if not held:
+        if not hold:
             if calm.is_confirmed(course) and excess_so_far.owed >= price:
                 ripe.add(row)
                 continue
-            # It gives or takes in this plan anyway, so its own excess needs no second reading.
+            # Its excess needs no second reading, because it gives or takes bundles in this plan anyway.
             if excess_so_far.owed >= JOIN_SHARE * price:
                 join.add(row)
-        # Another broker's reading has shown the excess of this one: its own next reading begins it.
+        # If another broker's reading has shown the excess of this one, its own next reading starts the excess.
         urgent |= overloaded or course.excess is None or calm.is_due_soon(course, price, USUAL_SECONDS)
-        waiting[row] = _waiting(context, row, course, price=price, moves=moves, held=held)
+        waiting[row] = _waiting(context, row, course, price=price, moves=moves, hold=hold)
     return Timing(courses=courses, ripe=frozenset(ripe | join) if ripe else frozenset(), urgent=urgent, waiting=waiting)
 
 
 def _swinging(context: Context, courses: dict[str, BrokerCourse], above: Bools) -> dict[bool, tuple[float, float]]:
     """Return the cost per second and the hold, in seconds, of the broker that swings most on each side of the mean."""
-    found = {True: (0.0, 0.0), False: (0.0, 0.0)}
+    swings = {True: (0.0, 0.0), False: (0.0, 0.0)}
     for row in context.rows:
         course = courses[context.snapshot.brokers.ids[row]]
-        held = calm.held_seconds(course, context.params.swing_worth)
-        if course.excess is not None and held:
+        hold = calm.held_seconds(course, context.params.swing_worth)
+        if course.excess is not None and hold:
             side = bool(above[row])
-            found[side] = max(found[side], (course.excess.mean_rate, held))
-    return found
+            swings[side] = max(swings[side], (course.excess.mean_rate, hold))
+    return swings
 
 
 def _is_certain(context: Context, row: int) -> bool:
-    """Return whether this broker is overloaded even if its noise is left out, and a reading of this cycle shows it."""
+    """Return whether a reading of this cycle shows this broker overloaded, even without the part that may be noise."""
     course = context.courses[context.snapshot.brokers.ids[row]]
     if not calm.is_confirmed(course) or not course.seconds > float(context.seconds[row]) > 0:
         return False
@@ -195,7 +198,7 @@ def _moves_needed(context: Context, row: int, *, hot: bool) -> int:
     return calm.fewest_moves(draft.scores(draft.pressure(source), source), abs(float(draft.score[row]) - context.mean))
 
 
-def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, moves: int, held: float) -> Verdict:
+def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, moves: int, hold: float) -> Verdict:
     ids, score = context.snapshot.brokers.ids, context.draft.score
     excess = course.excess or Excess(side="", since_ms=course.until_ms)
     rows, hot = np.flatnonzero(context.draft.members), score[row] >= context.mean
@@ -205,9 +208,9 @@ def _waiting(context: Context, row: int, course: BrokerCourse, *, price: float, 
     if differ < low or context.params.strategy == "uniform":
         text = f"{ids[row]} meets the condition of {context.params.strategy}"
     text += f"; this has cost {excess.owed:.0f} of the {price:.0f} that moving {numbered(moves, 'bundle')} costs"
-    if held:
+    if hold:
         text += (
-            f", but swings here last {held / calm.SWING_PATIENCE:.0f} s: moves if it lasts {held:.0f} s "
+            f", but swings here last {hold / calm.SWING_PATIENCE:.0f} s: moves if it lasts {hold:.0f} s "
             f"(now {excess.seconds:.0f} s)"
         )
     elif not calm.is_confirmed(course):

@@ -1,16 +1,15 @@
-"""`transfer`: the most loaded brokers give to the least loaded until scores are alike (PIP-192, TransferShedder).
+"""`transfer`: the most loaded brokers give to the least loaded ones until scores are alike (PIP-192, TransferShedder).
 
 Extensible brokers report smoothed scores. Corrected against Pulsar's class (docs/reference/strategies.md lists each
 difference, tests/unit/core/test_transfer.py shows it):
 * the decision rule (core/planning/calm.py) replaces the count of cycles and the smoothing of modular scores;
-* a broker with stale load data neither counts nor gives nor takes, one that gave or took just now waits, and neither
-  stops the others; a broker without any load data does not stop others while the snapshot is complete enough;
-* the deviation is computed around the mean (never NaN), and brokers without load end the search, not a division by 0;
-* a giver that finds nothing to fit on the least loaded broker is tried against the next ones, and each pair works on
-  what its brokers are predicted to carry, largest fitting bundle first; nothing makes the maximum worse;
-* what a swap gives back counts, the bundles that come back are as free to move as any other, and the state in between
-  is no worse than the one before;
-* the last bundle that a broker owns stays, not the last one of a list that names only the largest.
+* a broker with stale load data does not count and does not act. One that has just given or taken a bundle waits.
+  Neither stops the others. A broker without load data does not stop others while the snapshot is complete enough;
+* the deviation is computed around the mean (never NaN), and brokers without load end the search without an error;
+* if no bundle fits on the least loaded broker, the next ones are tried; each pair uses its brokers' predicted load,
+  largest fitting bundle first; no move increases the maximum;
+* bundles that a swap returns count, are as free to move as any other, and no state in between is worse than before;
+* the last bundle that a broker owns stays, not the last one of a list with only the largest.
 """
 
 from __future__ import annotations
@@ -31,20 +30,23 @@ from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
 from bundlekeel.core.strategies.swap import Swap, swap
 from bundlekeel.core.strategies.timing import UNSETTLED, excess_where, timing
 
-# When nothing fits on the least loaded broker, these many next ones are tried: they may be larger, or allowed.
+# If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger, or allowed.
 TARGETS_TRIED = 4
-# Held brokers that do not count in mean and deviation either.
+# Barred brokers with these codes do not count in mean and deviation either.
 _NOT_COUNTED = (Code.OUT_DATED_DATA, Code.CORDONED, Code.EXCLUDED, Code.WRONG_LIMIT)
 
 
 @dataclass(slots=True, kw_only=True)
 class _View:
-    """Brokers (rows) as this cycle sees them. `score`: of the draft, which changes it with each move. `held`: why a
-    broker may neither give nor take, `counts`: it counts in mean and deviation. `used`: it was a giver or taker."""
+    """State of the brokers (rows) during a cycle.
+
+    `score`: the draft's own array, which each move changes. `barred`: code of each broker that may neither give nor
+    take. `counts`: the broker counts in mean and deviation. `used`: it was a giver or taker in this cycle.
+    """
 
     score: Floats
     counts: Bools
-    held: dict[int, Code]
+    barred: dict[int, Code]
     free: Bools
     used: Bools
     gave: set[int] = field(default_factory=set)
@@ -52,7 +54,7 @@ class _View:
     _figures: tuple[float, float] | None = None
 
     def mean_std(self) -> tuple[float, float]:
-        """Mean and population standard deviation of the brokers that count."""
+        """Return mean and population standard deviation of the brokers that count."""
         if self._figures is None:
             values = self.score[self.counts].tolist()
             mean = math.fsum(values) / len(values) if values else 0.0
@@ -61,25 +63,25 @@ class _View:
         return self._figures
 
     def paired(self, giver: int, taker: int) -> None:
-        """A giver gave to a taker: both are through for this cycle."""
+        """Record that a giver gave to a taker: both have finished this cycle."""
         self.used[taker] = True
         self.gave.add(giver)
         self.took.add(taker)
         self._figures = None
 
     def extremes(self) -> tuple[int, int] | None:
-        """(least, most) loaded of the brokers that may still act, or None when fewer than two are left."""
+        """Return (least, most) loaded of the brokers that may still act; None if there are fewer than two."""
         rows = np.flatnonzero(self.free & ~self.used)
         if len(rows) < 2:
             return None
         values = self.score[rows]
-        # Of equal ones the last is the most loaded, or the two would be the same broker.
+        # Of equal brokers, the last one counts as the most loaded. Otherwise both would be the same broker.
         return int(rows[np.argmin(values)]), int(rows[len(rows) - 1 - np.argmax(values[::-1])])
 
 
 def shed(context: Context) -> Decision:
-    """Let the most loaded brokers give to the least loaded, once the imbalance has cost the price of the moves."""
-    view = _view(context, _held(context))
+    """Move bundles from the most to the least loaded brokers, once the imbalance has cost the price of the moves."""
+    view = _view(context, _find_barred(context))
     extremes, reason = view.extremes(), _reason(context, view)
     condition = np.zeros(len(view.score), dtype=bool)
     if extremes is not None and reason is not None:
@@ -104,61 +106,61 @@ def shed(context: Context) -> Decision:
     return Decision(verdict=verdict, memory=memory, brokers=_brokers(context, view), refusals=refusals)
 
 
-# --- what is seen ------------------------------------------------------------------------------------------
+# --- brokers and condition ---------------------------------------------------------------------------------
 
 
-def _held(context: Context) -> dict[int, Code]:
-    """Brokers (rows) that may neither give nor take, and why."""
+def _find_barred(context: Context) -> dict[int, Code]:
+    """Return the brokers (rows) that may neither give nor take, with the code of the reason."""
     brokers, params, now = context.snapshot.brokers, context.params, context.snapshot.wall_ms
     moved_at = _last_moves(context)
-    held: dict[int, Code] = {}
+    barred: dict[int, Code] = {}
     for row in context.rows:
         broker, reported = brokers.ids[row], int(brokers.last_update[row])
         at = moved_at.get(broker)
-        # No report for that long means that nothing has changed.
+        # A broker that does not report for this long has an unchanged load.
         waits = at is not None and now - at < max(timeout_ms(params), 1000 * params.transfer_delay_seconds)
         if now - reported > 1000 * params.load_data_ttl_seconds:
-            held[row] = Code.OUT_DATED_DATA
+            barred[row] = Code.OUT_DATED_DATA
         elif at is not None and waits and reported - at < 1000 * params.transfer_delay_seconds:
-            held[row] = Code.COOL_DOWN
+            barred[row] = Code.COOL_DOWN
         elif broker in context.unsettled:
-            held[row] = Code.UNSETTLED
+            barred[row] = Code.UNSETTLED
     closed = context.draft.bans.closed if context.draft.bans is not None else {}
-    held |= {
+    barred |= {
         row: closed.get(row, Code.WRONG_LIMIT)
         for row in np.flatnonzero(context.draft.members & ~context.concerned()).tolist()
     }
-    return held
+    return barred
 
 
 def _last_moves(context: Context) -> dict[str, int]:
-    """When each broker gave or took a bundle last, as far as the guard remembers."""
+    """Return the time (ms) at which each broker last gave or took a bundle, from the guard's memory."""
     snapshot, guard = context.snapshot, context.guard
-    found = dict(guard.recent_brokers)
+    moved_at = dict(guard.recent_brokers)
     owners = {snapshot.bundles.names[row]: int(snapshot.bundles.owner[row]) for row in _rows_moved(context)}
     for bundle, moved in guard.recent.items():
         if not moved.source:
-            continue  # somebody says that it moved, but not between which brokers
+            continue  # The brokers of this move are unknown.
         taker = snapshot.brokers.ids[owners[bundle]] if bundle in owners else ""
         for broker in (moved.source, taker):
-            found[broker] = max(found.get(broker, 0), moved.at_ms)
-    return found
+            moved_at[broker] = max(moved_at.get(broker, 0), moved.at_ms)
+    return moved_at
 
 
 def _rows_moved(context: Context) -> list[int]:
     return context.snapshot.bundles.rows_named(set(context.guard.recent))
 
 
-def _view(context: Context, held: dict[int, Code]) -> _View:
+def _view(context: Context, barred: dict[int, Code]) -> _View:
     ids, score = context.snapshot.brokers.ids, context.draft.score
     counts, free = context.draft.members.copy(), context.draft.members.copy()
-    counts[[row for row, code in held.items() if code in _NOT_COUNTED]] = False
-    free[list(held)] = False
-    return _View(score=score, counts=counts, held=held, free=free, used=np.zeros(len(ids), dtype=bool))
+    counts[[row for row, code in barred.items() if code in _NOT_COUNTED]] = False
+    free[list(barred)] = False
+    return _View(score=score, counts=counts, barred=barred, free=free, used=np.zeros(len(ids), dtype=bool))
 
 
 def _reason(context: Context, view: _View) -> Code | None:
-    """Why the extreme brokers should be balanced, or None. Limits as in the class: strictly above, strictly below."""
+    """Return why the extreme brokers should be balanced, or None. As in Pulsar, values at a limit do not exceed it."""
     extremes = view.extremes()
     if extremes is None:
         return None
@@ -174,16 +176,16 @@ def _reason(context: Context, view: _View) -> Code | None:
     return Code.OVERLOADED if over and most > mean + params.transfer_target_std + EPSILON else None
 
 
-# --- what is done ------------------------------------------------------------------------------------------
+# --- moves -------------------------------------------------------------------------------------------------
 
 
 def _transfer(context: Context, view: _View) -> list[Refusal]:
-    """Pair givers with takers until the scores meet the target; returns the refusals."""
+    """Pair givers with takers until the scores meet the target; return the refusals."""
     refusals: list[Refusal] = []
     worth = context.params.min_unload_share * context.mean
     while len(view.gave) < context.params.transfer_max_brokers and _reason(context, view) is not None:
         extremes = view.extremes()
-        assert extremes is not None  # or there would be no reason
+        assert extremes is not None  # Without extremes there is no reason.
         low, high = extremes
         if context.full():
             refusals.append(Refusal(code=Code.BUDGET_PER_CYCLE, broker=context.snapshot.brokers.ids[high]))
@@ -194,16 +196,16 @@ def _transfer(context: Context, view: _View) -> list[Refusal]:
         refusals += _give(context, view, high)
         view.used[high] = True
     mean, _ = view.mean_std()
-    waiting = [row for row, code in view.held.items() if code is Code.OUT_DATED_DATA or view.score[row] > mean]
-    refusals += [Refusal(code=view.held[row], broker=context.snapshot.brokers.ids[row]) for row in waiting]
+    waiting = [row for row, code in view.barred.items() if code is Code.OUT_DATED_DATA or view.score[row] > mean]
+    refusals += [Refusal(code=view.barred[row], broker=context.snapshot.brokers.ids[row]) for row in waiting]
     return sorted(refusals, key=lambda item: (item.broker, item.bundle))
 
 
 def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
-    """Let one broker give to the least loaded one that can take; returns the refusals of all donors involved."""
-    draft, given = context.draft, candidates(context, giver)
+    """Move bundles from one broker to the least loaded one that can take; return refusals of all donors involved."""
+    draft, donor = context.draft, candidates(context, giver)
     if int(draft.bundle_count[giver]) <= 1:
-        return refuse_rest(context, giver, given, Code.SOLE_BUNDLE)
+        return refuse_rest(context, giver, donor, Code.SOLE_BUNDLE)
     attempts: list[TriedTarget] = []
     worth = max(EPSILON, context.params.min_unload_share * context.mean)
     for place, taker in enumerate(takers := _takers(context, view, giver)):
@@ -211,81 +213,82 @@ def _give(context: Context, view: _View, giver: int) -> list[Refusal]:
         if want < EPSILON:
             break
         moves = len(draft.moves)
-        left = _fill(context, giver, taker, given, want, next(iter(takers[place + 1 :]), -1))
+        left = _fill(context, giver, taker, donor, want, next(iter(takers[place + 1 :]), -1))
         refusals: list[Refusal] = []
         if left > max(worth, want / 2):
-            # Every swap costs twice the reconnects: only where single moves did not do.
-            asked = Swap(giver=giver, taker=taker, rule="transfer", threshold=context.params.transfer_target_std)
-            rest = swap(context, asked, given.left(draft), left)
+            # A swap needs twice the reconnects, so it is the last resort.
+            exchange = Swap(giver=giver, taker=taker, rule="transfer", threshold=context.params.transfer_target_std)
+            rest = swap(context, exchange, donor.left(draft), left)
             refusals = refuse_rest(context, taker, rest, Code.BALANCED) if rest else []
-        attempts.append(_attempt(context, giver, taker, given, left))
+        attempts.append(_attempt(context, giver, taker, donor, left))
         if len(draft.moves) > moves:
             view.paired(giver, taker)
             if left > worth:
-                return _unfit(context, giver, given, attempts[-1:]) + refusals
-            return refuse_rest(context, giver, given, Code.BALANCED) + refusals
+                return _unfit(context, giver, donor, attempts[-1:]) + refusals
+            return refuse_rest(context, giver, donor, Code.BALANCED) + refusals
     if not attempts:
         code = Code.NO_GAIN if takers else Code.NO_LEGAL_TARGET
-        return refuse_rest(context, giver, given, code)
-    return _unfit(context, giver, given, attempts)
+        return refuse_rest(context, giver, donor, code)
+    return _unfit(context, giver, donor, attempts)
 
 
-def _unfit(context: Context, giver: int, given: Candidates, attempts: list[TriedTarget]) -> list[Refusal]:
-    """The refusals of a giver none of whose other bundles fits."""
-    dust = Candidates(given.rows[:0], given.dust)
-    rows = given.left(context.draft)
+def _unfit(context: Context, giver: int, donor: Candidates, attempts: list[TriedTarget]) -> list[Refusal]:
+    """Return the refusals of a giver's remaining bundles, none of which fits."""
+    dust = Candidates(donor.rows[:0], donor.dust)
+    rows = donor.left(context.draft)
     return [*refuse_rest(context, giver, dust, Code.NO_GAIN), *refuse_unfit(context, giver, rows, attempts)]
 
 
-def _attempt(context: Context, giver: int, taker: int, given: Candidates, want: float) -> TriedTarget:
-    offer = context.draft.offer(given.left(context.draft), giver, taker)
+def _attempt(context: Context, giver: int, taker: int, donor: Candidates, want: float) -> TriedTarget:
+    offer = context.draft.offer(donor.left(context.draft), giver, taker)
     return TriedTarget(offer=offer, other=float(context.draft.score[taker]), want=max(want, 0.0))
 
 
 def _takers(context: Context, view: _View, giver: int) -> list[int]:
-    """The least loaded brokers that may take, least first."""
+    """Return the least loaded brokers that may take a bundle, least loaded first."""
     able: Bools = view.free & ~view.used & context.draft.legal_targets()
     able[giver] = False
     rows: Ints = np.flatnonzero(able)
     return list(map(int, rows[np.argsort(view.score[rows], kind="stable")[:TARGETS_TRIED]]))
 
 
-def _fill(context: Context, giver: int, taker: int, given: Candidates, want: float, runner_up: int) -> float:
-    """Move the largest fitting bundles until `want` (a score difference) is met; returns what is left of it."""
+def _fill(context: Context, giver: int, taker: int, donor: Candidates, want: float, runner_up: int) -> float:
+    """Move the largest fitting bundles until `want` (a score difference) is met; return the remaining difference."""
     draft, params = context.draft, context.params
     while want > EPSILON and int(draft.bundle_count[giver]) > 1 and not context.full():
-        rows = given.left(draft)
+        rows = donor.left(draft)
         if len(rows) == 0:
             break
         before = float(draft.score[giver])
         offer = draft.offer(rows, giver, taker)
         ceiling = params.overloaded_threshold_percent / 100
-        chosen = best_fit(offer, before, float(draft.score[taker]), want, ceiling=ceiling, slack=0.0)
-        if chosen < 0:
+        best = best_fit(offer, before, float(draft.score[taker]), want, ceiling=ceiling, slack=0.0)
+        if best < 0:
             break
         threshold = params.transfer_target_std
-        draft.take(int(rows[chosen]), giver, taker, rule="transfer", threshold=threshold, runner_up=runner_up)
+        draft.take(int(rows[best]), giver, taker, rule="transfer", threshold=threshold, runner_up=runner_up)
         want -= before - float(draft.score[giver])
     return want
 
 
-# --- what is said ------------------------------------------------------------------------------------------
+# --- verdicts ----------------------------------------------------------------------------------------------
 
 
 def _figures(context: Context, view: _View, text: str) -> str:
     mean, std = view.mean_std()
-    said = f"standard deviation {std:.1%} (target {context.params.transfer_target_std:.1%}) around {mean:.1%}"
-    return f"{said}; {text}" if text else said
+    figures = f"standard deviation {std:.1%} (target {context.params.transfer_target_std:.1%}) around {mean:.1%}"
+    return f"{figures}; {text}" if text else figures
 
 
 def _waiting(view: _View) -> Verdict:
-    """No two brokers may act: why."""
+    """Return the verdict if fewer than two brokers may act."""
     if not view.counts.any():
         return Verdict(code=Code.OUT_DATED_DATA, sentence="every broker's load data is too old")
-    codes = set(view.held.values())
+    codes = set(view.barred.values())
     code = next((code for code in (Code.COOL_DOWN, Code.UNSETTLED) if code in codes), Code.OUT_DATED_DATA)
     return Verdict(
-        code=code, sentence=f"{numbered(len(view.held), 'broker', 'wait')} after a move, or their load data is too old"
+        code=code,
+        sentence=f"{numbered(len(view.barred), 'broker', 'wait')} after a move, or their load data is too old",
     )
 
 
@@ -299,18 +302,18 @@ def _acting_verdict(context: Context, view: _View, reason: Code, described: str,
 
 
 def _brokers(context: Context, view: _View) -> list[Verdict]:
-    """One verdict a broker."""
+    """Return one verdict per broker."""
     texts = {
         Code.OUT_DATED_DATA: "its load data is too old: it does not count",
         Code.COOL_DOWN: "it gave or received a bundle just now",
         Code.UNSETTLED: UNSETTLED,
     }
-    found, ids = [], context.snapshot.brokers.ids
+    verdicts, ids = [], context.snapshot.brokers.ids
     for row in context.rows:
-        code = view.held.get(row)
+        code = view.barred.get(row)
         if code is None:
             code = Code.OVERLOADED if row in view.gave else Code.UNDERLOADED if row in view.took else Code.BALANCED
         figures = f"{float(view.score[row]):.1%}"
-        said = texts.get(code, "")
-        found.append(Verdict(code=code, sentence=f"{figures}; {said}" if said else figures, broker=ids[row]))
-    return found
+        reason = texts.get(code, "")
+        verdicts.append(Verdict(code=code, sentence=f"{figures}; {reason}" if reason else figures, broker=ids[row]))
+    return verdicts

@@ -1,8 +1,10 @@
-"""`uniform`: evens out message rate or throughput between the extreme brokers (UniformLoadShedder).
+"""`uniform`: balances message rate or throughput between the extreme brokers (UniformLoadShedder).
 
-Corrected against Pulsar's class (docs/reference/strategies.md): absolute minima are shares of the mean broker load
-unless an operator sets them, idle bundles are never chosen, the destination is the least loaded broker and known
-before the unload, and the throughput branch is tried when the rate branch finds nothing.
+Corrected against Pulsar's class (docs/reference/strategies.md):
+* minima are shares of the mean broker load, unless an operator sets absolute ones;
+* idle bundles never move;
+* the target is the least loaded broker, chosen before the unload;
+* throughput is compared too if the message rates lead to no move.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ from bundlekeel.core.strategies.timing import excess_where, timing
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """One of the two quantities: what it is called, its traffic columns, and whether the difference is too large."""
+    """One of the two compared quantities: its name in messages, traffic columns and unit."""
 
     name: str
     columns: tuple[int, int]
     unit: str
 
-    def of(self, traffic: Floats) -> Floats:
+    def values(self, traffic: Floats) -> Floats:
         total: Floats = traffic[:, self.columns[0]] + traffic[:, self.columns[1]]
         return total
 
@@ -48,7 +50,7 @@ THROUGHPUT = _Measure("throughput", (THROUGHPUT_IN, THROUGHPUT_OUT), "B/s")
 
 def shed(context: Context) -> Decision:
     """Compare the extremes of both quantities; shed by rate if its difference is too large, else by throughput."""
-    ids, rate, size = context.snapshot.brokers.ids, *(item.of(context.draft.traffic) for item in (RATE, THROUGHPUT))
+    ids, rate, size = context.snapshot.brokers.ids, *(item.values(context.draft.traffic) for item in (RATE, THROUGHPUT))
     brokers = [
         Verdict(code=Code.BALANCED, sentence=f"{rate[row]:.0f} msg/s, {size[row]:.0f} B/s", broker=ids[row])
         for row in context.rows
@@ -56,23 +58,23 @@ def shed(context: Context) -> Decision:
     exceeded = [item for item in (RATE, THROUGHPUT) if _exceeded(context, item)]
     excess = np.full(len(rate), -1.0)
     for measure in exceeded:
-        values = measure.of(context.draft.traffic)
+        values = measure.values(context.draft.traffic)
         condition = np.array([_differ(context, measure, value, values) for value in values.tolist()])
         excess = np.maximum(excess, excess_where(context, condition, values))
     times = timing(context, excess, excess >= 0)
     if times.waiting and not times.ripe:
         brokers = [times.waiting.get(row) or item for row, item in zip(context.rows, brokers, strict=True)]
         return Decision(verdict=times.verdict(context, times.waiting), memory=times.memory(context), brokers=brokers)
-    # By bundle (or broker): what the second measure says of a bundle replaces what the first one said.
+    # By bundle and broker: a refusal by the second measure replaces that by the first one.
     refusals: dict[tuple[str, str], Refusal] = {}
     for measure in exceeded:
         refusals.update({(item.bundle, item.broker): item for item in _even_out(context, measure, times.ripe)})
         if context.moves:
             break
     moved = {move.bundle for move in context.moves}
-    kept = [item for item in refusals.values() if item.bundle not in moved]
+    refused = [item for item in refusals.values() if item.bundle not in moved]
     memory = times.memory(context, times.ripe)
-    return Decision(verdict=_cycle_verdict(context, exceeded), memory=memory, brokers=brokers, refusals=kept)
+    return Decision(verdict=_cycle_verdict(context, exceeded), memory=memory, brokers=brokers, refusals=refused)
 
 
 def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
@@ -87,8 +89,8 @@ def _cycle_verdict(context: Context, exceeded: list[_Measure]) -> Verdict:
 
 
 def _exceeded(context: Context, measure: _Measure) -> bool:
-    """Pulsar's two conditions; the minimum counts as 1 when it is zero."""
-    values = measure.of(context.draft.traffic)
+    """Return whether the difference is too large, by Pulsar's condition; a minimum of 0 counts as 1."""
+    values = measure.values(context.draft.traffic)
     return _differ(context, measure, float(values[context.concerned()].max()), values)
 
 
@@ -104,8 +106,8 @@ def _differ(context: Context, measure: _Measure, largest: float, values: Floats)
 
 
 def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list[Refusal]:
-    """Let the largest of these brokers that can give move bundles to the smallest one."""
-    values = measure.of(context.draft.traffic)
+    """Move bundles to the smallest broker from the largest of these brokers that can give."""
+    values = measure.values(context.draft.traffic)
     refusals: list[Refusal] = []
     for source in [row for row in np.argsort(-values, kind="stable").tolist() if row in ripe]:
         if not _differ(context, measure, float(values[source]), values):
@@ -118,37 +120,37 @@ def _even_out(context: Context, measure: _Measure, ripe: frozenset[int]) -> list
     return refusals
 
 
-def _give(context: Context, measure: _Measure, values: Floats, source: int, given: Candidates) -> list[Refusal]:
+def _give(context: Context, measure: _Measure, values: Floats, source: int, donor: Candidates) -> list[Refusal]:
     """Move bundles from `source` to the smallest broker until a share of their difference has moved."""
     draft, params = context.draft, context.params
-    targets = legal_targets(draft, source, given.rows)
+    targets = legal_targets(draft, source, donor.rows)
     if len(targets) == 0:
-        return refuse_rest(context, source, given, Code.NO_LEGAL_TARGET)
+        return refuse_rest(context, source, donor, Code.NO_LEGAL_TARGET)
     target = int(targets[np.argmin(values[targets])])
     needed = (float(values[source]) - float(values[target])) * params.uniform_max_unload_ratio
     absolute = params.min_unload_message_rate if measure is RATE else params.min_unload_throughput
     minimum = max(absolute, params.min_unload_share * math.fsum(values[context.rows].tolist()) / len(context.rows))
     if int(draft.bundle_count[source]) <= 1:
-        return refuse_rest(context, source, given, Code.SOLE_BUNDLE)
+        return refuse_rest(context, source, donor, Code.SOLE_BUNDLE)
     if needed < minimum:
-        return refuse_rest(context, source, given, Code.BELOW_MINIMUM, f"{needed:.0f} {measure.unit} needed")
-    return _select(context, measure, given, source=source, target=target, needed=needed)
+        return refuse_rest(context, source, donor, Code.BELOW_MINIMUM, f"{needed:.0f} {measure.unit} needed")
+    return _select(context, measure, donor, source=source, target=target, needed=needed)
 
 
 def _select(
-    context: Context, measure: _Measure, given: Candidates, *, source: int, target: int, needed: float
+    context: Context, measure: _Measure, donor: Candidates, *, source: int, target: int, needed: float
 ) -> list[Refusal]:
-    """Take bundles, largest first, as long as each fits into what is still needed."""
-    draft, params, rows = context.draft, context.params, given.rows
-    refusals = refuse_rest(context, source, Candidates(rows[:0], given.dust), Code.BELOW_MINIMUM)
-    values = measure.of(draft.expected(source)[rows - int(context.snapshot.bundles.starts[source])])
-    taken, offer = 0, draft.offer(rows, source, target)
+    """Move bundles, largest first, while each fits into the remaining need."""
+    draft, params, rows = context.draft, context.params, donor.rows
+    refusals = refuse_rest(context, source, Candidates(rows[:0], donor.dust), Code.BELOW_MINIMUM)
+    values = measure.values(draft.expected(source)[rows - int(context.snapshot.bundles.starts[source])])
+    count, offer = 0, draft.offer(rows, source, target)
     for index in np.argsort(-values, kind="stable").tolist():
         row, value, after = int(rows[index]), float(values[index]), float(offer.target_after[index])
         refused: tuple[Code, str] | None = None
         if context.full():
             refused = Code.BUDGET_PER_CYCLE, ""
-        elif 0 <= params.max_unload_bundles <= taken:
+        elif 0 <= params.max_unload_bundles <= count:
             refused = Code.BUDGET_PER_CYCLE, f"max_unload_bundles {params.max_unload_bundles}"
         elif value > needed * (1 + EPSILON):
             refused = Code.TOO_BIG, f"{value:.0f} > {needed:.0f} {measure.unit}"
@@ -157,7 +159,8 @@ def _select(
         elif after > params.overloaded_threshold_percent / 100:
             refused = Code.TARGET_OVERLOADED, ""
         elif after > 0 and after >= (float(draft.score[source]) or float(draft.score[draft.members].max())):
-            # A blind source (score 0) may give as long as the most loaded broker stays the most loaded one.
+            # A source without usable limits (score 0) may give as long as the target stays below the most loaded
+            # broker.
             refused = Code.NO_GAIN, ""
         if refused is not None:
             refusals += refuse_all(context, source, rows[index : index + 1], *refused)
@@ -166,5 +169,5 @@ def _select(
         draft.take(row, source, target, rule="uniform", threshold=limit)
         offer = draft.offer(rows, source, target)
         needed -= value
-        taken += 1
+        count += 1
     return refusals

@@ -64,11 +64,11 @@ async def test_a_look_a_second(cluster: FakeCluster) -> None:
     sidecar = await FakeSidecar(cluster).lead()
     task = asyncio.create_task(sidecar.outage.run())
     await asyncio.sleep(10.5)
-    began = sidecar.outage.state.seen
+    began = sidecar.outage.state.checked
     await asyncio.sleep(5.0)
     task.cancel()
-    assert sidecar.outage.state.seen - began == pytest.approx(5.0)
-    assert cluster.clock.boot() - sidecar.outage.state.seen == pytest.approx(0.5)
+    assert sidecar.outage.state.checked - began == pytest.approx(5.0)
+    assert cluster.clock.boot() - sidecar.outage.state.checked == pytest.approx(0.5)
 
 
 def test_how_long_a_look_counts() -> None:
