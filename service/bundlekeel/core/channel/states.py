@@ -1,8 +1,8 @@
-"""The ownership channel of the extensible load manager (PIP-192): states of service units, and who owns what by them.
+"""The ownership channel of the extensible load manager (PIP-192): states of service units, and the resulting owners.
 
-Many brokers write to the channel at once, and each reads it by the same rule: a later message counts only if it is a
-valid successor of the state so far. A reader that takes the last message sees another owner than the brokers do while
-two of them race. `should_keep_left` is that rule, `ChannelTable` the table made by it.
+Many brokers write to the channel in parallel, and each reads it by the same rule: a later message counts only if it is
+a valid successor of the current state. A reader that used the last message would see another owner than the brokers see
+during a race. `should_keep_left` is that rule, `ChannelTable` the resulting table.
 
 Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateDataConflictResolver`,
 `ServiceUnitStateChannelImpl`.
@@ -34,7 +34,7 @@ ACTIVE: Final = IN_FLIGHT | {UnitState.OWNED}
 
 MIN_VERSION: Final = -(2**63)
 MAX_VERSION: Final = 2**63 - 1
-# So many rejected messages are kept; they show a race.
+# Maximum number of stored rejected messages. They show a race.
 MAX_REJECTED: Final = 100
 
 _Transitions = Mapping[UnitState, frozenset[UnitState]]
@@ -92,11 +92,11 @@ class UnitOwner(NamedTuple):
 
 
 def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
-    """Who owns a bundle by its entry, as lookups answer (`ServiceUnitStateChannelImpl.getOwnerAsync`).
+    """Return the owner of a bundle by its entry, as lookups do (`ServiceUnitStateChannelImpl.getOwnerAsync`).
 
-    Owned: the destination. Splitting: the source, which keeps serving. Assigning and Releasing: the destination, for
-    clients are sent there to wait; until Owned is seen, `unit.source` may still serve, and an unload (Releasing without
-    destination) names no broker. None for no entry, Free and Deleted. Whether that broker lives is not looked at.
+    Owned: the destination. Splitting: the source, which continues to serve. Assigning and Releasing: the destination,
+    since clients are sent there to wait. `unit.source` may still serve until Owned arrives. An unload (Releasing
+    without destination) names no broker. None: no entry, Free or Deleted. Whether the broker is alive is not checked.
     """
     if unit is None or unit.state not in ACTIVE:
         return None
@@ -106,10 +106,10 @@ def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
 
 
 def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, store: bool) -> bool:
-    """Whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
+    """Return whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
 
-    None is no entry, as `new` a tombstone. `store`: by the rules of the metadata-store variant, whose writer asks this
-    before it puts; otherwise those of the system topic, whose every reader asks it.
+    None: no entry, or a tombstone as `new`. `store`: use the rules of the metadata-store variant, whose writer checks
+    before each write. Otherwise use those of the system topic, where every reader checks.
     """
     if new is None:
         return False
@@ -125,7 +125,7 @@ def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, st
 
 
 def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -> bool | None:
-    """What versions alone decide, or None when `new` is the direct successor (or the first over the topic)."""
+    """Return the decision by versions alone; None if `new` is the direct successor (or the first over the topic)."""
     if current is None:
         # Java returns here over the store: a first version is taken whatever its state says.
         return new.version != 1 if store else None
@@ -133,7 +133,7 @@ def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -
         return None
     if current.version >= new.version:
         return True
-    # A gap: compaction left the messages between out, while a store has no such thing.
+    # A gap in the versions: compaction removed the messages between. A store has no gaps.
     return store if current.version < new.version - 1 else None
 
 
