@@ -1,7 +1,7 @@
-"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, topic and store alike.
+"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, in topic and store.
 
-A field that cannot be used refuses the whole entry: an owner guessed from half of it is worse than none. Fields of
-other releases are passed over. Jackson leaves nulls out, but writes them inside the map of children.
+An unusable field makes the whole entry unusable: an owner estimated from half of it is worse than none. Unknown fields
+of other releases are ignored. Jackson omits nulls, but writes them inside the map of children.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DATA: Final = msgspec.json.Decoder(_Data)
 
 
 def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY_BYTES) -> ServiceUnit:
-    """Decode one entry. Raises CodecError, which names the field; an empty payload is a tombstone and no entry."""
+    """Decode one entry. Raises CodecError with the field. An empty payload is a tombstone and not an entry."""
     if len(data) > max_bytes:
         raise CodecError(f"the entry has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
     try:

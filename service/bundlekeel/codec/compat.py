@@ -111,7 +111,7 @@ def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent:
         traffic=_matrix(map(_RATES, reports), count),
         bundle_count=np.array([len(report.bundles) for report in reports], dtype=np.int64),
         starts=starts,
-        rows=rows,
+        held=rows,
         stats=tuple(report.last_stats for report in reports),
         bundles=columns,
         recent=tuple(index[name] for name in recent if name in index),

@@ -1,9 +1,8 @@
 """Load data of the extensible load manager (PIP-192): `BrokerLoadData` and `TopBundlesLoadData`.
 
-As with reports, the typed decoder refuses anything odd; only then the tolerant one reads the same bytes again and
-notes a fault for each field it filled in. A broker whose load is not known by that
-(`core.model.extensible.load_unknown`)
-takes no part.
+As with reports, the typed decoder rejects everything unusual. Only then the tolerant one reads the same bytes and
+records a fault for each field that it replaces. A broker whose load is unknown because of that
+(`core.model.extensible.load_unknown`) is excluded.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _TOPS: Final = msgspec.json.Decoder(_Tops | list[_Top])
 def decode_broker_load(
     broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES
 ) -> BrokerLoadData:
-    """Decode one `BrokerLoadData`. Raises CodecError only; single bad fields end up in `faults` instead."""
+    """Decode one `BrokerLoadData`. Raises CodecError only; single bad fields are in `faults` instead."""
     _check_size(data, max_bytes)
     try:
         typed = _LOAD.decode(data)
@@ -93,7 +92,7 @@ def _share(item: _Usage) -> float:
 
 
 def _bounded(value: float) -> float:
-    """Return a finite number. JSON allows no others, but numbers too large for a double become infinite."""
+    """Limit a number to 0 to `MAX_NUMBER`. JSON numbers are finite, but may be larger."""
     return min(max(value, 0.0), MAX_NUMBER)
 
 
@@ -126,7 +125,7 @@ def bundle_loads(rows: Mapping[str, Sequence[float]], faults: Faults) -> BundleL
     )
 
 
-# --- the tolerant way ------------------------------------------------------------------------------------
+# --- tolerant decoding -----------------------------------------------------------------------------------
 
 
 def _check_size(data: bytes | msgspec.Raw, max_bytes: int) -> None:

@@ -69,7 +69,7 @@ def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
 
 
 def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """`/loadbalance/bundle-data/...`. A term or figure that is absent counts as never sampled, i.e. zero."""
+    """Decode `/loadbalance/bundle-data/...`. An absent term or number counts as never sampled, i.e. zero."""
     fields, faults = _open(data)
     if not fields.has("shortTermData") and not fields.has("longTermData"):
         raise CodecError("the record holds no averages", code=Code.WRONG_TYPE, field="shortTermData")
@@ -88,7 +88,7 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
 
 
 def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """`/loadbalance/resource-quota/...`: the quota stands for both terms, as if fully sampled."""
+    """Decode `/loadbalance/resource-quota/...`. The quota is used for both terms, as if fully sampled."""
     fields, faults = _open(data)
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
@@ -100,7 +100,7 @@ def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAvera
 
 
 def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
-    """`/namespace/...`: who owns a bundle. Before Pulsar 5.0 the broker id is that of the web URL."""
+    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id is that of the web URL."""
     fields, faults = _open(data)
     web_url = fields.text("httpUrl") or fields.text("httpUrlTls")
     broker_id = fields.text("brokerId") or broker_id_of_url(web_url)

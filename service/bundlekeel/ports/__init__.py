@@ -438,7 +438,7 @@ class Telemetry(Protocol):
 
 
 class Peers(Protocol):
-    """The other sidecars' APIs.
+    """Client of the other sidecars' APIs.
 
     A follower forwards dry runs and questions about topics to the leader. A plan is read from the sidecar that computed
     it.

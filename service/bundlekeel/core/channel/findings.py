@@ -346,7 +346,7 @@ class _Watch:
         )
 
     def _is_bundle(self, bundle: str) -> bool | None:
-        """Whether the namespace's policies still have this bundle; None when they are not known."""
+        """Return whether the namespace's policies still contain this bundle; None: they are unknown."""
         name = parse_bundle(bundle)
         bounds = self.boundaries.get(name.namespace)
         return None if bounds is None else (name.lower, name.upper) in pairwise(bounds)
@@ -365,7 +365,7 @@ _PARENTS: Final = frozenset({UnitState.SPLITTING, UnitState.DELETED})
 
 
 def _way(unit: ServiceUnit) -> str:
-    """The brokers of an entry in words."""
+    """Return the brokers of an entry in words."""
     source, target = f"from {unit.source}" if unit.source else "", f"to {unit.destination}" if unit.destination else ""
     if unit.state is UnitState.OWNED:
         source, target = "", f"by {unit.destination}"

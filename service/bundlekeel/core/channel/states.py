@@ -127,7 +127,7 @@ def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, st
 def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -> bool | None:
     """Return the decision by versions alone; None if `new` is the direct successor (or the first over the topic)."""
     if current is None:
-        # Java returns here over the store: a first version is taken whatever its state says.
+        # Java returns here over the store: a first version is accepted whatever its state is.
         return new.version != 1 if store else None
     if current.version == MAX_VERSION and new.version == MIN_VERSION:
         return None
@@ -138,7 +138,7 @@ def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -
 
 
 def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
-    """Whether the brokers named in `new` do not follow from those in `current`; the transition itself is lawful."""
+    """Return whether the brokers in `new` do not follow from those in `current`. The transition itself is valid."""
     match current.state, new.state:
         case UnitState.OWNED, UnitState.SPLITTING:
             return not _blank(new.destination) or current.destination != new.source
@@ -163,21 +163,21 @@ def _blank(broker: str) -> bool:
 
 
 class ChannelTable:
-    """The channel as every broker has it: the entry of each bundle. Plain dictionaries; copy what is handed out.
+    """The channel as every broker has it: the entry of each bundle. Copy the dictionaries before passing them on.
 
-    `seen_ms`: by bundle, the wall clock when its present entry was first seen here. `rejected`: what lost, oldest
+    `seen_ms`: by bundle, the wall clock when its current entry arrived here. `rejected`: messages that lost, oldest
     first.
     """
 
     def __init__(self, *, store: bool = False) -> None:
-        """`store`: resolve by the rules of the metadata-store variant."""
+        """Start without entries. `store`: use the rules of the metadata-store variant."""
         self.units: dict[str, ServiceUnit] = {}
         self.seen_ms: dict[str, int] = {}
         self.rejected: deque[RejectedUnit] = deque(maxlen=MAX_REJECTED)
         self._store = store
 
     def apply(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> bool:
-        """Take one message in (None: a tombstone); False when it lost, which `rejected` shows."""
+        """Apply one message (None: a tombstone). Returns False if it lost; `rejected` contains it then."""
         current = self.units.get(bundle)
         if unit is not None and should_keep_left(current, unit, store=self._store):
             # An entry that is read again after a reader restarted is not a conflict.
@@ -188,9 +188,10 @@ class ChannelTable:
         return True
 
     def replace(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> None:
-        """Take over what holds now, unasked: a metadata store's node, whose writers have resolved already.
+        """Set the current entry without a check: a node of a metadata store, whose writers have resolved conflicts
+        already.
 
-        Who watches a store may miss versions between, and must not take that for a conflict.
+        A reader of a store may miss versions, which is not a conflict.
         """
         if unit is None:
             self.units.pop(bundle, None)
