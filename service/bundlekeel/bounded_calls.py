@@ -18,21 +18,23 @@ from bundlekeel.work import within
 Name = TypeVar("Name", bound=object)
 _log = structlog.get_logger(__name__)
 
-# Calls at a time.
+# Number of calls in parallel.
 PARALLEL: Final = 16
-# So many at a time in any case, whatever still hangs: brokers that answer are not to wait for those that do not.
+# This many calls run in any case, even if others hang: responsive brokers must not wait for the others.
 LEAST: Final = 2
 
 
 class BoundedCalls(Generic[Name]):
-    """Calls of one kind, each by a name. `under_way`: those that their cycle did not wait for."""
+    """Calls of one kind, each with a name. `under_way`: running calls for which their cycle did not wait."""
 
     def __init__(self) -> None:
         self.under_way: dict[Name, asyncio.Task[None]] = {}
 
     async def run(self, jobs: Mapping[Name, Callable[[], Coroutine[Any, Any, None]]], seconds: float | None) -> int:
-        """Run jobs in their order, no longer than so many seconds (None: all of them to their end); how many of them
-        were begun. None may be under way."""
+        """Run jobs in order for at most `seconds` (None: until all have ended). Returns the number of started jobs.
+
+        No job may have the name of a running call.
+        """
         free = max(LEAST, PARALLEL - len(self.under_way))
         tasks = await within(list(jobs.values()), limit=free, seconds=seconds)
         for name, task in zip(jobs, tasks, strict=False):
@@ -43,12 +45,12 @@ class BoundedCalls(Generic[Name]):
 
     def _ended(self, name: Name, task: asyncio.Task[None]) -> None:
         self.under_way.pop(name, None)
-        # A term that is over, say: a caller that needs the answer asks again, and gets it then.
+        # For example, the term is over. A caller that needs the response repeats the call.
         if not task.cancelled() and task.exception() is not None:
             _log.info("a call failed after its cycle had stopped waiting", error=str(task.exception()))
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel all running calls."""
         tasks = list(self.under_way.values())
         for task in tasks:
             task.cancel()

@@ -33,5 +33,5 @@ def memory_share(parts: int) -> int:
 
 
 def limit_memory(nbytes: int) -> None:
-    """Let this process allocate at most so many bytes. More is a MemoryError, or ends the process."""
+    """Limit the memory of this process to `nbytes` bytes. Larger allocations raise MemoryError or end the process."""
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))

@@ -1,7 +1,7 @@
-"""TLS contexts made of PEM files that are read again when they change: certificates are renewed while we run.
+"""TLS contexts from PEM files that are read again when they change: certificates are renewed at run time.
 
-Each handshake takes the context made of the files as they are then; connections that stand are left alone. If new
-files cannot be used (half written, key of another certificate), the last good ones stay in use and that is said once.
+Each handshake uses the files as they are then. Existing connections are not affected. If new files are unusable (half
+written, key of another certificate), the last good ones stay in use, and that is logged once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ Stamp = tuple[int, int, int] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """What a client trusts, and the certificate it shows. `trust_certs` None: what the system trusts; else nothing but
-    these. `verify=False` is for laboratories only; the settings warn about it."""
+    """Trusted certificates and own certificate of a client. `trust_certs` None: trust the system's, else only these.
+
+    `verify=False` is for laboratories only; the settings warn about it.
+    """
 
     trust_certs: Path | None = None
     cert: Path | None = None
@@ -33,14 +35,14 @@ class ClientTls:
     verify: bool = True
 
     def context(self, *, field: str) -> ssl.SSLContext:
-        """TLS 1.2 at least. ConfigError naming `field` and the files when they cannot be used."""
+        """Return a context with TLS 1.2 or later. Raises ConfigError, naming `field`, if a file is unusable."""
         files = [path for path in (self.trust_certs, self.cert, self.key) if path is not None]
         if not files:
             return self._fresh()
         return ReloadingContext(ssl.PROTOCOL_TLS_CLIENT, self._fresh, files, field)
 
     def _fresh(self) -> ssl.SSLContext:
-        # With a file of its own the system's certificates are not trusted besides.
+        # With a configured file the system's certificates are not trusted in addition.
         context = ssl.create_default_context(cafile=self.trust_certs)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.cert is not None:
@@ -53,14 +55,14 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """The certificate a server shows; with `client_ca` only clients with a certificate of these get through."""
+    """Certificate of a server. With `client_ca` only clients with a certificate of this authority are accepted."""
 
     cert: Path
     key: Path
     client_ca: Path | None = None
 
     def context(self, *, field: str) -> ssl.SSLContext:
-        """TLS 1.2 at least. ConfigError naming `field` and the files when they cannot be used."""
+        """Return a context with TLS 1.2 or later. Raises ConfigError, naming `field`, if a file is unusable."""
         files = [path for path in (self.cert, self.key, self.client_ca) if path is not None]
         return ReloadingContext(ssl.PROTOCOL_TLS_SERVER, self._fresh, files, field)
 
@@ -75,10 +77,10 @@ class ServerTls:
 
 
 class ReloadingContext(ssl.SSLContext):
-    """Hands each new connection to a context made of the files as they are now. Used from one thread at a time."""
+    """Passes each new connection to a context of the current files. Used from one thread at a time."""
 
     def __new__(cls, protocol: int, _make: Callable[[], ssl.SSLContext], _files: list[Path], _field: str) -> Any:
-        """An `ssl.SSLContext` because asyncio, uvicorn and httpx ask for one."""
+        """Create an `ssl.SSLContext`, as asyncio, uvicorn and httpx require one."""
         return super().__new__(cls, protocol)
 
     def __init__(self, _protocol: int, make: Callable[[], ssl.SSLContext], files: list[Path], field: str) -> None:
@@ -88,16 +90,16 @@ class ReloadingContext(ssl.SSLContext):
         try:
             self._current = make()
         except OSError as error:
-            # Without OpenSSL's code and the line of its wrapper.
+            # Remove OpenSSL's code and the line of its wrapper.
             why = re.sub(r"^\[[^]]*\] | \(_ssl\.c:\d+\)$", "", error.strerror or str(error))
             raise ConfigError(f"{field}: TLS files {self._names()} cannot be used: {why}", field=field) from error
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
-        """As `ssl.SSLContext.wrap_bio`, asyncio's way."""
+        """Wrap a connection for asyncio; see `ssl.SSLContext.wrap_bio`."""
         return self._renewed().wrap_bio(*args, **options)
 
     def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
-        """As `ssl.SSLContext.wrap_socket`, the way of threads."""
+        """Wrap a socket for threads; see `ssl.SSLContext.wrap_socket`."""
         return self._renewed().wrap_socket(*args, **options)
 
     def _renewed(self) -> ssl.SSLContext:
@@ -119,7 +121,7 @@ class ReloadingContext(ssl.SSLContext):
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Changes when a file does, also when kubelet swaps the link that leads to it; None while there is none."""
+    """Return a value that changes with the file, also if kubelet swaps its link; None: there is no file."""
     try:
         stat = path.stat()
     except OSError:

@@ -10,14 +10,14 @@ _MAX_TOKEN_BYTES = 65_536
 
 
 class TokenSource:
-    """Yields the current token. It never appears in `repr`, in an error or in a log.
+    """Returns the current token. It never appears in `repr`, in an error or in a log.
 
-    A literal never changes. A file is read again when its (inode, mtime, size) differ from the last reading, or
-    after `forget()`. Tokens are small local files: they are read on the event loop.
+    A literal never changes. A file is read again if its inode, mtime or size has changed, or after `forget()`. Tokens
+    are small local files: they are read on the event loop.
     """
 
     def __init__(self, token: str | None = None, *, file: Path | None = None) -> None:
-        """Take exactly one of a literal token and a file. The file need not exist yet."""
+        """Set either a literal token or a file. The file need not exist yet."""
         if (token is None) == (file is None):
             raise ValueError("give either a token or a token file")
         self._token = _clean(token, "the token setting") if token is not None else ""
@@ -33,7 +33,7 @@ class TokenSource:
         return cls(text.removeprefix("token:"))
 
     def current(self) -> str:
-        """The token to send now. AdminUnauthorized when the file cannot be read or is empty."""
+        """Return the token to send now. Raises AdminUnauthorized if the file is unreadable or empty."""
         if self._file is None:
             return self._token
         try:
@@ -47,12 +47,12 @@ class TokenSource:
         except OSError as error:
             raise AdminUnauthorized(f"token file {self._file}: {error.strerror}") from error
         except UnicodeDecodeError:
-            # Without its cause: a decoding error carries the bytes it could not read.
+            # Without its cause: a decoding error contains the bytes.
             raise AdminUnauthorized(f"token file {self._file}: not UTF-8 text") from None
         return self._token
 
     def forget(self) -> None:
-        """Read the file again next time, whatever its stamp says (after a 401)."""
+        """Read the file again next time, even if it is unchanged (after a 401)."""
         self._seen = None
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class TokenSource:
 
 
 def _clean(text: str, where: str) -> str:
-    """The token without surrounding white space. It goes into a header line, so nothing else is let through."""
+    """Return the token without surrounding whitespace. It becomes part of a header, so others are rejected."""
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise AdminUnauthorized(f"{where} holds no usable token")

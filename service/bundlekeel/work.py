@@ -1,4 +1,4 @@
-"""Many calls at once, but not too many, and waited for only so long."""
+"""Run many calls in parallel, with limits on their number and on the waiting time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ CONCURRENCY = 64
 
 
 async def bounded(jobs: Sequence[Callable[[], Awaitable[T]]], *, limit: int = CONCURRENCY) -> list[T]:
-    """Run the jobs, `limit` at a time, and give their results in order.
+    """Run the jobs, `limit` at a time, and return their results in order.
 
-    The first failure is raised after the jobs already under way have ended; the rest never start.
+    The first failure is raised after the running jobs have ended. The rest never start.
     """
     results: dict[int, T] = {}
     failures: list[BaseException] = []
@@ -38,16 +38,16 @@ async def bounded(jobs: Sequence[Callable[[], Awaitable[T]]], *, limit: int = CO
 async def within(
     jobs: Sequence[Callable[[], Coroutine[Any, Any, T]]], *, limit: int = CONCURRENCY, seconds: float | None = None
 ) -> list[asyncio.Task[T]]:
-    """Run the jobs in order, `limit` at a time, and wait no longer than so many seconds (None: until all are done).
+    """Run the jobs in order, `limit` at a time, and wait at most `seconds` (None: until all are done).
 
-    Gives the tasks begun, in order: so many of the first jobs, `limit` at least. What is not done then goes on; it is
-    the caller's to await or to cancel. A failure is raised, and like a cancellation ends the others.
+    Returns the started tasks in order: those of the first jobs, at least `limit`. Unfinished tasks continue; the caller
+    must await or cancel them. A failure is raised and, like a cancellation, ends the others.
     """
     loop = asyncio.get_running_loop()
     until = None if seconds is None else loop.time() + seconds
     tasks: list[asyncio.Task[T]] = []
     pending: set[asyncio.Task[T]] = set()
-    kept = False
+    complete = False
     try:
         for job in jobs:
             if len(pending) >= limit:
@@ -58,20 +58,20 @@ async def within(
             pending.add(tasks[-1])
         over = False
         while pending and not over:
-            # What needs no time gets done even when there is none left.
+            # Jobs that need no time get done even if no time is left.
             over = until is not None and loop.time() >= until
             pending = await _first_done(pending, until)
-        kept = True
+        complete = True
         return tasks
     finally:
-        if not kept:
+        if not complete:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first_done(pending: set[asyncio.Task[T]], until: float | None) -> set[asyncio.Task[T]]:
-    """Who is still under way when one has ended or the time is over. Raises what one failed with."""
+    """Return the tasks still running when one has ended or the time is over. Raises the failure of a task."""
     timeout = None if until is None else max(0.0, until - asyncio.get_running_loop().time())
     done, rest = await asyncio.wait(pending, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for task in done:

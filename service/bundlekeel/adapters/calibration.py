@@ -15,7 +15,7 @@ from bundlekeel.core.model.errors import StoreError
 from bundlekeel.ports.history import MAX_BYTES, NAME, FoundDocument
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-# A job that failed leaves a folder without document; not more than so many nights are looked at.
+# A failed job leaves a directory without document. At most this many directories are checked.
 _NIGHTS: Final = 30
 
 
@@ -27,7 +27,7 @@ class CalibrationFolder:
         self._root = root.rstrip("/")
 
     def newest(self) -> FoundDocument | None:
-        """The document of the greatest date, else that of the root itself."""
+        """Return the document of the latest date, else that of the root itself."""
         with _answering():
             selector = pafs.FileSelector(self._root, recursive=False, allow_not_found=True)
             there = self._fs.get_file_info(selector)
@@ -40,7 +40,7 @@ class CalibrationFolder:
 
 
 def calibration_folder(place: str | Path) -> CalibrationFolder:
-    """The proposals below this folder or URI. StoreError when it cannot be opened."""
+    """Return the store of proposals below this directory or URI. Raises StoreError if it cannot be opened."""
     try:
         if isinstance(place, Path):
             return CalibrationFolder(pafs.LocalFileSystem(), str(place.resolve()))
@@ -50,7 +50,7 @@ def calibration_folder(place: str | Path) -> CalibrationFolder:
 
 
 def _name(info: pafs.FileInfo) -> str:
-    """Its name; empty when that is no text."""
+    """Return the name of a file; "": it is not valid text."""
     try:
         return str(info.base_name)
     except UnicodeDecodeError:

@@ -12,25 +12,29 @@ def _wall_ms() -> int:
 
 
 class SystemClock:
-    """`ports.Clock` on Linux. The boot clock goes on during suspend, so that no deadline is slept over."""
+    """`ports.Clock` on Linux. The boot clock continues during suspend, so that no deadline is missed."""
 
     def __init__(self, wall: Callable[[], int] = _wall_ms) -> None:
-        """`wall`: the machine's wall clock, in milliseconds."""
+        """Start the clock. `wall`: the machine's wall clock, in Unix ms."""
         self._wall = wall
         self._began_ms, self._began = wall(), self.boot()
 
     def boot(self) -> float:
-        """Seconds on the boot clock."""
+        """Return seconds on the boot clock."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def wall_ms(self) -> int:
-        """What the wall clock showed when this process began, and since then the boot clock: setting the wall clock
-        changes no rest and no deadline."""
+        """Return the wall clock at the start of this process plus the boot time since then.
+
+        So setting the wall clock changes no rest and no deadline.
+        """
         return self._began_ms + int(1000 * (self.boot() - self._began))
 
     def stepped_ms(self) -> int:
-        """How far the wall clock has been set forward (or back) since this process began, in milliseconds. Only what
-        people read by their own clocks needs it: the journal and the windows of the calendar."""
+        """Return the milliseconds by which the wall clock was set forward (negative: back) since this process started.
+
+        Only times for human readers need it: the journal and the windows of the calendar.
+        """
         return self._wall() - self.wall_ms()
 
     async def sleep(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Decodes long responses in a process of its own.
+"""Decodes long responses in a separate process.
 
-A decoder in C holds the interpreter until it returns: 128 MiB of JSON would stop the lease and the API for seconds, in
-a thread, too. `python -m bundlekeel.adapters.decoding` is that process; it reads one response and ends.
+A decoder in C blocks the interpreter until it returns: 128 MiB of JSON would stop the lease and the API for seconds, in
+a thread, too. `python -m bundlekeel.adapters.decoding` is that process. It reads one response and ends.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from bundlekeel.core.model.errors import CodecError
 
 T = TypeVar("T")
 
-# A tenth of a second at most; the start of a process takes a few. Values take longer than bytes: 4 MiB of usual topic
-# statistics hold these many, but 4 MiB may hold 2,000,000.
+# Decoding takes a tenth of a second at most; starting a process takes a few. Values take longer than bytes: 4 MiB of
+# usual topic statistics contain this many, but 4 MiB may contain 2,000,000.
 IN_THREAD_BYTES: Final = 4 * 1024 * 1024
 _IN_THREAD_VALUES: Final = 200_000
 _TIMEOUT_SECONDS: Final = 30.0
 _RESULT_BYTES: Final = 32 * 1024 * 1024
-# One after the other, so that several long responses do not need several times the memory.
+# One at a time, so that several long responses do not need several times the memory.
 _ONE: Final = ThreadPoolExecutor(1, "decode")
 
 
-async def decoded(decode: Callable[..., T], body: bytes, **given: Any) -> T:
-    """Return `decode(body, **given)`. `decode`: a function of a module in `bundlekeel.codec`.
+async def decoded(decode: Callable[..., T], body: bytes, **options: Any) -> T:
+    """Return `decode(body, **options)`. `decode`: a function of a module in `bundlekeel.codec`.
 
     Raises CodecError as `decode` does, and if a large body cannot be decoded within the limits of time and memory.
     """
     if len(body) <= IN_THREAD_BYTES and not has_more_values(body, _IN_THREAD_VALUES):
-        return await asyncio.to_thread(decode, body, **given)
-    return await asyncio.get_running_loop().run_in_executor(_ONE, partial(_in_child, decode, body, given))
+        return await asyncio.to_thread(decode, body, **options)
+    return await asyncio.get_running_loop().run_in_executor(_ONE, partial(_in_child, decode, body, options))
 
 
-def _in_child(decode: Callable[..., T], body: bytes, given: dict[str, Any]) -> T:
-    task = pickle.dumps((memory_share(3), decode.__module__, decode.__name__, given))
+def _in_child(decode: Callable[..., T], body: bytes, options: dict[str, Any]) -> T:
+    task = pickle.dumps((memory_share(3), decode.__module__, decode.__name__, options))
     command = [sys.executable, "-P", "-m", __name__]
     if not ONE_CHILD.acquire(timeout=_TIMEOUT_SECONDS):
         text = f"{len(body)} bytes are not decoded: the history store is being compacted"
@@ -81,16 +81,16 @@ def _in_child(decode: Callable[..., T], body: bytes, given: dict[str, Any]) -> T
     value, failure = pickle.loads(result)  # noqa: S301 - written by our own module
     if failure is not None:
         raise CodecError(failure[0], code=failure[1], field=failure[2])
-    found: T = value
-    return found
+    typed: T = value
+    return typed
 
 
 def _main() -> None:
-    memory, module, name, given = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own module
+    memory, module, name, options = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own module
     decode = getattr(import_module(module), name)
     limit_memory(memory)
     try:
-        result = pickle.dumps((decode(sys.stdin.buffer.read(), **given), None))
+        result = pickle.dumps((decode(sys.stdin.buffer.read(), **options), None))
     except CodecError as error:
         result = pickle.dumps((None, (str(error), error.code, error.field)))
     if len(result) > _RESULT_BYTES:

@@ -1,6 +1,6 @@
-"""The journal on disk: one JSON line a cycle and one a move, appended and flushed; a torn last line is set aside.
+"""The journal on disk: one JSON line per cycle and one per move, appended and flushed. A torn last line is set aside.
 
-Its lines form a hash chain (`codec.chain`) that goes on over rotation and restart.
+Its lines form a hash chain (`codec.chain`) that continues over rotation and restart.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from bundlekeel.core.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.ports import Telemetry
 
 _KEPT_IN_MEMORY = 2_000
-# So much of the end is read back: 2,000 records of usual size. The whole file may be larger than our memory limit.
+# Number of bytes read back: 2,000 records of usual size. The whole file may be larger than the memory limit.
 _READ_BACK_BYTES = 4 * 1024 * 1024
-# What people ask for may lie further back: two days of cycles of usual size.
+# Operators may need older records: two days of cycles of usual size.
 _READ_SINCE_BYTES = 32 * 1024 * 1024
-# A cycle is written after what came during it, with the time of its picture, which is older: by the longest cycle.
+# A cycle is written after its moves, but with the time of its snapshot, which is older by at most the longest cycle.
 _LATE_MS = 10 * 60 * 1000
 
 
 class FileJournal:
-    """`ports.Journal` in one file, which is locked for this process; with `path` None it lives in memory only.
+    """`ports.Journal` in one file, which is locked for this process; with `path` None in memory only.
 
-    The file is renamed to `NAME.1` when it passes `max_bytes`, older ones move on to `NAME.2` up to `backups`; while it
-    cannot be renamed it grows. Writing never raises: a full or read-only disk is counted in `journal_errors_total`, and
-    balancing goes on. ConfigError at the start: another process writes the file.
+    The file is renamed to `NAME.1` when it exceeds `max_bytes`, older ones to `NAME.2` up to `backups`. While it cannot
+    be renamed it grows. Writing never raises: a full or read-only disk is counted in `journal_errors_total`, and
+    balancing continues. Raises ConfigError at the start if another process writes the file.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class FileJournal:
                 ) from None
             except OSError:
                 self._telemetry.count("journal_errors_total")
-            # Only now: no other process adds to it any more.
+            # Only after the lock: no other process appends to the file any more.
             self._recover(path)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, all its texts cleaned; it is on its way to the disk when this returns."""
+        """Write one record with clean strings. The write is buffered by the system when this returns."""
         whole: dict[str, Any] = cleaned(msgspec.to_builtins(record, str_keys=True), text=clean_lines)
         self._recent.append(whole)
         if self._path is None:
@@ -76,15 +76,15 @@ class FileJournal:
                 return
         except OSError:
             self._telemetry.count("journal_errors_total")
-        # The next line that can be written says so.
+        # The next line that can be written records this.
         self._lost += 1
 
     def _write(self, fd: int, record: Mapping[str, Any]) -> bool:
-        """Append one line, all of it or nothing; whether it is there."""
+        """Append one line, all of it or nothing. Returns whether it was written."""
         line, head = chain.seal(record, self._head, torn=self._torn, lost=self._lost)
         before = os.fstat(fd).st_size
         if os.write(fd, line + b"\n") <= len(line):
-            # A disk that is full takes a part: left there, it would spoil the line after it too.
+            # A full disk stores a part of the line, which would spoil the next one too.
             self._telemetry.count("journal_errors_total")
             os.ftruncate(fd, before)
             return False
@@ -92,41 +92,41 @@ class FileJournal:
         return True
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """The newest records, oldest first; of one kind (`cycle` or `move`) when given."""
-        # The API's thread reads too: a copy is made in one step, which no record can interrupt.
+        """Return the newest records, oldest first; with `kind` only those of one kind (`cycle` or `move`)."""
+        # The API's thread reads too. The copy is made in one step, which no new record can interrupt.
         recent = list(self._recent)
         matching = [record for record in recent if kind is None or record.get("kind") == kind]
         return matching[-limit:] if limit > 0 else []
 
     def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Records from then on, oldest first: of memory, else of the file and the one before it. Reads files."""
+        """Return records since that time (Unix ms), oldest first: from memory, else from the last two files."""
         recent = list(self._recent)
         newer = [record for record in recent if _at(record) >= wall_ms]
         if self._path is None or (recent and _at(recent[0]) < wall_ms - _LATE_MS):
             return newer
-        found: list[dict[str, Any]] = []
-        left = _READ_SINCE_BYTES
+        records: list[dict[str, Any]] = []
+        remaining_bytes = _READ_SINCE_BYTES
         for path in (self._path, self._path.with_name(f"{self._path.name}.1")):
-            lines = _end_of(path, left)
-            left -= sum(map(len, lines))
+            lines = _end_of(path, remaining_bytes)
+            remaining_bytes -= sum(map(len, lines))
             for line in reversed(lines):
                 record = _record_in(line)
                 if record is None:
                     continue
                 if _at(record) < wall_ms - _LATE_MS:
-                    return found[::-1]
+                    return records[::-1]
                 if _at(record) >= wall_ms:
-                    found.append(record)
-        return found[::-1] or newer
+                    records.append(record)
+        return records[::-1] or newer
 
     def close(self) -> None:
-        """Flush to the disk and close; a second call does nothing."""
+        """Flush to the disk and close. A second call does nothing."""
         if self._fd is not None and self._path is not None:
             fd, self._fd = self._fd, None
             self._finish(fd, self._path.parent)
 
     def _open(self, path: Path) -> None:
-        """OSError; BlockingIOError when another process has it."""
+        """Open and lock the file. Raises BlockingIOError if another process has locked it, or another OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
@@ -140,7 +140,7 @@ class FileJournal:
         self._fd = fd
 
     def _finish(self, fd: int, folder: Path) -> None:
-        """Flush a file to the disk, then the names in its folder; close it."""
+        """Flush a file to the disk, then the names in its directory, and close it."""
         try:
             os.fsync(fd)
             names = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -154,7 +154,7 @@ class FileJournal:
             os.close(fd)
 
     def _rotate_if_large(self, path: Path) -> None:
-        """OSError: the new file cannot be opened."""
+        """Rotate a large file. Raises OSError if the new file cannot be opened."""
         full = self._fd
         if full is None or os.fstat(full).st_size < self._max_bytes:
             return
@@ -163,7 +163,7 @@ class FileJournal:
         except OSError:
             self._telemetry.count("journal_errors_total")
             return
-        # The full one stays locked until the new one is: no other process may begin in between.
+        # The full file stays locked until the new one is, so that no other process can start in between.
         self._fd = None
         try:
             self._open(path)
@@ -175,13 +175,13 @@ class FileJournal:
             path.unlink()
             return
         names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, self._backups + 1))]
-        # As far as the first free name: what was renamed before an error is not renamed again.
+        # Rename up to the first free name. After an error, renamed files are not renamed again.
         free = next((at for at, name in enumerate(names) if not name.exists()), self._backups)
         for at in range(free, 0, -1):
             names[at - 1].replace(names[at])
 
     def _recover(self, path: Path) -> None:
-        """Read back the newest records; cut a torn last line off and keep a copy of it beside the journal."""
+        """Read back the newest records. Cut off a torn last line and store a copy of it next to the journal."""
         if not path.is_file():
             return
         try:
@@ -195,9 +195,9 @@ class FileJournal:
         whole, newline, torn = data.rpartition(b"\n")
         if torn:
             self._set_aside(path, torn, keep=before + len(whole) + len(newline))
-        # Stopped between the two steps of a rotation: the chain goes on from the file before.
+        # If the process stopped between the two steps of a rotation, the chain continues from the rotated file.
         self._head = _head_in(whole) or _last_head(path.with_name(f"{path.name}.1")) or chain.GENESIS
-        # Unless it is the file's beginning, the first line is the end of one.
+        # Unless it is the start of the file, the first line is incomplete.
         for line in whole.split(b"\n")[1 if before else 0 :][-_KEPT_IN_MEMORY:]:
             if not line:
                 continue
@@ -219,7 +219,7 @@ class FileJournal:
 
 
 def _head_in(data: bytes) -> str:
-    """The newest hash in these lines; "" when none of them has one."""
+    """Return the newest hash in these lines; "": there is none."""
     for line in reversed(data.split(b"\n")):
         seal = chain.seal_of(line)
         if seal is not None:
@@ -228,7 +228,7 @@ def _head_in(data: bytes) -> str:
 
 
 def _last_head(path: Path) -> str:
-    """The newest hash at the end of a rotated file; "" when there is no such file, or none in it."""
+    """Return the newest hash at the end of a rotated file; "": no file or no hash."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - _READ_BACK_BYTES))
@@ -242,7 +242,7 @@ def _at(record: Mapping[str, Any]) -> int:
 
 
 def _record_in(line: bytes) -> dict[str, Any] | None:
-    """A line without the members of the chain; None for what is no record."""
+    """Return a line without the members of the chain; None: it is not a record."""
     try:
         record = msgspec.json.decode(line)
     except msgspec.DecodeError:
@@ -256,7 +256,7 @@ def _record_in(line: bytes) -> dict[str, Any] | None:
 
 
 def _end_of(path: Path, most: int) -> list[bytes]:
-    """The last whole lines of a file, of so many bytes; none of a file that cannot be read."""
+    """Return the last whole lines of a file, at most `most` bytes; none if it is unreadable."""
     try:
         with path.open("rb") as stream:
             before = max(0, path.stat().st_size - most)
@@ -264,5 +264,5 @@ def _end_of(path: Path, most: int) -> list[bytes]:
             lines = stream.read(most).split(b"\n")
     except OSError:
         return []
-    # The first may be the end of a line, and the last the beginning of one.
+    # The first line may lack its start, and the last one its end.
     return [line for line in lines[1 if before else 0 : -1] if line]

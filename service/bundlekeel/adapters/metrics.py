@@ -1,4 +1,4 @@
-"""Prometheus metrics: every name, type, label and meaning in one table. docs/reference/metrics.md is made from it."""
+"""Prometheus metrics: name, type, labels and meaning in one table, the source of docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ PREFIX = "bundlekeel_"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help. `starts`:
-    values of a counter's only label that begin at 0, as `increase` does not see a series that begins at 1."""
+    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help.
+
+    `starts`: values of a counter's only label that start at 0, since `increase` ignores a series that starts at 1.
+    """
 
     name: str
     kind: Literal["counter", "gauge", "histogram", "table"]
@@ -58,7 +60,7 @@ METRICS: tuple[Metric, ...] = (
         "moves_helped_total",
         "counter",
         ("result",),
-        "Moves by what came of them: helped, no_benefit, worse.",
+        "Moves by result: helped, no_benefit, worse.",
         ("helped", "no_benefit", "worse"),
     ),
     Metric("effect_error_ratio", "gauge", (), "Predicted less realised gain of the moves judged last, of capacity."),
@@ -210,7 +212,12 @@ METRICS: tuple[Metric, ...] = (
         "Cycles for the history: recorded, dropped_queue (not written fast enough), dropped_disk (local log refuses).",
         ("recorded", "dropped_queue", "dropped_disk"),
     ),
-    Metric("history_write_seconds", "histogram", (), "Time to find a cycle's changes and log them, beside the cycles."),
+    Metric(
+        "history_write_seconds",
+        "histogram",
+        (),
+        "Time to find a cycle's changes and log them, in parallel with the cycles.",
+    ),
     Metric("history_wal_bytes", "gauge", (), "History on this machine that is not published yet."),
     Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
     Metric(
@@ -228,7 +235,9 @@ METRICS: tuple[Metric, ...] = (
         "Readings of a changed settings file, or by SIGHUP: applied, unchanged, refused.",
         ("applied", "unchanged", "refused"),
     ),
-    Metric("settings_refused", "gauge", (), "1 while the settings file is refused: what was read before is in force."),
+    Metric(
+        "settings_refused", "gauge", (), "1 while the settings file is rejected: the last valid settings are in effect."
+    ),
     Metric("settings_restart_needed", "gauge", (), "Settings of the file that hold only after a restart."),
     Metric(
         "thresholds_age_seconds",
@@ -263,7 +272,7 @@ METRICS: tuple[Metric, ...] = (
         ("strategy",),
         "Predicted max/mean of scores after the live plan less after this strategy's; above 0 it would do better.",
     ),
-    Metric("shadow_seconds", "histogram", (), "Time of one plan of another strategy, beside the cycles."),
+    Metric("shadow_seconds", "histogram", (), "Time of one plan of another strategy, in parallel with the cycles."),
     Metric("shadow_skipped_total", "counter", (), "Cycles that shadow strategies did not plan: they were still busy."),
     Metric("quota_limit", "gauge", ("group", "kind"), "What a quota group may pass a second, over all brokers."),
     Metric("quota_usage", "gauge", ("group", "kind"), "What a quota group passes a second, over all brokers."),
@@ -333,15 +342,15 @@ METRICS: tuple[Metric, ...] = (
 
 
 class _Table:
-    """The series of a gauge that are set all at once."""
+    """A gauge whose series are set together."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
-        # One value: another thread may render while it is replaced.
+        # One attribute, so that another thread can render while it is replaced.
         self.series: tuple[Sequence[str], Sequence[str], Floats] = ((), (), np.zeros((0, 1)))
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The family with its samples, for the registry."""
+        """Yield the family with its samples, for the registry."""
         family = GaugeMetricFamily(PREFIX + self._metric.name, self._metric.help, labels=self._metric.labels)
         rows, columns, table = self.series
         labels: Sequence[tuple[str, ...]] = [(column,) for column in columns] or [()]
@@ -353,11 +362,11 @@ class _Table:
 
 
 class PrometheusTelemetry:
-    """`ports.Telemetry` on an own registry. An unknown name is a programming error and raises KeyError."""
+    """`ports.Telemetry` on its own registry. An unknown name is a programming error and raises KeyError."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # Not by the usual names: a broker's counters are found in Prometheus by its `process_cpu_seconds_total`.
+        # Not the usual names: a broker is identified in Prometheus by its `process_cpu_seconds_total`.
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=self.registry)
         self._kinds: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
         self._counters: dict[str, Counter] = {}
@@ -406,10 +415,10 @@ class PrometheusTelemetry:
                 gauge.remove(*(sample.labels[key] for key in self._kinds[name].labels))
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """Exposition in the format asked for (OpenMetrics when accepted)."""
+        """Return the exposition in the requested format (OpenMetrics if accepted) and its content type."""
         encoder, content_type = choose_encoder(accept)
         return encoder(self.registry), content_type
 
     def content_type(self, accept: str) -> str:
-        """The content type that `render` answers with."""
+        """Return the content type of `render`."""
         return choose_encoder(accept)[1]

@@ -30,8 +30,10 @@ _MAX_TOKEN_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesEndpoint:
-    """Where the API server is and who we are there. `folder` holds token, ca.crt and namespace, as kubelet mounts
-    them; they are renewed while we run."""
+    """Address of the API server and identity of this pod.
+
+    `folder` contains token, ca.crt and namespace, as kubelet mounts them. They are renewed at run time.
+    """
 
     url: str
     folder: Path
@@ -39,10 +41,10 @@ class KubernetesEndpoint:
     pod: str
 
     @classmethod
-    def found(
+    def from_environment(
         cls, environ: Mapping[str, str], host_name: str, folder: Path = SERVICE_ACCOUNT
     ) -> KubernetesEndpoint | None:
-        """This pod's place; None outside of Kubernetes, or without a service account token."""
+        """Return this pod's endpoint; None outside of Kubernetes, or without a service account token."""
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
         try:
             namespace = (folder / "namespace").read_text(encoding="utf-8").strip()
@@ -50,9 +52,9 @@ class KubernetesEndpoint:
             return None
         if not host or not namespace or not (folder / "token").exists():
             return None
-        shown = f"[{host}]" if ":" in host else host
+        url_host = f"[{host}]" if ":" in host else host
         pod = environ.get("POD_NAME") or host_name
-        return cls(url=f"https://{shown}:{port}", folder=folder, namespace=namespace, pod=pod)
+        return cls(url=f"https://{url_host}:{port}", folder=folder, namespace=namespace, pod=pod)
 
     @property
     def ca(self) -> Path:
@@ -75,7 +77,7 @@ class KubernetesEvents:
         )
 
     async def send(self, notice: Notification) -> None:
-        """Create one event. NotificationError."""
+        """Create one event. Raises NotificationError if that fails."""
         url = f"{self._place.url}/apis/events.k8s.io/v1/namespaces/{self._place.namespace}/events"
         headers = {"Authorization": f"Bearer {self._token()}"}
         await post(self._http, url, event_of(notice, self._place), seconds=self._seconds, headers=headers)
@@ -85,7 +87,7 @@ class KubernetesEvents:
         await self._http.aclose()
 
     def _token(self) -> str:
-        """Read for each event: kubelet renews it every hour or so. Small and local, so read on the loop."""
+        """Read the token for each event: kubelet renews it every hour or so. The file is small and local."""
         try:
             with (self._place.folder / "token").open("rb") as stream:
                 token = stream.read(_MAX_TOKEN_BYTES).decode("ascii").strip()
@@ -97,7 +99,7 @@ class KubernetesEvents:
 
 
 def event_of(notice: Notification, place: KubernetesEndpoint) -> dict[str, Any]:
-    """The event's body."""
+    """Return the body of the event."""
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",

@@ -1,5 +1,7 @@
-"""The other sidecars' APIs: a follower passes dry runs and questions about topics on to the leader, and plans are found
-where they were made."""
+"""Client of the other sidecars' APIs.
+
+A follower forwards dry runs and questions about topics to the leader. A plan is read from the sidecar that computed it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreErr
 class HttpPeers:
     """`ports.Peers` over httpx. Only URLs that sidecars advertise in their own nodes are ever called.
 
-    `token` gives what is shown to them, over https only when `tls` is given: then one that says http is not called.
+    `token`: returns the bearer token. With `tls`, sidecars with an http URL are not called.
     """
 
     def __init__(
@@ -37,17 +39,17 @@ class HttpPeers:
         self._token = token
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """POST /api/v1/plans at a sidecar. StoreError when it does not answer as one."""
+        """Send POST /api/v1/plans to a sidecar. Raises StoreError if the response is not a sidecar's."""
         answer = await self._ask("POST", url, "plans", json=dict(request))
         return _plan(url, answer)
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """GET /api/v1/plans/HASH of what it made itself. StoreError when it does not answer as a sidecar."""
+        """Return the sidecar's own plan (GET /api/v1/plans/HASH). Raises StoreError on a foreign response."""
         answer = await self._ask("GET", url, f"plans/{quote(hash_, safe='')}", params={"here": "true"})
         return None if answer is None else _plan(url, answer)
 
     async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """GET /api/v1/quotas/TOPIC/why of what it knows itself. StoreError when it does not answer as a sidecar."""
+        """Return its own explanation (GET /api/v1/quotas/TOPIC/why). Raises StoreError on a foreign response."""
         answer = await self._ask("GET", url, f"quotas/{quote(topic, safe='')}/why", params={"here": "true"})
         if answer is not None and not (
             isinstance(answer, dict) and {"name", "kind", "sentences", "codes"} <= set(answer)
@@ -56,19 +58,19 @@ class HttpPeers:
         return answer
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
-        """Its JSON, or None when it says 404."""
+        """Return the JSON of the response; None: status 404."""
         try:
             if self._https_only and not url.startswith("https://"):
                 raise StoreError(f"the sidecar says {url}, and api.tls is on here: not called without https")
             headers = {"Authorization": f"Bearer {self._token()}"} if self._token is not None else {}
-            # That of the request which is passed on, if it is one: both logs have the same.
+            # A forwarded request keeps its id, so that both logs contain the same one.
             if request_id := structlog.contextvars.get_contextvars().get("request_id"):
                 headers["X-Request-ID"] = str(request_id)
-            asked = f"{url.rstrip('/')}/api/v1/{path}"
-            # The timeout of httpx is for each piece; this one is for all of them.
+            target = f"{url.rstrip('/')}/api/v1/{path}"
+            # The timeout of httpx applies to each piece, this one to all of them.
             async with (
                 asyncio.timeout(self._timeout_seconds),
-                self._http.stream(method, asked, headers=headers, **more) as answer,
+                self._http.stream(method, target, headers=headers, **more) as answer,
             ):
                 if answer.status_code == 404:
                     return None
@@ -78,7 +80,7 @@ class HttpPeers:
                     content += chunk
                     if len(content) > DOCUMENT.nbytes:
                         break
-            # A body in an encoding is no JSON: none was asked for.
+            # An encoded body fails to parse as JSON: no encoding was requested.
             return await asyncio.to_thread(load, bytes(content), what="its answer")
         except TimeoutError as error:
             raise StoreError(f"the sidecar at {url} did not answer within {self._timeout_seconds:g} s") from error

@@ -1,4 +1,4 @@
-"""Counters of brokers out of the operator's Prometheus, which scrapes them anyway: it costs the brokers nothing."""
+"""Counters of brokers from the operator's Prometheus, which scrapes them anyway: no extra load for brokers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from bundlekeel.ports import BrokerEndpoint, Clock
 from bundlekeel.tls import ClientTls
 from bundlekeel.token_source import TokenSource
 
-# How long it is believed which brokers Prometheus knows by which name.
+# Seconds for which the list of Prometheus' label values is cached.
 _KNOWN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusOptions:
-    """`cluster`: the brokers' clusterName, empty if any will do; `labels`: what all series of the cluster have;
-    `broker_label`: the label that tells its brokers apart, whose value is a broker's `host:port` or host, its pod's
-    name, or an address that its host name leads to. `window`: how far back scrapes are looked for; at least two of them
-    should lie in it. Seconds."""
+    """Options of the Prometheus client. Times in seconds.
+
+    `cluster`: the brokers' clusterName; empty: any. `labels`: labels of all series of the cluster. `broker_label`: the
+    label that distinguishes its brokers. Its value is a broker's `host:port` or host, the name of its pod, or an
+    address of its host. `window`: age of the oldest scrapes; at least two scrapes should be within it.
+    """
 
     url: str
     cluster: str = ""
@@ -55,11 +57,11 @@ class PrometheusCounters:
         self._options = options
         self._clock = clock
         self._token = token
-        # Whoever selects series by a label `cluster` may have replaced Pulsar's own by it.
+        # An operator who selects series by a label `cluster` may have replaced Pulsar's own label by it.
         self._clusters = {options.cluster, options.labels.get("cluster", "")} - {""} if options.cluster else ()
         self._known: tuple[float, list[str]] = (float("-inf"), [])
-        # Which brokers each value stood for, and when that was looked up last.
-        self._stands_for: dict[str, dict[str, float]] = {}
+        # Brokers matched by each value, with the time of the last match (boot clock, seconds).
+        self._matched: dict[str, dict[str, float]] = {}
         self._http = httpx.AsyncClient(
             timeout=options.timeout,
             trust_env=False,
@@ -68,47 +70,47 @@ class PrometheusCounters:
         )
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """See the port: the last three scrapes."""
+        """Return the last three scrapes of a broker."""
         name = await self._name_of(broker)
-        chosen = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
-        body = await self._ask("query", {"query": f"{chosen}[{self._options.window:.0f}s]"})
+        selector = self._selector({self._options.broker_label: name}, f'__name__=~"{"|".join(SCRAPED_NAMES)}"')
+        body = await self._ask("query", {"query": f"{selector}[{self._options.window:.0f}s]"})
         try:
-            found = await decoded(decode_scrapes, body, clusters=tuple(self._clusters))
+            readings = await decoded(decode_scrapes, body, clusters=tuple(self._clusters))
         except CodecError as error:
             text = f"counters of {broker.broker_id} in Prometheus: {error.code}: {error}"
             raise AdminFault(text, status=200, reason=error.code) from error
-        if not found:
+        if not readings:
             raise AdminFault(f"Prometheus scraped {name} not once in {self._options.window:.0f} s", status=200)
-        return found
+        return readings
 
     async def close(self) -> None:
         """Close pooled connections."""
         await self._http.aclose()
 
     async def _name_of(self, broker: BrokerEndpoint) -> str:
-        """The value of the label that stands for this broker. AdminFault unless it is exactly one, and no other's."""
+        """Return the label value of this broker. Raises AdminFault unless exactly one matches it, and it alone."""
         at, names = self._known
         if self._clock.boot() - at > _KNOWN_SECONDS:
             names = await self._names()
             self._known = self._clock.boot(), names
-        found = await _matching(broker, names)
-        if len(found) != 1:
-            known = ", ".join(names[:5]) or "none"
-            text = f"{len(found) or 'no'} values of {self._options.broker_label} stand for {broker.broker_id}"
-            raise AdminFault(f"{text}; Prometheus knows {known}", status=200)
+        matches = await _matching(broker, names)
+        if len(matches) != 1:
+            examples = ", ".join(names[:5]) or "none"
+            text = f"{len(matches) or 'no'} values of {self._options.broker_label} stand for {broker.broker_id}"
+            raise AdminFault(f"{text}; Prometheus knows {examples}", status=200)
         now = self._clock.boot()
-        brokers = self._stands_for.setdefault(found[0], {})
+        brokers = self._matched.setdefault(matches[0], {})
         brokers[broker.broker_id] = now
         if several := [name for name, since in brokers.items() if now - since <= 2 * _KNOWN_SECONDS][1:]:
-            text = f"{self._options.broker_label}={found[0]} stands for {len(several) + 1} brokers"
+            text = f"{self._options.broker_label}={matches[0]} stands for {len(several) + 1} brokers"
             raise AdminFault(f"{text}, {broker.broker_id} among them", status=200)
-        return found[0]
+        return matches[0]
 
     async def _names(self) -> list[str]:
-        chosen = self._selector({}, f'__name__="{PROCESS_CPU}"')
+        selector = self._selector({}, f'__name__="{PROCESS_CPU}"')
         since = self._clock.wall_ms() / 1000 - self._options.window
         body = await self._ask(
-            f"label/{self._options.broker_label}/values", {"match[]": chosen, "start": f"{since:.0f}"}
+            f"label/{self._options.broker_label}/values", {"match[]": selector, "start": f"{since:.0f}"}
         )
         try:
             return await decoded(decode_label_values, body)
@@ -116,16 +118,16 @@ class PrometheusCounters:
             raise AdminFault(str(error), status=200) from error
 
     def _selector(self, equal: Mapping[str, str], *others: str) -> str:
-        """Series with these labels, those of the cluster, and what other matchers say."""
-        given = {**self._options.labels, **equal}
-        return "{" + ",".join([*(f"{label}={json.dumps(value)}" for label, value in given.items()), *others]) + "}"
+        """Return the selector of series with these labels, those of the cluster, and other matchers."""
+        labels = {**self._options.labels, **equal}
+        return "{" + ",".join([*(f"{label}={json.dumps(value)}" for label, value in labels.items()), *others]) + "}"
 
     async def _ask(self, path: str, fields: Mapping[str, str]) -> bytes:
-        """Its answer as far as that is read. An AdminApiError of the kind that fits, without headers."""
+        """Return the body of Prometheus' response. Raises the matching AdminApiError, without headers."""
         url = f"{self._options.url.rstrip('/')}/api/v1/{path}"
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token.current()}"}
         try:
-            # The timeout of httpx is for each piece; this one is for all of them.
+            # The timeout of httpx applies to each piece, this one to all of them.
             async with (
                 asyncio.timeout(self._options.timeout),
                 self._http.stream("GET", url, params=dict(fields), headers=headers) as answer,
@@ -142,31 +144,31 @@ class PrometheusCounters:
                 self._token.forget()
             raise AdminUnauthorized(f"Prometheus refused: {answer.status_code}", status=answer.status_code)
         if not answer.is_success:
-            told = clean(text_of(bytes(content[:200])))
-            raise AdminFault(f"Prometheus answered {answer.status_code}: {told}", status=answer.status_code)
+            excerpt = clean(text_of(bytes(content[:200])))
+            raise AdminFault(f"Prometheus answered {answer.status_code}: {excerpt}", status=answer.status_code)
         return bytes(content)
 
 
 async def _matching(broker: BrokerEndpoint, names: Sequence[str]) -> list[str]:
-    """The values that stand for a broker, by the first rule that any of them fits."""
+    """Return the label values that match a broker, by the first rule that any of them fits."""
     urls = [url for url in (broker.web_url, broker.web_url_tls) if url]
     places = [host_and_port(url) for url in urls]
     hosts = {host for host, _ in places}
     rules = (set(map(broker_id_of_url, urls)), hosts, {host.split(".")[0] for host in hosts})
-    for wanted in rules:
-        if found := [name for name in names if name and name in wanted]:
-            return found
+    for accepted in rules:
+        if matches := [name for name in names if name and name in accepted]:
+            return matches
     addresses = ({host for name in hosts for host in await _addresses(name)} | hosts) - {""}
     ports = {port for _, port in places}
     alike = [(name, *host_and_port(f"//{name}")) for name in names]
     here = [(name, port) for name, host, port in alike if host in addresses]
-    # Brokers on one host differ by their ports; a metrics port of its own differs from all of them.
+    # Brokers on one host differ by their ports. A separate metrics port differs from all of them.
     return [name for name, port in here if port in ports] or [name for name, _ in here]
 
 
 async def _addresses(host: str) -> set[str]:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, ValueError):  # ValueError: a name that cannot be encoded
         return set()
-    return {str(item[4][0]) for item in found}
+    return {str(item[4][0]) for item in addresses}

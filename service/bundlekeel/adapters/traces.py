@@ -1,8 +1,8 @@
 """Traces sent to an OpenTelemetry collector over OTLP/HTTP, by OpenTelemetry's own library (extra `otel`).
 
-The library batches and sends in a thread of its own, and drops what a collector does not take; we count that. Its
-standard environment variables hold where our settings say nothing: `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_TRACES_SAMPLER`,
-`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`.
+The library batches and sends in its own thread. It drops spans that the collector rejects, and this module counts them.
+Its standard environment variables apply where Bundlekeel has no settings: `OTEL_EXPORTER_OTLP_HEADERS`,
+`OTEL_TRACES_SAMPLER`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class CountingExporter:
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Whether the other one has sent everything in time."""
+        """Return whether the other exporter has sent everything in time."""
         return bool(self._exporter.force_flush(timeout_millis))
 
 
 class OtlpTraces:
-    """`ports.records.SpanSink` over an exporter. `resource`: what is known of this sidecar, for every span."""
+    """`ports.traces.SpanSink` over an exporter. `resource`: attributes of this sidecar, for every span."""
 
     def __init__(self, exporter: Any, telemetry: Telemetry, resource: Mapping[str, str]) -> None:
         self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
@@ -56,28 +56,28 @@ class OtlpTraces:
         self._tracer = self._provider.get_tracer("bundlekeel")
 
     def add(self, root: Span) -> None:
-        """Take one tree."""
-        # An empty context: these are roots, whatever else is traced in this process.
+        """Add one tree."""
+        # An empty context makes these spans roots, whatever else is traced in this process.
         self._add(root, trace.set_span_in_context(trace.INVALID_SPAN))
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
     def _add(self, span: Span, context: Any) -> None:
         start = int(span.start_ms * _NANOSECONDS)
-        made = self._tracer.start_span(
+        otel_span = self._tracer.start_span(
             f"bundlekeel.{span.name}", context=context, attributes=dict(span.attributes), start_time=start
         )
         if span.error:
-            made.set_status(trace.StatusCode.ERROR, span.error)
-        within = trace.set_span_in_context(made)
+            otel_span.set_status(trace.StatusCode.ERROR, span.error)
+        within = trace.set_span_in_context(otel_span)
         for child in span.children:
             self._add(child, within)
-        made.end(start + int(1000 * span.seconds * _NANOSECONDS))
+        otel_span.end(start + int(1000 * span.seconds * _NANOSECONDS))
 
 
 def otlp_exporter(endpoint: str, *, seconds: float, trust_certs: Path | None) -> Any:
-    """What posts to this address. `seconds`: until it must have been taken, all attempts together."""
+    """Return an exporter to this address. `seconds`: time limit of all attempts together."""
     certificates = None if trust_certs is None else str(trust_certs)
     return OTLPSpanExporter(endpoint=endpoint, timeout=seconds, certificate_file=certificates)

@@ -15,17 +15,17 @@ from bundlekeel.codec.external_input import clean_lines, cleaned, utc
 from bundlekeel.core.model.errors import NotificationError
 from bundlekeel.ports.records import Notification
 
-# Answers after which the same request may be taken later.
+# Statuses after which the same request may succeed later.
 _LATER: Final = frozenset({401, 403, 408, 425, 429})
 
 
 async def post(
     http: httpx.AsyncClient, url: str, body: Mapping[str, Any], *, seconds: float, headers: Mapping[str, str]
 ) -> None:
-    """Send it once; the answer's body is not read. NotificationError unless 2xx; redirects are not followed.
+    """Send one POST. The body of the response is not read, and redirects are not followed.
 
-    Texts of `body` are cleaned. 401 and 403 may pass: tokens are renewed, and rights are often granted a moment after
-    a start.
+    Strings of `body` are cleaned. 401 and 403 may pass: tokens are renewed, and rights are often granted shortly after
+    a start. Raises NotificationError unless the status is 2xx.
     """
     content = cleaned(dict(body), text=clean_lines)
     try:
@@ -34,9 +34,9 @@ async def post(
     except TimeoutError:
         raise NotificationError(f"no answer within {seconds:g} s", again=True) from None
     except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
-        raise NotificationError("its address is no http(s) address", again=False) from None
+        raise NotificationError("its address is not an http(s) URL", again=False) from None
     except httpx.HTTPError as error:
-        # Without its cause: the error carries the request, and that the address.
+        # Without its cause: the error contains the request, and that the address.
         raise NotificationError(type(error).__name__, again=True) from None
     if not 200 <= status < 300:
         raise NotificationError(f"answered {status}", again=status in _LATER or status >= 500)
@@ -45,23 +45,23 @@ async def post(
 PAYLOAD_VERSION: Final = 1
 _MAX_ADDRESS_BYTES: Final = 4096
 _COLOURS: Final = {"info": "#2e7d32", "warning": "#ed6c02", "critical": "#c62828"}
-# Slack calls by `<!channel>`; Mattermost and Rocket.Chat by `@all`, which a sign of no width in it prevents.
+# Slack notifies by `<!channel>`, Mattermost and Rocket.Chat by `@all`, which a zero-width space prevents.
 _SLACK_ESCAPES: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"))
-# Slack cuts longer texts off by itself, in the middle of a word.
+# Slack itself truncates longer texts, in the middle of a word.
 _MOST_TEXT: Final = 3000
 
 
 class WebhookAddress:
-    """Where a webhook is: a literal, or a file that is read again for each notification. Never in `repr`."""
+    """Address of a webhook: a literal, or a file that is read for each notification. Never in `repr`."""
 
     def __init__(self, url: str | None = None, *, file: Path | None = None) -> None:
-        """Take exactly one of both. The file need not exist yet."""
+        """Set either `url` or `file`. The file need not exist yet."""
         if (url is None) == (file is None):
             raise ValueError("give either an address or a file")
         self._url, self._file = url, file
 
     def current(self) -> str:
-        """The address now. NotificationError when the file cannot be read; small and local, so read on the loop."""
+        """Return the current address. Raises NotificationError if the file is unreadable; it is small and local."""
         if self._file is None:
             return self._url or ""
         try:
@@ -98,7 +98,7 @@ class Webhook:
         )
 
     async def send(self, notice: Notification) -> None:
-        """One POST. NotificationError."""
+        """Send one POST. Raises NotificationError if it fails."""
         await post(self._http, self._address.current(), self._payload(notice), seconds=self._seconds, headers={})
 
     async def close(self) -> None:
@@ -107,7 +107,7 @@ class Webhook:
 
 
 def generic(notice: Notification) -> dict[str, Any]:
-    """Our own body."""
+    """Return Bundlekeel's own body."""
     return {
         "version": PAYLOAD_VERSION,
         "source": "bundlekeel",
@@ -124,10 +124,10 @@ def generic(notice: Notification) -> dict[str, Any]:
 
 
 def slack(notice: Notification) -> dict[str, Any]:
-    """The body of Slack's incoming webhooks, which Mattermost and Rocket.Chat take as well."""
+    """Return the body of Slack's incoming webhooks, which Mattermost and Rocket.Chat accept as well."""
     title = _escaped(f"Bundlekeel, {notice.cluster}: {notice.reason}")
     fields = [
-        {"title": _escaped(name), "value": _escaped(_shown(value)), "short": True}
+        {"title": _escaped(name), "value": _escaped(_as_text(value)), "short": True}
         for name, value in notice.details.items()
     ]
     return {
@@ -145,7 +145,7 @@ def slack(notice: Notification) -> dict[str, Any]:
     }
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {item}" for name, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

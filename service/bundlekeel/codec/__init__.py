@@ -1,4 +1,5 @@
-"""Bytes of Pulsar's metadata store to values of `core`: tolerant to spelling, strict to meaning.
+"""Decoders from bytes of Pulsar's metadata store to values of `core`. They accept other spellings, but not other
+meanings.
 
-Every function raises `CodecError` only, whatever the bytes are: a bad record costs itself, never the cycle.
+Every function raises only `CodecError`, whatever the bytes are: a bad record never stops the cycle.
 """

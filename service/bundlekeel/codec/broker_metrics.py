@@ -1,11 +1,13 @@
 """Metrics of a broker: counters of its topics, latency and errors of its clients.
 
 Counters come from the Prometheus page of the broker (`/metrics/`, text format 0.0.4; `TopicStats.printTopicStats`) or
-from Prometheus: what comes in once a topic, what goes out once a subscription and, with
-`exposeConsumerLevelMetricsInPrometheus`, once more a consumer. Neither contains what replicators send:
-brokers report those rates per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false` the
-same names are there once a namespace. Latency and errors come from `/admin/v2/broker-stats/metrics`
-(`MetricsGenerator`): a list of `{"dimensions": {..}, "metrics": {..}}`; failed lookups from the Prometheus page only.
+from Prometheus. Incoming traffic is there once per topic, outgoing traffic once per subscription and, with
+`exposeConsumerLevelMetricsInPrometheus`, again per consumer. Neither contains the traffic of replicators: brokers
+report those rates per topic and remote cluster. With `exposeTopicLevelMetricsInPrometheus=false` the same names are
+there once per namespace.
+
+Latency and errors come from `/admin/v2/broker-stats/metrics` (`MetricsGenerator`): a list of `{"dimensions": {..},
+"metrics": {..}}`. Failed lookups come from the Prometheus page only.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _OUT: Final = (1, 3)
 # Means of the broker's last statistics interval, of the columns `_OUT`. Their label `remote_cluster` is not read.
 _REPLICATED: Final = (b"pulsar_replication_rate_out", b"pulsar_replication_throughput_out")
 _CONSUMERS: Final = 4
-# What tells rows apart, in the order of `_Table.row`.
+# The labels that distinguish rows, in the order of `_Table.row`.
 _LABELS: Final = (b"topic", b"partition", b"namespace", b"subscription", b"consumer_id")
 _NOT_OF_TARGET: Final = {"__name__", *(label.decode() for label in _LABELS)}
 _COLUMNS: Final = {name: column for column, name in enumerate((*_FIGURES, *_REPLICATED))}
@@ -72,12 +74,14 @@ _UNREADABLE: Final = -2
 
 
 class PageLines:
-    """Keeps the samples of some names of a page that arrives in pieces, at most the first `most` of them: of about
-    13 KB a topic, counters and sessions are 1 KB."""
+    """Keeps the samples of some names of a page that arrives in pieces, at most the first `most` of them.
+
+    A page has about 13 KB per topic, of which counters and sessions are 1 KB.
+    """
 
     def __init__(self, names: Sequence[str] = NAMES, *, most: int = sys.maxsize) -> None:
         self._most = most
-        # Nearly each line of a page begins with it: it is compared once, not once a name, which halves the time.
+        # Nearly each line of a page starts with it. One comparison for all names halves the time.
         ours = [name.removeprefix(_PULSARS) for name in names if name.startswith(_PULSARS)]
         others = [name for name in names if not name.startswith(_PULSARS)]
         either = "|".join([f"{_PULSARS}(?:{'|'.join(ours)})", *others])
@@ -85,7 +89,7 @@ class PageLines:
         self._begun = b"\n"
 
     def __call__(self, piece: bytes) -> bytes:
-        """The samples that this piece completes. A page ends with an end of line; a line above 64 KiB is left out."""
+        """Return the samples that this piece completes. A page ends with a line end; lines above 64 KiB are skipped."""
         text = self._begun + piece
         end = text.rfind(b"\n")
         self._begun = text[end:] if len(text) - end <= _LONGEST_LINE else b""
@@ -101,11 +105,11 @@ def decode_counters(page: bytes, *, from_ms: int, to_ms: int) -> CounterReading:
     is not that of a broker, has series of namespaces only, has no readable topic, or lacks a metric of topics.
     """
     table = _Table()
-    # Samples of one topic have the same labels, or with a subscription more: they are taken apart twice, not six times.
+    # Samples of one topic have the same labels, or an additional subscription: they are parsed twice, not six times.
     rows: dict[bytes, int] = {}
     process: dict[bytes, float] = {}
-    for found in _SAMPLE.finditer(b"\n" + page):
-        name, labels, value = found.groups()
+    for match in _SAMPLE.finditer(b"\n" + page):
+        name, labels, value = match.groups()
         column = _COLUMNS.get(name)
         if column is None:
             process.setdefault(name, _sample(value))
@@ -136,14 +140,14 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
 
 
 class _Table:
-    """Figures by topic and by subscription, as they are found."""
+    """Values by topic and by subscription, collected sample by sample."""
 
     def __init__(self) -> None:
-        # By topic and subscription; the topic itself has none.
+        # By topic and subscription; empty for the topic itself.
         self._rows: dict[tuple[bytes, bytes], int] = {}
         self._namespaces: dict[bytes, int] = {}
         self._namespace: list[int] = []
-        self._found: list[tuple[int, int, float]] = []
+        self._samples: list[tuple[int, int, float]] = []
         self._any = False
         # The first series that cannot be read, and the columns of all of them.
         self._skipped = b""
@@ -179,14 +183,18 @@ class _Table:
         return _UNREADABLE
 
     def add(self, row: int, column: int, value: float) -> None:
-        """One sample."""
+        """Add one sample."""
         if row >= 0:
-            self._found.append((row, column, value))
+            self._samples.append((row, column, value))
         elif row == _UNREADABLE:
             self._skipped_columns.add(column)
 
     def reading(self, process: tuple[float | None, float | None], moments: tuple[int, int]) -> CounterReading:
-        """What was found; CodecError as of `decode_counters`. `process`: CPU seconds, bytes of direct memory."""
+        """Return the samples as a reading. `process`: CPU seconds, bytes of direct memory; `moments`: start and end,
+        Unix ms.
+
+        Raises CodecError as `decode_counters` does.
+        """
         if not self._rows and self._skipped:
             text = f"the metrics hold no readable topic; first: {clean(text_of(self._skipped))[:200]!r}"
             raise CodecError(text, code=Code.NO_LOAD_DATA)
@@ -194,11 +202,11 @@ class _Table:
             what = "topics (exposeTopicLevelMetricsInPrometheus=false)" if self._any else "a broker"
             raise CodecError(f"the metrics hold no figures of {what}", code=Code.NO_LOAD_DATA)
         table = np.zeros((len(self._rows), len(_COLUMNS)))
-        if self._found:
-            rows, columns, values = zip(*self._found, strict=True)
+        if self._samples:
+            rows, columns, values = zip(*self._samples, strict=True)
             np.add.at(table, (np.array(rows), np.array(columns)), values)
         if self._rows:
-            present = {column for _, column, _ in self._found} | self._skipped_columns
+            present = {column for _, column, _ in self._samples} | self._skipped_columns
             self._check_names(present, consumers=bool(table[:, _CONSUMERS].any()))
         replicated = np.zeros((len(self._rows), 4))
         replicated[:, _OUT] = table[:, len(_FIGURES) :]
@@ -218,11 +226,13 @@ class _Table:
         )
 
     @staticmethod
-    def _check_names(found: set[int], *, consumers: bool) -> None:
-        """A broker tells all of a topic; who collects its figures may drop some names. Without any subscription nothing
-        goes out, but where there are consumers there are subscriptions."""
+    def _check_names(columns: set[int], *, consumers: bool) -> None:
+        """Raise CodecError if metrics of topics are missing, for example because a collector drops some names.
+
+        Without any subscription there is no outgoing traffic. But consumers imply subscriptions.
+        """
         needed = [column for column in range(len(_FIGURES)) if consumers or column not in _OUT]
-        if missing := [NAMES[column] for column in needed if column not in found]:
+        if missing := [NAMES[column] for column in needed if column not in columns]:
             raise CodecError(f"the metrics of topics hold no {', '.join(missing)}", code=Code.NO_LOAD_DATA)
 
 
@@ -352,7 +362,7 @@ def _namespace(topic: bytes, label: bytes) -> bytes:
 
 
 def _sample(text: str | bytes) -> float:
-    # Not by the decoder of strings: a page has 100,000 samples, as bytes. `float` has no limit of digits.
+    # The decoder of strings is not used: a page has 100,000 samples, as bytes. `float` has no limit of digits.
     try:
         value = float(text)
     except ValueError:
@@ -360,11 +370,11 @@ def _sample(text: str | bytes) -> float:
     return value if 0 < value <= MAX_NUMBER else 0.0
 
 
-# Messages stored since the last statistics run, by how long that took: lower and upper bound in ms, the last one
-# without an upper bound. The broker's `brk_ml_` ones say the same of the last minute.
+# Messages stored since the last statistics run, by duration: lower and upper bound in ms, the last one without an upper
+# bound. The broker's `brk_ml_` metrics are the same for the last minute.
 _BUCKET: Final = re.compile(r"brk_AddEntryLatencyBuckets_([0-9.]+)_([0-9.]+|OVERFLOW)")
 _OPENED: Final = "brk_connection_created_total_count"
-# In Prometheus' text format, with whatever labels.
+# In Prometheus' text format, with any labels.
 LOOKUP_FAILURES: Final = "pulsar_broker_lookup_failures_total"
 _LOOKUPS: Final = re.compile(rb"^%s(?:\{[^\n]*\})?[ \t]+([0-9.eE+]{1,40})" % LOOKUP_FAILURES.encode(), re.MULTILINE)
 _FAILED: Final = ("brk_connection_create_fail_count", "brk_topic_load_failed_count")
@@ -375,9 +385,10 @@ class _Group(msgspec.Struct):
 
 
 def decode_signs(body: bytes) -> ClientSigns:
-    """Publish latency, failures and opened connections of the asked broker.
+    """Return publish latency, failures and opened connections of the broker.
 
-    Unknown groups and figures are passed over. CodecError when it is no such list, or tells of no connections.
+    Unknown groups and metrics are ignored. Raises CodecError if the body is not such a list, or has no count of
+    connections.
     """
     groups = read(body, list[_Group], what="the list of metrics", limit=LARGE)
     stored, waited, opened, failed = 0.0, 0.0, None, 0.0
@@ -408,18 +419,18 @@ def _middle(low: str, high: str) -> float | None:
 
 
 def decode_lookup_failures(page: bytes) -> int | None:
-    """Lookups that failed since the broker's start, None when the page does not tell."""
-    found = _LOOKUPS.search(page)
-    if found is None:
+    """Return the lookups that failed since the broker's start; None: the page does not contain that metric."""
+    match = _LOOKUPS.search(page)
+    if match is None:
         return None
     try:
-        return int(number(found[1].decode(), field=LOOKUP_FAILURES))
+        return int(number(match[1].decode(), field=LOOKUP_FAILURES))
     except CodecError:
         return None
 
 
 def _number(raw: object) -> float:
-    """A figure; what is none, negative or not finite counts as nothing."""
+    """Return a number. Values that are not numbers, negative or not finite count as 0."""
     if isinstance(raw, bool) or not isinstance(raw, int | float):
         return 0.0
     return float(raw) if 0 < raw <= MAX_NUMBER else 0.0

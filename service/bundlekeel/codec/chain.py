@@ -1,16 +1,15 @@
-"""The journal's hash chain: each line holds the hash of the line before it, so that no line can be changed or taken
-out unseen.
+"""The journal's hash chain: each line contains the hash of the last one, so that every change or removal is visible.
 
 A line is one JSON object. Its last two members are `prev` and `hash`:
 
     {"kind":"move",...,"prev":"<64 hex digits>","hash":"<64 hex digits>"}
 
-`hash` is the SHA-256 of the line's bytes without `,"hash":"..."`: the bytes themselves, not what a JSON reader makes of
-them. `prev` is the `hash` of the line before, also across files and restarts; the first line of all has 64 zeros. Two
-members may precede: `torn` (so many bytes of an unfinished line were set aside before this one) and `lost` (so many
-records before this one could not be written).
+`hash` is the SHA-256 of the line's bytes without `,"hash":"..."`: of the bytes, not of the parsed JSON. `prev` is the
+`hash` of the last line, also across files and restarts. The very first line has 64 zeros. Two members may precede:
+`torn` (number of bytes of an unfinished line that were set aside before this one) and `lost` (number of records before
+this one that could not be written).
 
-What the chain cannot show is that lines at the very end were cut off: compare the newest hash with one kept elsewhere.
+The chain cannot show that lines at the very end were cut off: compare the newest hash with one stored elsewhere.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, Final
 import msgspec
 
 GENESIS: Final = "0" * 64
-# Members that belong to the line, not to what was recorded, and what they hold.
+# Members that belong to the line and not to the record, and their contents.
 MEMBERS: Final = {
     "torn": "only if there was one: bytes of an unfinished line that were set aside before this line",
     "lost": "only if there were any: how many records before this line could not be written",
@@ -37,7 +36,7 @@ _HASH_BYTES: Final = len(b',"hash":""}') + 64
 
 
 def seal(record: Mapping[str, Any], prev: str, *, torn: int = 0, lost: int = 0) -> tuple[bytes, str]:
-    """The line of a record (without its end) and its hash, to be the next line's `prev`."""
+    """Return the line of a record (without its end) and its hash, which is the next line's `prev`."""
     marks = {name: count for name, count in (("torn", torn), ("lost", lost)) if count}
     plain = {key: value for key, value in record.items() if key not in MEMBERS}
     body = msgspec.json.encode(plain | marks | {"prev": prev})
@@ -46,20 +45,20 @@ def seal(record: Mapping[str, Any], prev: str, *, torn: int = 0, lost: int = 0) 
 
 
 def seal_of(line: bytes) -> tuple[str, str] | None:
-    """`prev` and `hash` as a line says them; None when it has none."""
-    found = _SEALED.fullmatch(line[-_SEAL_BYTES:])
-    return None if found is None else (found[1].decode(), found[2].decode())
+    """Return `prev` and `hash` of a line; None: it has none."""
+    match = _SEALED.fullmatch(line[-_SEAL_BYTES:])
+    return None if match is None else (match[1].decode(), match[2].decode())
 
 
 def is_intact(line: bytes) -> bool:
-    """Whether a line's own hash is that of its bytes."""
+    """Return whether a line's own hash is that of its bytes."""
     seal = seal_of(line)
     return seal is not None and hashlib.sha256(line[:-_HASH_BYTES] + b"}").hexdigest() == seal[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainBreak:
-    """The first line that does not fit: `line` counts from 1 in `name`."""
+    """The first line that does not fit. `line`: number from 1 in the file `name`."""
 
     name: str
     line: int
@@ -68,10 +67,12 @@ class ChainBreak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVerification:
-    """What a look at a chain found. `begins_at`: `prev` of the first sealed line; `head`: the newest hash ("" when
-    there is none). `torn` and `lost` count what the lines themselves tell of. `has_expected`: the hash that was
-    asked for is in the chain. `unfinished`: the newest file's last line has no end; it is being written, or was torn,
-    and the sidecar sets it aside when it starts."""
+    """Result of a check of a chain.
+
+    `begins_at`: `prev` of the first sealed line. `head`: the newest hash; "": none. `torn`, `lost`: sums over the
+    lines. `has_expected`: the chain contains the expected hash. `unfinished`: the newest file's last line has no end.
+    It is being written, or was torn, and the sidecar sets it aside when it starts.
+    """
 
     lines: int
     torn: int
@@ -84,12 +85,12 @@ class ChainVerification:
 
     @property
     def whole(self) -> bool:
-        """Whether it begins with the very first line ever written."""
+        """Whether the chain starts with the very first line ever written."""
         return self.begins_at in ("", GENESIS)
 
 
 class ChainVerifier:
-    """Follows one chain through its files, oldest first; it stops at the first line that does not fit."""
+    """Follows one chain through its files, oldest first, up to the first line that does not fit."""
 
     def __init__(self, expected: str = "") -> None:
         self._expected = expected
@@ -99,7 +100,7 @@ class ChainVerifier:
         self._broken: ChainBreak | None = None
 
     def read(self, name: str, lines: Iterable[bytes]) -> bool:
-        """Take one file's lines, each with its end; False once something is broken."""
+        """Check one file's lines, each with its end. Returns False once something is broken."""
         if self._unfinished:
             self._broken = ChainBreak(name=name, line=1, why="the file before it ends with an unfinished line")
             return False
@@ -112,7 +113,7 @@ class ChainVerifier:
         return True
 
     def result(self) -> ChainVerification:
-        """What was found so far."""
+        """Return the result so far."""
         return ChainVerification(
             **self._counts,
             begins_at=self._begins_at,

@@ -1,7 +1,7 @@
-"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, topic and store alike.
+"""Entries of the ownership channel (PIP-192): `ServiceUnitStateData` as Jackson writes it, in topic and store.
 
-A field that cannot be used refuses the whole entry: an owner guessed from half of it is worse than none. Fields of
-other releases are passed over. Jackson leaves nulls out, but writes them inside the map of children.
+An unusable field makes the whole entry unusable: an owner estimated from half of it is worse than none. Unknown fields
+of other releases are ignored. Jackson omits nulls, but writes them inside the map of children.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DATA: Final = msgspec.json.Decoder(_Data)
 
 
 def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY_BYTES) -> ServiceUnit:
-    """Decode one entry. Raises CodecError, which names the field; an empty payload is a tombstone and no entry."""
+    """Decode one entry. Raises CodecError with the field. An empty payload is a tombstone and not an entry."""
     if len(data) > max_bytes:
         raise CodecError(f"the entry has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
     try:
@@ -47,14 +47,14 @@ def decode_service_unit(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_ENTRY
 
 
 def check_bundle(name: str) -> str:
-    """The key of an entry, if it is a bundle's full name; CodecError otherwise."""
+    """Return the key of an entry. Raises CodecError if it is not a bundle's full name."""
     if not is_bundle(name):
         raise CodecError(f"{name[:200]!a} is not a bundle name", code=Code.WRONG_TYPE, field="key")
     return name
 
 
 def _odd(data: bytes) -> _Data:
-    """What the strict decoder refused, field by field, to name the one that is wrong."""
+    """Raise CodecError with the field that the strict decoder rejected."""
     raw = load_object(data, exact=True)
     children = _field(raw, _CHILDREN, dict, {})
     for child, broker in children.items():
@@ -88,7 +88,7 @@ def _checked(raw: _Data) -> ServiceUnit:
     source = _broker("sourceBroker", raw.source_broker)
     if state is not UnitState.FREE and not destination.strip() and not source.strip():
         raise _wrong("dstBroker", f"{state} names no broker")
-    # After the largest version Java continues with the smallest; other negative ones are never written.
+    # After the largest version Java continues with the smallest. Other negative versions are never written.
     if not 0 <= raw.version_id <= MAX_VERSION and raw.version_id != MIN_VERSION:
         raise _wrong("versionId", f"{_short(raw.version_id)} is not a version")
     if not 0 <= raw.timestamp <= MAX_VERSION:
@@ -109,7 +109,7 @@ def _checked(raw: _Data) -> ServiceUnit:
 
 
 def _broker(name: str, broker: str | None) -> str:
-    """A broker id, "" for null; one that could not be written out again as it is (a control character) is none."""
+    """Return a broker id, "" for null. Raises CodecError if it could not be written unchanged (a control character)."""
     text = broker or ""
     if "\ufffd" in text or clean(text) != text:
         raise _wrong(name, f"{text[:50]!a} is not a broker id")
@@ -117,7 +117,7 @@ def _broker(name: str, broker: str | None) -> str:
 
 
 def _short(number: int) -> str:
-    # Python refuses to write out integers of more than 4,300 digits.
+    # Python cannot print integers of more than 4,300 digits.
     return str(number) if abs(number) < 2**70 else "a number of more than 64 bits"
 
 

@@ -1,8 +1,8 @@
-"""`LocalBrokerData` and `BundleData` to a compat `CompatPicture`, read as Pulsar's own mapper (Jackson) reads them.
+"""Convert `LocalBrokerData` and `BundleData` to a `CompatPicture`, as Pulsar's own mapper (Jackson) reads them.
 
-An absent figure is Java's default, a null figure is 0, "NaN" and "Infinity" are texts, and a negative stays negative;
-a record that Jackson refuses, or that makes the classes fail (`"cpu":null`), is left out and named in `excluded`.
-A text is looked at only as far as a strategy reads it: a wrong type in another field goes unnoticed.
+An absent number is Java's default, null is 0, "NaN" and "Infinity" are strings, and a negative number stays negative. A
+record that Jackson rejects, or that makes the classes fail (`"cpu":null`), is skipped and named in `excluded`. Only
+fields that a strategy reads are checked: a wrong type in another field has no effect.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ _Text = bytes | msgspec.Raw
 
 
 class UnusableRecord(Exception):
-    """Pulsar could not use this record."""
+    """Raised for a record that Pulsar could not use."""
 
 
 def decode_columns(bundles: Mapping[str, _Text]) -> tuple[BundleColumns, tuple[tuple[str, str], ...]]:
-    """The `BundleData` of every bundle, and (bundle, why) for what cannot be used."""
+    """Return the `BundleData` of every bundle, and (bundle, reason) for unusable ones."""
     names, rows, hashes, excluded = _decode_all(bundles, _BUNDLE, _tolerant_bundle)
     shorts, longs = [row.short_term_data for row in rows], [row.long_term_data for row in rows]
     columns = BundleColumns(
@@ -100,18 +100,18 @@ def decode_columns(bundles: Mapping[str, _Text]) -> tuple[BundleColumns, tuple[t
 
 
 def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent: Iterable[str] = ()) -> CompatPicture:
-    """The reports' texts against bundle data that is in memory already, as it is in the daemon."""
+    """Return the reports combined with bundle data that is in memory already, as in the daemon."""
     names, reports, hashes, excluded = _decode_all(brokers, _REPORT, _tolerant_report)
     count, index = len(names), columns.index
     usages = _matrix(map(_PAIR, chain.from_iterable(map(_RESOURCES, reports))), 4 * count, 2)
-    starts, held = _rows([report.bundles for report in reports], index)
+    starts, rows = _rows([report.bundles for report in reports], index)
     return CompatPicture(
         brokers=tuple(names),
         percent=percent(usages[:, 0], usages[:, 1]).reshape(count, 4),
         traffic=_matrix(map(_RATES, reports), count),
         bundle_count=np.array([len(report.bundles) for report in reports], dtype=np.int64),
         starts=starts,
-        held=held,
+        held=rows,
         stats=tuple(report.last_stats for report in reports),
         bundles=columns,
         recent=tuple(index[name] for name in recent if name in index),
@@ -123,7 +123,7 @@ def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent:
 def _decode_all(
     texts: Mapping[str, _Text], decoder: msgspec.json.Decoder[_Record], tolerant: Callable[[_Fields], _Record]
 ) -> tuple[list[str], list[_Record], Ints, tuple[tuple[str, str], ...]]:
-    """Names, records and hashes in the order of a ConcurrentHashMap, and what cannot be used."""
+    """Return names, records and hashes in the order of a ConcurrentHashMap, and the unusable records."""
     names: list[str] = []
     records: list[_Record] = []
     excluded: list[tuple[str, str]] = []
@@ -150,23 +150,23 @@ def _matrix(rows: Iterable[tuple[float, ...]], count: int, columns: int = 4) -> 
 
 
 def _rows(named: Sequence[Collection[str | None]], index: Mapping[str, int]) -> tuple[Ints, Ints]:
-    """(starts, rows): for each broker the rows of those names that are known."""
+    """Return (starts, rows): for each broker the rows of the names in `index`."""
     counts = np.fromiter(map(len, named), dtype=np.int64, count=len(named))
-    found = map(index.get, chain.from_iterable(named), repeat(-1))  # type: ignore[arg-type]
-    rows: Ints = np.fromiter(found, dtype=np.int64, count=int(counts.sum()))
+    places = map(index.get, chain.from_iterable(named), repeat(-1))  # type: ignore[arg-type]
+    rows: Ints = np.fromiter(places, dtype=np.int64, count=int(counts.sum()))
     starts = np.concatenate([[0], np.cumsum(counts)])
     if (rows < 0).any():
-        known = rows >= 0
-        starts = np.concatenate([[0], np.cumsum(known)])[starts]
-        rows = rows[known]
+        in_index = rows >= 0
+        starts = np.concatenate([[0], np.cumsum(in_index)])[starts]
+        rows = rows[in_index]
     return starts.astype(np.int64), rows
 
 
-# --- the tolerant way ------------------------------------------------------------------------------------
+# --- tolerant decoding -----------------------------------------------------------------------------------
 
 
 class _Number(str):
-    """A JSON number as it is written: as the name of a bundle it keeps its spelling."""
+    """A JSON number as written: as the name of a bundle it keeps its spelling."""
 
     __slots__ = ()
 
@@ -182,7 +182,7 @@ _SPECIAL: Final = {
 
 
 class _Fields:
-    """An object's fields with Jackson's coercions. Unusable where Jackson throws."""
+    """An object's fields with Jackson's conversions. Raises UnusableRecord where Jackson fails."""
 
     def __init__(self, text: bytes) -> None:
         try:
@@ -192,7 +192,7 @@ class _Fields:
         self._values = _object(read, "the record")
 
     def figure(self, name: str, fields: Mapping[str, Any] | None = None) -> float:
-        """A primitive double: null and blank texts are 0, numbers may be texts."""
+        """Return a primitive double: null and blank strings are 0, numbers may be strings."""
         value = (self._values if fields is None else fields).get(name)
         if value is None:
             return 0.0
@@ -209,34 +209,34 @@ class _Fields:
         return float(text.rstrip("dDfF"))
 
     def integer(self, name: str, fields: Mapping[str, Any] | None = None) -> int:
-        """A primitive int: fractions are cut off."""
+        """Return a primitive int: fractions are cut off."""
         value = self.figure(name, fields)
         if not -(2**31) <= value < 2**31:
             raise UnusableRecord(f"{name} is no int")
         return int(value)
 
     def usage(self, name: str) -> _Usage:
-        """A `ResourceUsage`; null makes the classes fail."""
+        """Return a `ResourceUsage`; null makes the classes fail."""
         if name not in self._values:
             return _NO_USAGE
         fields = _object(self._values[name], name)
         return _Usage(usage=self.figure("usage", fields), limit=self.figure("limit", fields))
 
     def term(self, name: str) -> _Term:
-        """A `TimeAverageMessageData`; an absent one makes the classes fail."""
+        """Return a `TimeAverageMessageData`; an absent one makes the classes fail."""
         fields = _object(self._values.get(name), name)
         rates = (self.figure(f"msg{rate}", fields) for rate in ("RateIn", "RateOut", "ThroughputIn", "ThroughputOut"))
         return _Term(self.integer("maxSamples", fields), self.integer("numSamples", fields), *rates)
 
     def names(self, name: str) -> set[str | None]:
-        """A set of texts; scalars count as their spelling."""
+        """Return a set of strings; scalars count as their spelling."""
         values = self._values.get(name, [])
         if not isinstance(values, list) or any(isinstance(value, dict | list) for value in values):
             raise UnusableRecord(f"{name} is not a list of names")
         return {_spelled(value) for value in values}
 
     def keys(self, name: str) -> dict[str, _Ignored | None]:
-        """The keys of an object of objects, in their order."""
+        """Return the keys of an object of objects, in their order."""
         values = _object(self._values.get(name, {}), name)
         if any(value is not None and not isinstance(value, dict) for value in values.values()):
             raise UnusableRecord(f"{name} holds something else than statistics")

@@ -1,9 +1,8 @@
 """Load data of the extensible load manager (PIP-192): `BrokerLoadData` and `TopBundlesLoadData`.
 
-As with reports, the typed decoder refuses anything odd; only then the tolerant one reads the same bytes again and
-notes a fault for each field it filled in. A broker whose load is not known by that
-(`core.model.extensible.load_unknown`)
-takes no part.
+As with reports, the typed decoder rejects everything unusual. Only then the tolerant one reads the same bytes and
+records a fault for each field that it replaces. A broker whose load is unknown because of that
+(`core.model.extensible.load_unknown`) is excluded.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _TOPS: Final = msgspec.json.Decoder(_Tops | list[_Top])
 def decode_broker_load(
     broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES
 ) -> BrokerLoadData:
-    """Decode one `BrokerLoadData`. Raises CodecError only; single bad fields end up in `faults` instead."""
+    """Decode one `BrokerLoadData`. Raises CodecError only; single bad fields are in `faults` instead."""
     _check_size(data, max_bytes)
     try:
         typed = _LOAD.decode(data)
@@ -88,12 +87,12 @@ def decode_broker_load(
 
 
 def _share(item: _Usage) -> float:
-    """What is used of a resource, 0..1; 0 where there is no limit: the broker is blind there."""
+    """Return the used share of a resource, 0 to 1; 0 without a limit, since the broker does not measure it then."""
     return min(_bounded(item.usage) / item.limit, 1.0) if item.limit > 0 else 0.0
 
 
 def _bounded(value: float) -> float:
-    """JSON has no other numbers than finite ones, but large ones."""
+    """Limit a number to 0 to `MAX_NUMBER`. JSON numbers are finite, but may be larger."""
     return min(max(value, 0.0), MAX_NUMBER)
 
 
@@ -105,17 +104,17 @@ def decode_top_bundles(data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _tops_tolerantly(bytes(data))
     items = typed if isinstance(typed, list) else typed.top_bundles_load_data
-    faults, kept = Faults(), dict[str, BundleStats]()
+    faults, stats_by_bundle = Faults(), dict[str, BundleStats]()
     for item in items:
         if is_bundle(item.bundle_name):
-            kept[item.bundle_name] = item.stats
+            stats_by_bundle[item.bundle_name] = item.stats
         else:
             faults.add(Code.WRONG_TYPE, f"topBundlesLoadData.{item.bundle_name}")
-    return bundle_loads({name: msgspec.structs.astuple(stats) for name, stats in kept.items()}, faults)
+    return bundle_loads({name: msgspec.structs.astuple(stats) for name, stats in stats_by_bundle.items()}, faults)
 
 
 def bundle_loads(rows: Mapping[str, Sequence[float]], faults: Faults) -> BundleLoads:
-    """By bundle four rates (`RATES`) and three counts (`COUNTS`)."""
+    """Build bundle loads from four rates (`RATES`) and three counts (`COUNTS`) by bundle."""
     flat = chain.from_iterable(rows.values())
     table = np.fromiter(flat, dtype=np.float64, count=7 * len(rows)).reshape(-1, 7)
     return BundleLoads(
@@ -126,7 +125,7 @@ def bundle_loads(rows: Mapping[str, Sequence[float]], faults: Faults) -> BundleL
     )
 
 
-# --- the tolerant way ------------------------------------------------------------------------------------
+# --- tolerant decoding -----------------------------------------------------------------------------------
 
 
 def _check_size(data: bytes | msgspec.Raw, max_bytes: int) -> None:

@@ -1,15 +1,14 @@
-"""Input from outside: bytes that other processes wrote become values here and nowhere else, within bounds, or
-`CodecError`.
+"""Convert bytes that other processes wrote to values, within limits, or raise `CodecError`. Done nowhere else.
 
-Bounded are decoded bytes, nesting, the number of values and the digits of integers, each before it costs anything. Text
-is UTF-8 with replacement; control characters and lone surrogates are replaced, so that whatever came in can be encoded
-again and shown on a terminal. No regular expression is used.
+There are limits on decoded bytes, nesting, the number of values and the digits of integers, each checked before it
+costs anything. Text is UTF-8 with replacement. Control characters and lone surrogates are replaced, so that every text
+can be encoded again and shown on a terminal. No regular expression is used.
 
-What is read has at most `Limit.nbytes` bytes, and reading it takes at most `GROWTH_BYTES` beside them (for `DOCUMENT`;
-twice as many for `REPORT`).
+Data have at most `Limit.nbytes` bytes, and reading takes at most `GROWTH_BYTES` in addition (for `DOCUMENT`; twice as
+many for `REPORT`).
 
-Pulsar's records are then read field by field (`Fields`): what is unusable becomes a default and a fault, a (code,
-field) pair; the reader of the record decides what a fault is worth. Jackson writes NaN and infinity as the strings
+Pulsar's records are then read field by field (`Fields`). An unusable field becomes a default and a fault, a (code,
+field) pair. The reader of the record decides on the effect of a fault. Jackson writes NaN and infinity as the strings
 `"NaN"` and `"Infinity"` and omits nulls; other writers quote numbers.
 """
 
@@ -37,18 +36,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """At most so many decoded bytes, and values (commas and brackets are counted, those inside texts too)."""
+    """Maximum of decoded bytes, and of values (counted by commas and brackets, also those inside strings)."""
 
     nbytes: int
     values: int
 
 
-# One node, message, request or answer.
+# One node, message, request or response.
 DOCUMENT: Final = Limit(nbytes=8 * 1024 * 1024, values=200_000)
 # A broker's report. Pulsar starts its processes with a `jute.maxbuffer` of 10 MiB, which hold up to 53,000 bundles:
 # each has at least 195 bytes and 11 values.
 REPORT: Final = Limit(nbytes=10 * 1024 * 1024, values=600_000)
-# What is stored compressed. Nodes have 1 MiB at most, ours 256 KiB, and those hold about 1.5 MiB.
+# Compressed documents. Nodes have at most 1 MiB, those of Bundlekeel 256 KiB, which contain about 1.5 MiB.
 INFLATED_BYTES: Final = 4 * 1024 * 1024
 # Metrics of thousands of namespaces, read in a thread.
 LARGE: Final = Limit(nbytes=32 * 1024 * 1024, values=2_500_000)
@@ -56,17 +55,17 @@ GROWTH_BYTES: Final = 64 * 1024 * 1024
 
 # Fields with times in ms whose names do not end with `_ms`, also as the values of a mapping.
 _TIMES: Final = frozenset({"reported", "compared", "undone", "reverted"})
-# Documents hold squares of rates.
+# Documents contain squares of rates.
 _MAX_SQUARE: Final = MAX_NUMBER**2
 # Real records nest 12 deep at most; Python's own recursion ends near 1,000.
 MAX_DEPTH: Final = 64
-# A Java long has 19 digits and a sign. Longer numbers become floats: who wants a whole number refuses those.
+# A Java long has 19 digits and a sign. Longer numbers become floats, which readers of integers reject.
 _MAX_DIGITS: Final = 20
 _LONG: Final = b"0" * _MAX_DIGITS
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NO_VALUES: Final = bytes(byte for byte in range(256) if byte not in b"[]{},")
 _NO_NESTING: Final = bytes(byte for byte in range(256) if byte not in b'[]{}"')
-# They change the direction of the text around them, so that a name looks like another one; and line separators.
+# They change the direction of the text around them, so that a name resembles another one; and line separators.
 _TURNING: Final = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
 _CLEANED: Final = dict.fromkeys(
     (*range(32), *range(127, 160), *_TURNING, *range(0xD800, 0xE000)), "\ufffd"
@@ -78,44 +77,44 @@ _CLEANED_STARTS: Final = (b"\xc2", b"\xd8\x9c", b"\xe2\x80", b"\xe2\x81", b"\xed
 
 
 def unreadable(what: str, why: object, *, code: str = Code.NOT_JSON, field: str = "") -> CodecError:
-    """The one error: what cannot be read, and why."""
+    """Return the error for unreadable data: `what` it is, and the reason."""
     return CodecError(f"{what} cannot be read: {clean(str(why))[:200]}", code=code, field=field)
 
 
 def clean(text: str) -> str:
-    """`text` without control characters, those of direction too, and lone surrogates: it can be encoded, and printed on
-    a terminal."""
+    """Return `text` without control characters, direction marks and lone surrogates, fit for files and terminals."""
     return text if text.isprintable() else text.translate(_CLEANED)
 
 
 def clean_lines(text: str) -> str:
-    """The same, but line feeds stay."""
+    """Clean a text, but keep its line feeds."""
     return text if text.isprintable() else "\n".join(map(clean, text.split("\n")))
 
 
 def text_of(data: bytes) -> str:
-    """UTF-8 with replacement, cleaned; line feeds stay."""
+    """Decode UTF-8 with replacement and clean it; line feeds stay."""
     return clean_lines(data.decode("utf-8", "replace"))
 
 
 def inflated(data: bytes, *, what: str) -> bytes:
-    """What `zlib.compress` made `data` of. CodecError when it is torn or larger than the limit."""
+    """Decompress `data` with zlib. Raises CodecError if it is torn or larger than the limit."""
     inflater = zlib.decompressobj()
     try:
-        found = inflater.decompress(data, INFLATED_BYTES + 1)
+        plain = inflater.decompress(data, INFLATED_BYTES + 1)
     except zlib.error as error:
         raise unreadable(what, error) from None
-    if len(found) > INFLATED_BYTES:
+    if len(plain) > INFLATED_BYTES:
         raise _too_large(what, INFLATED_BYTES)
     if not inflater.eof:
         raise unreadable(what, "it is cut off")
-    return found
+    return plain
 
 
 def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False, finite: bool = False) -> Any:
-    """The JSON in `data` as dicts, lists and scalars, all texts cleaned; CodecError. NaN, infinities and numbers too
-    large are floats, `finite` refuses them. `exact` refuses bytes that are no UTF-8, where a name with a replaced
-    letter would be taken for another one.
+    """Return the JSON in `data` as dicts, lists and scalars, with clean strings. Raises CodecError.
+
+    NaN, infinities and too large numbers are floats, which `finite` rejects. `exact` rejects bytes that are not UTF-8,
+    where a name with a replaced letter could equal another one.
     """
     check_size(data, what, limit)
     try:
@@ -129,8 +128,11 @@ def load(data: bytes, *, what: str, limit: Limit = DOCUMENT, exact: bool = False
 
 
 def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exact: bool = False) -> T:
-    """The JSON in `data` as a value of a type, as `load` cleans it; numbers and flags may be texts. CodecError names
-    the field that does not fit. What holds nothing to clean goes straight to the typed decoder."""
+    """Return the JSON in `data` as a value of a type, cleaned like in `load`. Numbers and booleans may be strings.
+
+    Data without anything to clean are passed directly to the typed decoder. Raises CodecError with the field that does
+    not fit.
+    """
     check_size(data, what, limit)
     try:
         if _is_plain(data, limit):
@@ -144,8 +146,10 @@ def read(data: bytes, kind: type[T], *, what: str, limit: Limit = DOCUMENT, exac
 
 
 def cleaned(value: Any, *, text: Callable[[str], str] = clean, finite: bool = False, depth: int = MAX_DEPTH) -> Any:
-    """The same value with all its texts cleaned, tuples as lists. ValueError when it is nested deeper than `depth`, or
-    (`finite`) has a number that is not finite."""
+    """Return the value with clean strings, and tuples as lists.
+
+    Raises ValueError if it is nested deeper than `depth`, or (`finite`) contains a number that is not finite.
+    """
     if isinstance(value, str):
         return text(value)
     if finite and isinstance(value, float) and not math.isfinite(value):
@@ -229,9 +233,9 @@ def _too_large(what: str, nbytes: int) -> CodecError:
 
 
 def _is_plain(data: bytes, limit: Limit) -> bool:
-    """Whether a decoder may have it as it is: nothing to clean, no long integer, not deep."""
+    """Return whether a decoder may read the data unchanged: nothing to clean, no long integer, not deep."""
     if b"\\" in data:
-        # Quotes and backslashes are the only harmless things to escape.
+        # Quotes and backslashes are the only harmless escapes.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if b"\\" in data or b"\x7f" in data or _LONG in data.translate(_DIGITS):
         return False
@@ -257,14 +261,14 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
-# A record may hold thousands of bad fields; after this many they are only counted.
+# A record may contain thousands of bad fields. After this many they are only counted.
 MAX_FAULTS: Final = 100
 
 
 def load_object(
     data: bytes, *, what: str = "the record", limit: Limit = DOCUMENT, exact: bool = False
 ) -> dict[str, Any]:
-    """The JSON object in `data`, with the standard library's syntax: NaN is a number. CodecError."""
+    """Return the JSON object in `data`, with the syntax of Python's json (NaN is a number). Raises CodecError."""
     value = load(data, what=what, limit=limit, exact=exact)
     if not isinstance(value, dict):
         raise CodecError(f"{what} is a {type(value).__name__}, not an object", code=Code.WRONG_TYPE)
@@ -272,27 +276,27 @@ def load_object(
 
 
 class Faults:
-    """Collects what had to be imputed while a record is read."""
+    """Collects the fields that were replaced by defaults while a record is read."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], None] = {}
+        self._faults: dict[tuple[str, str], None] = {}
         self._more = 0
 
     def add(self, code: Code, field: str) -> None:
-        """Note one unusable field; the same one twice counts once."""
-        if len(self._found) < MAX_FAULTS:
-            self._found[(code.value, clean(field)[:200])] = None
+        """Add one unusable field. A repeated one counts once."""
+        if len(self._faults) < MAX_FAULTS:
+            self._faults[(code.value, clean(field)[:200])] = None
         else:
             self._more += 1
 
     def as_tuple(self) -> tuple[tuple[str, str], ...]:
-        """All faults in the order they were met."""
+        """Return all faults in order."""
         rest = ((Code.IMPUTED.value, f"... and {self._more} more"),) if self._more else ()
-        return (*self._found, *rest)
+        return (*self._faults, *rest)
 
 
 class Fields:
-    """One JSON object, read field by field; `prefix` says where in the record it lies."""
+    """One JSON object, read field by field. `prefix`: its path in the record."""
 
     def __init__(self, values: Mapping[str, Any], faults: Faults, prefix: str = "") -> None:
         self._values = values
@@ -300,7 +304,7 @@ class Fields:
         self._prefix = prefix
 
     def text(self, name: str) -> str:
-        """A string; absent or null is "" and no fault, because brokers omit what they do not have."""
+        """Return a string. Absent or null is "" and not a fault, because brokers omit such fields."""
         value = self._values.get(name)
         if value is None:
             return ""
@@ -310,7 +314,7 @@ class Fields:
         return ""
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """A boolean; `"true"` and `"false"` are accepted."""
+        """Return a boolean; `"true"` and `"false"` are accepted."""
         value = self._values.get(name)
         if isinstance(value, bool):
             return value
@@ -321,7 +325,7 @@ class Fields:
         return default
 
     def number(self, name: str, *, required: bool = True, signed: bool = False) -> float:
-        """A finite number; unless `signed`, a negative one counts as zero."""
+        """Return a finite number. Unless `signed`, a negative one counts as zero."""
         value = self._values.get(name)
         if value is None:
             if required:
@@ -340,7 +344,7 @@ class Fields:
         return number
 
     def integer(self, name: str, *, required: bool = False) -> int:
-        """A whole number >= 0; fractions are cut off, as Jackson does."""
+        """Return an integer >= 0; fractions are cut off, as Jackson does."""
         value = self._values.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INTEGER:
             return value
@@ -351,7 +355,7 @@ class Fields:
         return int(number)
 
     def child(self, name: str, *, required: bool = True) -> Fields:
-        """A nested object; an empty one when it is absent or something else."""
+        """Return a nested object; empty if it is absent or of another type."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, dict):
             self._faults.add(Code.WRONG_TYPE, self._prefix + name)
@@ -360,23 +364,23 @@ class Fields:
         return Fields(value if isinstance(value, dict) else {}, self._faults, f"{self._prefix}{name}.")
 
     def items(self, name: str) -> list[Any]:
-        """A nested array; empty when it is absent or something else."""
+        """Return a nested array; empty if it is absent or of another type."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, list):
             self._faults.add(Code.WRONG_TYPE, self._prefix + name)
         return value if isinstance(value, list) else []
 
     def names(self) -> list[str]:
-        """The names of all fields, in the order of the text."""
+        """Return the names of all fields, in the order of the text."""
         return list(self._values)
 
     def has(self, name: str) -> bool:
-        """Whether the field is there and not null."""
+        """Return whether the field is there and not null."""
         return self._values.get(name) is not None
 
 
 def _as_float(value: object) -> float | None:
-    """A number, or a string that spells one (`NaN`, `Infinity` included); None when it is neither."""
+    """Return a number, or a string that spells one (`NaN`, `Infinity` included), as float; None: neither."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -46,7 +46,7 @@ def decode_cpu_seconds(body: bytes) -> float:
 
     The response is not parsed: that takes 3 ms, and probes come every few seconds.
     """
-    found = _CPU_TIME.search(body)
-    if found is None:
+    match = _CPU_TIME.search(body)
+    if match is None:
         raise CodecError(f"{_BEAN} reports no CPU time", code=Code.NO_LOAD_DATA)
-    return number(found[1].decode(), field="ProcessCpuTime", highest=2.0**63) / 1e9
+    return number(match[1].decode(), field="ProcessCpuTime", highest=2.0**63) / 1e9

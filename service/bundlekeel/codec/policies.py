@@ -12,12 +12,12 @@ from bundlekeel.core.model.policies import IsolationPolicy
 
 
 def decode_isolation_policies(data: bytes) -> tuple[IsolationPolicy, ...]:
-    """`/admin/clusters/{cluster}/namespaceIsolationPolicies`: policies in the order of the text. CodecError."""
+    """Return policies of `/admin/clusters/{cluster}/namespaceIsolationPolicies` in order. Raises CodecError."""
     faults = Faults()
     fields = Fields(load_object(data, exact=True), faults)
-    found = tuple(_policy(name, fields.child(name), faults) for name in fields.names())
+    policies = tuple(_policy(name, fields.child(name), faults) for name in fields.names())
     refuse_faults(faults)
-    return found
+    return policies
 
 
 def _policy(name: str, fields: Fields, faults: Faults) -> IsolationPolicy:
@@ -35,7 +35,7 @@ def _policy(name: str, fields: Fields, faults: Faults) -> IsolationPolicy:
 
 
 def decode_failure_domain(data: bytes) -> tuple[str, ...]:
-    """`/admin/clusters/{cluster}/failureDomain/{domain}`: its broker ids. CodecError."""
+    """Return the broker ids of `/admin/clusters/{cluster}/failureDomain/{domain}`. Raises CodecError."""
     faults = Faults()
     brokers = _texts(Fields(load_object(data, exact=True), faults), "brokers", "brokers", faults)
     refuse_faults(faults)
@@ -43,7 +43,7 @@ def decode_failure_domain(data: bytes) -> tuple[str, ...]:
 
 
 def decode_anti_affinity_group(data: bytes) -> str:
-    """`/admin/local-policies/{tenant}/{namespace}`: the group, "" when the namespace has none. CodecError."""
+    """Return the group in `/admin/local-policies/{tenant}/{namespace}`; "": none. Raises CodecError."""
     faults = Faults()
     group = Fields(load_object(data, exact=True), faults).text("namespaceAntiAffinityGroup")
     refuse_faults(faults)
@@ -51,7 +51,7 @@ def decode_anti_affinity_group(data: bytes) -> str:
 
 
 def _texts(fields: Fields, name: str, path: str, faults: Faults) -> tuple[str, ...]:
-    """An array of texts; absent is empty, because brokers omit what is null."""
+    """Return an array of strings. An absent one is empty, because brokers omit nulls."""
     items = fields.items(name)
     if not all(isinstance(item, str) for item in items):
         faults.add(Code.WRONG_TYPE, path)

@@ -1,4 +1,4 @@
-"""What brokers say of quotas: rates and ResourceGroups in Pulsar's JSON, and the usage they tell each other."""
+"""Quotas in Pulsar's JSON: publish and dispatch rates, and ResourceGroups."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class _Group(msgspec.Struct):
     dispatchRateInBytes: int | None = None
 
 
-def _publish(found: _Publish) -> Rate:
-    return Rate(found.publishThrottlingRateInMsg, found.publishThrottlingRateInByte)
+def _publish(rate: _Publish) -> Rate:
+    return Rate(rate.publishThrottlingRateInMsg, rate.publishThrottlingRateInByte)
 
 
-def _dispatch(found: _Dispatch) -> Rate:
+def _dispatch(rate: _Dispatch) -> Rate:
     return Rate(
-        found.dispatchThrottlingRateInMsg,
-        found.dispatchThrottlingRateInByte,
-        found.relativeToPublishRate,
-        found.ratePeriodInSecond,
+        rate.dispatchThrottlingRateInMsg,
+        rate.dispatchThrottlingRateInByte,
+        rate.relativeToPublishRate,
+        rate.ratePeriodInSecond,
     )
 
 
 def decode_rate(body: bytes, side: str) -> Rate | None:
-    """A topic's publish or dispatch rate; None for an empty body or `null`: it has none. CodecError."""
+    """Return a topic's publish or dispatch rate; None: empty body or `null`, it has none. Raises CodecError."""
     if body.strip() in (b"", b"null"):
         return None
     what = f"the {side} rate"
@@ -59,7 +59,7 @@ def decode_rate(body: bytes, side: str) -> Rate | None:
 
 
 def encode_rate(rate: Rate, side: str) -> bytes:
-    """The JSON of a rate."""
+    """Return the JSON of a rate."""
     if side == PUBLISH:
         return json.dumps(
             {"publishThrottlingRateInMsg": rate.messages, "publishThrottlingRateInByte": rate.size}
@@ -74,26 +74,26 @@ def encode_rate(rate: Rate, side: str) -> bytes:
 
 
 def decode_namespace_rates(body: bytes, cluster: str) -> tuple[Rate | None, Rate | None, str]:
-    """Publish and dispatch rate of a namespace's topics in this cluster, and its ResourceGroup. CodecError."""
-    found = read(body, _Policies, what="the policies of a namespace")
-    publish = (found.publishMaxMessageRate or {}).get(cluster)
-    dispatch = (found.topicDispatchRate or {}).get(cluster)
+    """Return publish and dispatch rate in a namespace's policies, and its ResourceGroup. Raises CodecError."""
+    policies = read(body, _Policies, what="the policies of a namespace")
+    publish = (policies.publishMaxMessageRate or {}).get(cluster)
+    dispatch = (policies.topicDispatchRate or {}).get(cluster)
     return (
         _publish(publish) if publish is not None else None,
         _dispatch(dispatch) if dispatch is not None else None,
-        found.resource_group_name or "",
+        policies.resource_group_name or "",
     )
 
 
 def decode_resource_group(body: bytes) -> ResourceGroup:
-    """A ResourceGroup; rates that are not said are no limit. CodecError."""
-    found = read(body, _Group, what="the resource group")
-    given = (found.publishRateInMsgs, found.publishRateInBytes, found.dispatchRateInMsgs, found.dispatchRateInBytes)
-    return ResourceGroup(*(-1 if value is None else value for value in given))
+    """Return a ResourceGroup; absent rates are unlimited. Raises CodecError."""
+    group = read(body, _Group, what="the resource group")
+    rates = (group.publishRateInMsgs, group.publishRateInBytes, group.dispatchRateInMsgs, group.dispatchRateInBytes)
+    return ResourceGroup(*(-1 if value is None else value for value in rates))
 
 
 def encode_resource_group(group: ResourceGroup) -> bytes:
-    """The JSON of a ResourceGroup. All four are said: what is left out would keep its old value."""
+    """Return the JSON of a ResourceGroup. It contains all four rates: Pulsar keeps the old value of an absent one."""
     body = {
         "publishRateInMsgs": group.publish_messages,
         "publishRateInBytes": group.publish_bytes,

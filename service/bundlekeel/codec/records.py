@@ -1,7 +1,7 @@
-"""The smaller records: averages, quotas, ownership, boundaries, leader, endpoints, and what kind a broker is.
+"""The smaller records: averages, quotas, ownership, boundaries, leader, endpoints, and the kind of a broker.
 
-Unlike reports, these are used whole or not at all: a figure that is no number makes the record unusable,
-because a poisoned average of 1,000 samples would mislead for hours.
+Unlike reports, these are used completely or not at all: an invalid number makes the record unusable, because a wrong
+average of 1,000 samples would mislead for hours.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KIND_DECODER: Final = msgspec.json.Decoder(_Kind)
 
 
 def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
-    """Which load manager wrote this child of `/loadbalance/brokers` (Pulsar's `LoadReportDeserializer`)."""
+    """Return the load manager that wrote this child of `/loadbalance/brokers` (Pulsar's `LoadReportDeserializer`)."""
     try:
         kind = _KIND_DECODER.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -69,7 +69,7 @@ def classify(data: bytes | msgspec.Raw) -> LoadManagerKind:
 
 
 def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """`/loadbalance/bundle-data/...`. A term or figure that is absent counts as never sampled, i.e. zero."""
+    """Decode `/loadbalance/bundle-data/...`. An absent term or number counts as never sampled, i.e. zero."""
     fields, faults = _open(data)
     if not fields.has("shortTermData") and not fields.has("longTermData"):
         raise CodecError("the record holds no averages", code=Code.WRONG_TYPE, field="shortTermData")
@@ -88,7 +88,7 @@ def decode_bundle_data(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages
 
 
 def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAverages:
-    """`/loadbalance/resource-quota/...`: the quota stands for both terms, as if fully sampled."""
+    """Decode `/loadbalance/resource-quota/...`. The quota is used for both terms, as if fully sampled."""
     fields, faults = _open(data)
     if not any(fields.has(name) for name in _QUOTA_RATES):
         raise CodecError("the record holds no quota", code=Code.WRONG_TYPE, field="msgRateIn")
@@ -100,7 +100,7 @@ def decode_resource_quota(bundle: str, data: bytes | msgspec.Raw) -> BundleAvera
 
 
 def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
-    """`/namespace/...`: who owns a bundle. Before Pulsar 5.0 the broker id is that of the web URL."""
+    """Decode `/namespace/...`, the owner of a bundle. Before Pulsar 5.0 the broker id is that of the web URL."""
     fields, faults = _open(data)
     web_url = fields.text("httpUrl") or fields.text("httpUrlTls")
     broker_id = fields.text("brokerId") or broker_id_of_url(web_url)
@@ -115,7 +115,7 @@ def decode_ephemeral(data: bytes | msgspec.Raw) -> Owner:
 
 
 def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
-    """Boundaries in `LocalPolicies` or `Policies`. CodecError when they do not cover the whole range."""
+    """Return the boundaries in `LocalPolicies` or `Policies`. Raises CodecError if the range is not complete."""
     fields, faults = _open(data)
     texts = fields.child("bundles").items("boundaries")
     refuse_faults(faults)
@@ -131,7 +131,7 @@ def decode_boundaries(data: bytes | msgspec.Raw) -> list[int]:
 
 
 def decode_leader_broker(data: bytes | msgspec.Raw) -> str:
-    """`/loadbalance/leader`: the broker id of Pulsar's own leader (before 3.0 only a URL is stored)."""
+    """Return the broker id of Pulsar's own leader (`/loadbalance/leader`; before 3.0 only a URL is stored)."""
     fields, _ = _open(data)
     broker_id = fields.text("brokerId") or broker_id_of_url(fields.text("serviceUrl"))
     if not broker_id:
@@ -150,7 +150,7 @@ def decode_migration(data: bytes, *, stamp: int) -> StoreMigration:
 
 
 def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint:
-    """Where a registered broker listens; every load manager writes these fields under the same names."""
+    """Return the addresses of a registered broker. Every load manager writes these fields under the same names."""
     fields, _ = _open(data, REPORT)
     return BrokerEndpoint(
         broker_id=broker_id,
@@ -168,9 +168,9 @@ def decode_endpoint(broker_id: str, data: bytes | msgspec.Raw) -> BrokerEndpoint
 
 
 def _listeners(fields: Fields) -> tuple[AdvertisedListener, ...]:
-    """`advertisedListeners` by name. What is wrong with one is no reason to do without the rest of the record."""
-    found = fields.child("advertisedListeners", required=False)
-    records = [(name, found.child(name)) for name in sorted(found.names())]
+    """Return `advertisedListeners` by name. An invalid listener does not make the rest of the record unusable."""
+    listeners = fields.child("advertisedListeners", required=False)
+    records = [(name, listeners.child(name)) for name in sorted(listeners.names())]
     return tuple(
         AdvertisedListener(name, record.text("brokerServiceUrl") or record.text("brokerServiceUrlTls"))
         for name, record in records

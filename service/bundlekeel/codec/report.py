@@ -1,7 +1,7 @@
-"""`LocalBrokerData` to `BrokerReport`: a typed decoder for what brokers write, a tolerant one for the rest.
+"""Decode `LocalBrokerData` to `BrokerReport`: a typed decoder for normal records, a tolerant one for the rest.
 
-The typed decoder refuses anything odd (a string, null, NaN or negative where a number belongs, a missing
-figure); only then the tolerant one reads the same bytes again and notes a fault for each field it filled in.
+The typed decoder rejects everything unusual: a string, null, NaN or negative value in place of a number, or a missing
+number. Only then the tolerant one reads the same bytes and records a fault for each field that it replaces.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 
 MAX_REPORT_BYTES: Final = REPORT.nbytes
 
-# Stricter than `core.model.names.parse_bundle` in one point: a name that could not be written out again
-# (whitespace, control characters, lone surrogates), or that holds what stands for such, is not a valid name.
+# Stricter than `core.model.names.parse_bundle` in one point. A name that could not be written unchanged (whitespace,
+# control characters, lone surrogates), or that contains a replacement of one, is not valid.
 _PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")
-# The same for all names of a report at once, one a line, in the only spelling that brokers use.
+# The same for all names of a report together, one per line, in the only spelling that brokers use.
 _USUAL_BUNDLES = re.compile(r"(?:[!-.0-~]++/[!-.0-~]++/(?:[!-.0-~]++/)?+0x[0-9a-f]{8}_0x[0-9a-f]{8}\n)*+", re.ASCII)
 _USAGES: Final = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 RATES: Final = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
@@ -151,7 +151,7 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
 
 
 def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]:
-    """One row per bundle, the idle ones last. Counts fit into doubles exactly (at most `MAX_INTEGER`)."""
+    """Return one row per bundle, idle bundles last. Counts fit into doubles exactly (at most `MAX_INTEGER`)."""
     table = np.zeros((len(stats) + idle, 7))
     flat = chain.from_iterable(map(_FIGURES, stats.values()))
     table[: len(stats)] = np.fromiter(flat, dtype=np.float64, count=7 * len(stats)).reshape(-1, 7)
@@ -159,7 +159,7 @@ def _columns(stats: Mapping[str, BundleStats], idle: int) -> tuple[Floats, Ints]
 
 
 def _bad_names(names: Collection[str]) -> list[str]:
-    """The names that are not bundles. Usually none, which one pass over all of them tells."""
+    """Return the names that are not bundles. Usually there are none, which one pass over all names shows."""
     lines = "\n".join((*names, ""))
     usual = lines.count("\n") == len(names) and _USUAL_BUNDLES.fullmatch(lines) is not None
     if usual:  # fixed width and lower case: bounds compare as text
@@ -168,25 +168,25 @@ def _bad_names(names: Collection[str]) -> list[str]:
 
 
 def is_bundle(name: str) -> bool:
-    """Whether this is a bundle's full name that can be written out again."""
+    """Return whether this is a bundle's full name that can be written unchanged."""
     match = _BUNDLE.fullmatch(name)
     return match is not None and int(match[1], 16) < int(match[2], 16)
 
 
 def _unreported(listed: list[Any], stats: Mapping[str, object], faults: Faults) -> list[str]:
-    """Bundles that the broker holds but has no figures for yet; names that do not parse are left out."""
-    found: dict[str, None] = {}
+    """Return the bundles that the broker lists without load data. Invalid names are skipped."""
+    unreported: dict[str, None] = {}
     for name in listed:
         if not isinstance(name, str):
             faults.add(Code.WRONG_TYPE, "bundles")
         elif not is_bundle(name):
             faults.add(Code.WRONG_TYPE, f"bundles.{name}")
         elif name not in stats:
-            found[name] = None
-    return list(found)
+            unreported[name] = None
+    return list(unreported)
 
 
-# --- the tolerant way ------------------------------------------------------------------------------------
+# --- tolerant decoding -----------------------------------------------------------------------------------
 
 
 def _decode_tolerantly(broker_id: str, data: bytes, limit: Limit) -> BrokerReport:
@@ -220,8 +220,11 @@ def _decode_tolerantly(broker_id: str, data: bytes, limit: Limit) -> BrokerRepor
 
 
 def _usage(fields: Fields, name: str) -> tuple[float, float]:
-    """Usage and limit. A limit <= 0 means that the broker is blind there, so its usage says nothing either
-    (brokers that are not on Linux report -1 of -1 bandwidth for their whole life)."""
+    """Return usage and limit of a resource.
+
+    A limit <= 0 means that the broker does not measure the resource, so its usage has no meaning either. Brokers that
+    are not on Linux always report -1 of -1 bandwidth.
+    """
     child = fields.child(name)
     limit = child.number("limit", signed=True)
     usage = child.number("usage", signed=limit < 0)
@@ -229,7 +232,7 @@ def _usage(fields: Fields, name: str) -> tuple[float, float]:
 
 
 def _traffic(fields: Fields, bundle_traffic: Floats) -> Floats:
-    """The broker's sums; one that is absent is made from the bundles, as the broker makes it."""
+    """Return the broker's sums. An absent one is computed from the bundles, as the broker computes it."""
     sums = bundle_traffic.sum(axis=0)
     figures = [fields.number(rate) for rate in RATES]
     return np.array([figures[i] if fields.has(rate) else sums[i] for i, rate in enumerate(RATES)])
@@ -254,20 +257,23 @@ def _bundles(fields: Fields, faults: Faults) -> tuple[tuple[str, ...], Floats, I
     )
 
 
-# Without these a broker's load is not known; one that counted as idle would attract bundles.
+# Without these a broker's load is unknown. Counted as idle, it would attract bundles.
 _LOAD_FIELDS = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut", "lastUpdate")
 
 
 def load_fault(report: BrokerReport) -> tuple[str, str] | None:
-    """The first (code, field) fault that makes the report's load unknown, or None when it can be trusted."""
+    """Return the first (code, field) fault that makes the report's load unknown; None: it can be trusted."""
     return next((fault for fault in report.faults if fault[1].split(".")[0] in _LOAD_FIELDS), None)
 
 
 def unreadable_figure(report: BrokerReport) -> tuple[str, str] | None:
-    """The first (code, field) fault of a figure that is there and is no number, or of what holds figures; None without.
-    Figures that are missing, negative ones, and names that are no bundles are none."""
+    """Return the first (code, field) fault of a field with load data that is present but not a number; None: no such
+    fault.
+
+    Missing or negative numbers, and names that are not bundles, do not count.
+    """
     wrong = (fault for fault in report.faults if fault[0] in (Code.WRONG_TYPE, Code.NOT_A_NUMBER))
-    # A list that was cut off may hide one.
+    # A truncated list may hide such a fault.
     hidden = report.faults[-1] if len(report.faults) > MAX_FAULTS else None
     return next((fault for fault in wrong if _holds_figures(fault[1])), hidden)
 

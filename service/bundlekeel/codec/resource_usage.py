@@ -21,7 +21,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
 _VARINT_BYTES: Final = 10
 _NUMBERS: Final = 2**29
-# Brokers count in a Java long; above it they would mean something negative.
+# Brokers count in a Java long, where larger values would be negative.
 _MOST: Final = 2**63 - 1
 
 _INFO: Final = {1: "broker", 2: "usageMap"}
@@ -31,8 +31,10 @@ _Fields = Iterator[tuple[str, int | memoryview]]
 
 
 def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessage:
-    """Decode one message. CodecError names the field that cannot be read or is missing; of a field that comes twice
-    the last one counts."""
+    """Decode one message. Of a repeated field the last one counts.
+
+    Raises CodecError with the field that is unreadable or missing.
+    """
     if len(data) > max_bytes:
         raise CodecError(f"the message has {len(data)} bytes, more than {max_bytes}", code=Code.REPORT_TOO_LARGE)
     broker, groups = "", list[ResourceGroupUsage]()
@@ -40,13 +42,13 @@ def decode_usage(data: bytes, *, max_bytes: int = MAX_USAGE_BYTES) -> UsageMessa
         if name == "broker":
             broker = _text(value, name)
         else:
-            groups.append(_told(_nested(value, name), f"{name}[{len(groups)}]."))
+            groups.append(_usage(_nested(value, name), f"{name}[{len(groups)}]."))
     if not broker:
         raise _wrong("broker", "is missing")
     return UsageMessage(broker=broker, groups=tuple(groups))
 
 
-def _told(data: memoryview, where: str) -> ResourceGroupUsage:
+def _usage(data: memoryview, where: str) -> ResourceGroupUsage:
     owner, sides = "", dict[str, PassedUsage]()
     for name, value in _fields(data, _USAGE, where):
         if name == "owner":
@@ -59,55 +61,55 @@ def _told(data: memoryview, where: str) -> ResourceGroupUsage:
 
 
 def _passed(data: memoryview, where: str) -> PassedUsage:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for name, value in _fields(data, _NETWORK, where):
         if not isinstance(value, int) or value > _MOST:
             raise _wrong(where + name, "is no count")
-        found[name] = value
+        counts[name] = value
     for name in _NETWORK.values():
-        if name not in found:
+        if name not in counts:
             raise _wrong(where + name, "is missing")
-    return PassedUsage(messages=found["messagesPerPeriod"], size=found["bytesPerPeriod"])
+    return PassedUsage(messages=counts["messagesPerPeriod"], size=counts["bytesPerPeriod"])
 
 
 # --- the wire format -------------------------------------------------------------------------------------
 
 
 def _fields(data: memoryview, names: Mapping[int, str], where: str) -> _Fields:
-    """The fields that have a name, in their order; `where`: what to put before it in an error."""
+    """Yield the fields that have a name, in order. `where`: prefix of the field in errors."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at, f"{where}field")
         number, kind = key >> 3, key & 7
         name = names.get(number, "")
-        shown = where + (name or f"field {number}")
+        path = where + (name or f"field {number}")
         value: int | memoryview
         if not 0 < number < _NUMBERS:
-            raise _wrong(shown, "has no number")
+            raise _wrong(path, "has no number")
         if kind == _VARINT:
-            value, at = _varint(data, at, shown)
+            value, at = _varint(data, at, path)
         else:
             size = None if name else _FIXED_SIZE.get(kind)
             if kind == _BYTES:
-                size, at = _varint(data, at, shown)
+                size, at = _varint(data, at, path)
             if size is None:
-                raise _wrong(shown, f"is of wire type {kind}")
+                raise _wrong(path, f"is of wire type {kind}")
             if size > len(data) - at:
-                raise _wrong(shown, "is cut off")
+                raise _wrong(path, "is cut off")
             value, at = data[at : at + size], at + size
         if name:
             yield name, value
 
 
 def _varint(data: memoryview, at: int, where: str) -> tuple[int, int]:
-    """A number, seven bits a byte, the lowest first; and where the next thing begins."""
-    found = 0
+    """Return a number (seven bits per byte, the lowest first) and the position after it."""
+    number = 0
     for index, byte in enumerate(data[at : at + _VARINT_BYTES]):
-        found |= (byte & 0x7F) << 7 * index
+        number |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            if found >= 2**64:
+            if number >= 2**64:
                 break
-            return found, at + index + 1
+            return number, at + index + 1
     raise _wrong(where, "is too large a number" if len(data) - at >= _VARINT_BYTES else "is cut off")
 
 

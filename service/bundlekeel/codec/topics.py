@@ -1,5 +1,4 @@
-"""Topic statistics of a broker (`/admin/v2/broker-stats/topics`): what each topic of one bundle carries, or what all
-of its bundles do."""
+"""Topic statistics of a broker (`/admin/v2/broker-stats/topics`), by topic of one bundle or summed by bundle."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 Figures = tuple[tuple[float, float, float, float], int]
 
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-# Brokers write doubles as Java spells them, and NaN is no JSON. What stands for it is out of every bound; inside a
+# Brokers write doubles as Java spells them, and NaN is not JSON. Its replacement is outside of every limit. Inside a
 # string, where it can only follow an escaped quote, it changes a topic's name and no sum.
 _NO_NUMBERS: Final = (b'":NaN', b'":Infinity', b'":-Infinity')
 _OUT_OF_BOUNDS: Final = b'":1e99'
@@ -42,7 +41,7 @@ class _Topic(msgspec.Struct, rename="camel"):
     subscriptions: dict[str, _Subscription] = {}
 
 
-# namespace -> bundle range -> domain -> topic; a bundle's topics are decoded only where they are asked for.
+# namespace -> bundle range -> domain -> topic. The topics of a bundle are decoded only on demand.
 _BROKER = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]])
 _BUNDLE = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]])
 _TOPIC = msgspec.json.Decoder(_Topic, strict=False)
@@ -50,10 +49,10 @@ _DOMAINS = msgspec.json.Decoder(dict[str, dict[str, _Topic]], strict=False)
 
 
 def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
-    """Traffic (columns of `core.model.load.TRAFFIC`) and producers plus consumers by full topic name.
+    """Return traffic (columns of `core.model.load.TRAFFIC`) and producers plus consumers by full topic name.
 
-    Never raises for what a broker may send: a topic whose record cannot be read is left out, and nothing is found in
-    an answer that is no statistics at all. Rates that are negative or not finite count as 0.
+    Never raises for data of a broker: an unreadable topic is skipped, and a response without statistics gives an empty
+    result. Rates that are negative or not finite count as 0.
     """
     name = parse_bundle(bundle)
     try:
@@ -61,26 +60,26 @@ def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
         domains = _BUNDLE.decode(of_namespace[name.range])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return {}
-    found: dict[str, Figures] = {}
+    traffic_by_topic: dict[str, Figures] = {}
     for topics in domains.values():
         for topic, raw in topics.items():
             if clean(topic) != topic:
                 continue
             try:
-                found[topic] = _figures(_TOPIC.decode(raw))
+                traffic_by_topic[topic] = _figures(_TOPIC.decode(raw))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-    return found
+    return traffic_by_topic
 
 
 def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> tuple[tuple[str, ...], Floats]:
-    """What every topic or partition of these namespaces passes: full names, sorted, and of each messages/s and bytes/s
-    published, then delivered; shape (names, 4).
+    """Return the throughput of every topic or partition of these namespaces.
 
-    Topics of Pulsar itself (`__change_events` and so on) are left out, and what cannot be read. Raises CodecError when
-    the answer is no statistics at all.
+    The result is the sorted full names, and for each messages/s and bytes/s published, then delivered; shape (names,
+    4). Topics of Pulsar itself (`__change_events` and so on) and unreadable ones are skipped. Raises CodecError if the
+    response does not contain statistics.
     """
-    found: dict[str, tuple[float, float, float, float]] = {}
+    rates: dict[str, tuple[float, float, float, float]] = {}
     parted = _parted(body)
     for namespace in namespaces:
         for raw in parted.get(namespace, {}).values():
@@ -91,9 +90,9 @@ def decode_topic_rates(body: bytes, namespaces: Collection[str]) -> tuple[tuple[
             for name, topic in ((name, topic) for topics in domains.values() for name, topic in topics.items()):
                 if not name.rpartition("/")[2].startswith("__") and clean(name) == name:
                     (rate_in, rate_out, bytes_in, bytes_out), _ = _figures(topic)
-                    found[name] = rate_in, bytes_in, rate_out, bytes_out
-    names = tuple(sorted(found))
-    return names, np.array([found[name] for name in names], dtype=np.float64).reshape(-1, 4)
+                    rates[name] = rate_in, bytes_in, rate_out, bytes_out
+    names = tuple(sorted(rates))
+    return names, np.array([rates[name] for name in names], dtype=np.float64).reshape(-1, 4)
 
 
 def _figures(topic: _Topic) -> Figures:
@@ -108,14 +107,14 @@ def _usable(value: float) -> float:
 
 
 def decode_bundle_stats(body: bytes) -> BundleLoads:
-    """All bundles a broker tells of, in the order of the answer, each the sum over its topics.
+    """Return all bundles of a broker's response, in its order, each as the sum over its topics.
 
-    System bundles are included: they never move, but are part of what the broker carries. Bundles without a loaded
-    topic are not in the answer. A bundle of which anything cannot be read is left out with a fault on
-    `topics.{bundle}`, for a sum with holes would pass for a light bundle; a rate that is negative or not finite counts
-    as 0, with a fault. Raises CodecError when the answer is no statistics at all.
+    System bundles are included: they never move, but are part of the broker's load. Bundles without a loaded topic are
+    not in the response. A bundle with anything unreadable is skipped with a fault on `topics.{bundle}`, because an
+    incomplete sum would look like a light bundle. A rate that is negative or not finite counts as 0, with a fault.
+    Raises CodecError if the response does not contain statistics.
 
-    Each bundle is decoded by itself: beside `body`, only one bundle's topics are in memory at any time.
+    Bundles are decoded one by one: only one bundle's topics are in memory at any time, in addition to `body`.
     """
     faults = Faults()
     rows: dict[str, list[float]] = {}
@@ -146,11 +145,11 @@ def _parted(body: bytes) -> dict[str, dict[str, msgspec.Raw]]:
 
 
 def _summed(domains: dict[str, dict[str, _Topic]], bundle: str, faults: Faults) -> list[float]:
-    """Rate in and out, throughput in and out, topics, consumers and producers of one bundle."""
+    """Return rate in and out, throughput in and out, topics, consumers and producers of one bundle."""
     in_, out, bytes_in, bytes_out, topics, consumers, producers = 0.0, 0.0, 0.0, 0.0, 0, 0, 0
-    for found in domains.values():
-        topics += len(found)
-        for topic in found.values():
+    for topic_stats in domains.values():
+        topics += len(topic_stats)
+        for topic in topic_stats.values():
             in_ += _amount(topic.msg_rate_in, bundle, faults)
             out += _amount(topic.msg_rate_out, bundle, faults)
             bytes_in += _amount(topic.msg_throughput_in, bundle, faults)

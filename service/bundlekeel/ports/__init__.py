@@ -69,17 +69,16 @@ __all__ = [
 
 
 class Clock(Protocol):
-    """Time as a port. Deadlines use `boot` (goes on during suspend); moments that are stored, compared or shown use
-    `wall_ms`."""
+    """Time as a port. Deadlines use `boot`, which continues during suspend. Stored or displayed times use `wall_ms`."""
 
     def boot(self) -> float:
-        """Seconds on the boot clock (CLOCK_BOOTTIME)."""
+        """Return seconds on the boot clock (CLOCK_BOOTTIME)."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, UTC, by the wall clock as it was when this process began; never jumps."""
+        """Return Unix ms by the wall clock as it was at the start of this process; never jumps."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; tests advance a virtual clock instead."""
+        """Wait. Tests advance a virtual clock instead."""
 
 
 # --- the picture -----------------------------------------------------------------------------------------
@@ -87,12 +86,11 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawClusterView:
-    """What a load source saw at one moment, decoded.
+    """Decoded records of a load source at one time.
 
-    `mode` is `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports` holds the usable ones,
-    sorted by broker id; `excluded` the registered brokers whose record could not be used. `endpoints` holds
-    every registered broker. `generation` grows with each change seen. `awaited`: brokers whose load is only guessed,
-    and will be known in a few seconds.
+    `mode`: `modular`, `extensible`, `other` (Simple or Noop) or `mixed`. `reports`: usable reports, sorted by broker
+    id. `excluded`: registered brokers without a usable record. `endpoints`: every registered broker. `generation`:
+    grows with each change. `awaited`: brokers whose load is an estimate now, and will be known in a few seconds.
     """
 
     wall_ms: int
@@ -106,39 +104,43 @@ class RawClusterView:
 
 
 class LoadSource(Protocol):
-    """Where brokers' load comes from."""
+    """Source of the brokers' load."""
 
     async def start(self) -> None:
-        """Begin watching; returns once watches are requested, even if the store is unreachable."""
+        """Start watching. Returns once watches are requested, even if the store is unreachable."""
 
     async def picture(self) -> RawClusterView:
-        """Return the latest coalesced picture; its reports are `dated`.
+        """Return the latest coalesced view; its reports are `dated`.
 
-        Raises SnapshotError before the first, StoreError while suspended.
+        Raises SnapshotError before the first one, StoreError while suspended.
         """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait until a picture newer than `generation` is there (one batch window coalesced), or time out."""
+        """Wait until a view newer than `generation` exists (one batch window coalesced), or time out."""
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """Averages the brokers stored for these bundles: bundle-data first, else resource quotas; missing left out."""
+        """Return the stored averages of these bundles, from bundle-data, else resource quotas; missing ones are
+        omitted.
+        """
 
     async def close(self) -> None:
         """Stop watching."""
 
 
 class Ownership(Protocol):
-    """The ownership truth: ephemeral `/namespace/...` nodes (modular), the ownership channel (extensible)."""
+    """Owners of bundles: ephemeral `/namespace/...` nodes (modular), the ownership channel (extensible)."""
 
     async def owner(self, bundle: str) -> Owner | None:
-        """The owner right now, read from the store (not from a cache), or None when unowned."""
+        """Return the current owner, read from the store and not from a cache; None: unowned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRecords:
-    """What the stores say of policies. `isolation` in the order of Pulsar's map; `failure_domains`: brokers by
-    domain; `anti_affinity`: group by namespace; `unreadable`: namespaces whose own record could not be used, or has
-    not been read yet."""
+    """Policies in the stores.
+
+    `isolation`: in the order of Pulsar's map. `failure_domains`: brokers by domain. `anti_affinity`: group by
+    namespace. `unreadable`: namespaces whose own record is unusable or has not been read yet.
+    """
 
     isolation: tuple[IsolationPolicy, ...] = ()
     failure_domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -147,44 +149,51 @@ class PolicyRecords:
 
 
 class Metadata(Protocol):
-    """Read-only look at namespaces and topics in the metadata and configuration stores."""
+    """Read access to namespaces and topics in the metadata and configuration stores."""
 
     async def boundaries(self, namespace: str) -> list[int] | None:
-        """Sorted bundle boundaries of a namespace (first 0, last 2^32-1), or None when it does not exist."""
+        """Return the sorted bundle boundaries of a namespace (first 0, last 2^32-1); None: it does not exist."""
 
     async def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic (full name); 0 when it is not partitioned or unknown."""
+        """Return the number of partitions of a topic (full name); 0: it is not partitioned or unknown."""
 
     async def metadata_leader(self) -> str | None:
-        """The broker id of Pulsar's own load-manager leader, or None."""
+        """Return the broker id of Pulsar's own load-manager leader, or None."""
 
     async def topics(self, bundle: str) -> list[str]:
-        """Known persistent topics of the bundle from metadata (full names, partitions included); may be empty."""
+        """Return the known persistent topics of the bundle from metadata (full names, partitions included); may be
+        empty.
+        """
 
     async def tenants(self) -> list[str]:
-        """All tenants, sorted, those without namespaces too."""
+        """Return all tenants, sorted, including those without namespaces."""
 
     async def namespaces(self) -> list[str]:
-        """All namespaces (`tenant/ns`), sorted; reads every tenant."""
+        """Return all namespaces (`tenant/ns`), sorted. Reads every tenant."""
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
-        """Isolation policies and failure domains of a Pulsar cluster, anti-affinity groups of these namespaces.
+        """Return isolation policies and failure domains of a Pulsar cluster, and anti-affinity groups of these
+        namespaces.
 
-        Cheap enough for every cycle: a record is read again only after it has changed. StoreError, CodecError when
-        what concerns all namespaces cannot be read.
+        Cheap enough for every cycle: a record is read again only after it has changed. Raises StoreError or CodecError
+        if a record that concerns all namespaces cannot be read.
         """
 
     async def migration(self) -> StoreMigration:
-        """Read the state of a migration of the metadata store (PIP-454), linearised, and watch it from then on. Raises
-        StoreError."""
+        """Read the state of a migration of the metadata store (PIP-454), linearised, and watch it from then on.
+
+        Raises StoreError if the store does not respond.
+        """
 
     @property
     def migration_now(self) -> StoreMigration:
-        """The state as last read, without a request. Its phase is CHANGED from a change of the record until the next
-        `migration`, and NOT_STARTED before the first."""
+        """The state of the migration as last read, without a request.
+
+        Its phase is CHANGED from a change of the record until the next `migration`, and NOT_STARTED before the first.
+        """
 
     async def close(self) -> None:
-        """Close what it opened by itself."""
+        """Close the connections that this object opened."""
 
 
 # --- coordination and shared state -------------------------------------------------------------------------
@@ -207,7 +216,7 @@ class Member(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A node below our root: its bytes and data version."""
+    """A node below Bundlekeel's root: its bytes and data version."""
 
     path: str
     data: bytes
@@ -216,7 +225,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChange:
-    """One step of a fenced write. `data` None deletes; `version` -1 means any; creates when `create` is set."""
+    """One step of a fenced write. `data` None: delete. `version` -1: any. `create`: create the node."""
 
     path: str
     data: bytes | None
@@ -227,8 +236,8 @@ class DocumentChange:
 class Coordination(Protocol):
     """Seats, leadership and shared state under `/bundlekeel/{cluster}`.
 
-    Paths are relative to that root, e.g. `state/ledger`. While the connection is suspended every call raises
-    StoreError at once instead of waiting in the library's queue.
+    Paths are relative to that root, e.g. `state/ledger`. While the connection is suspended every call raises StoreError
+    immediately instead of waiting in the library's queue.
     """
 
     @property
@@ -237,59 +246,69 @@ class Coordination(Protocol):
 
     @property
     def obstacle(self) -> str:
-        """What prevents a connection, as far as is known; empty: nothing is known."""
+        """Known reason why there is no connection; empty: none is known."""
 
     @property
     def session_seconds(self) -> float:
         """The *negotiated* session time-out; 0.0 before the first session."""
 
     async def start(self) -> None:
-        """Begin connecting in the background; never raises for an unreachable store."""
+        """Start connecting in the background. Never raises for an unreachable store."""
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat; returns the member with `seat` set, or None when all are taken."""
+        """Occupy the lowest free seat. Returns the member with `seat` set; None: all seats are occupied."""
 
     async def members(self) -> list[Member]:
-        """Who sits where, by seat."""
+        """Return the members that have a seat, by seat."""
 
     async def leader(self) -> Member | None:
-        """Who leads, with its epoch, or None."""
+        """Return the leader, with its epoch, or None."""
 
     async def campaign(self, member: Member) -> int | None:
-        """Create the leader node and advance the epoch in one transaction: the new epoch; None when somebody leads."""
+        """Create the leader node and advance the epoch in one transaction. Returns the new epoch; None: there is a
+        leader.
+        """
 
     async def still_leading(self, epoch: int) -> bool:
-        """One round trip to the store: the leader node is ours (this session) and the epoch is still `epoch`."""
+        """Return whether this session owns the leader node and the epoch is still `epoch`; one round trip."""
 
     async def resign(self, epoch: int) -> None:
-        """Delete our leader node if it is ours; quiet when it is not."""
+        """Delete the leader node if this session owns it; otherwise do nothing."""
 
     async def read(self, path: str) -> Document | None:
-        """A node, linearised with our own writes; None when absent."""
+        """Return a node, linearised with the own writes; None: absent."""
 
     async def read_tree(self, path: str) -> list[Document]:
-        """The direct children of a node with their data, sorted by path; empty when absent."""
+        """Return the direct children of a node with their data, sorted by path; empty: absent."""
 
     async def stamps(self, paths: Sequence[str]) -> list[int | None]:
-        """Of each node a number that is another one after every write of it, linearised with our own writes; None when
-        absent. No data is read."""
+        """Return, for each node, a number that changes with every write, linearised with the own writes; None: absent.
+
+        No data is read.
+        """
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """Apply all changes or none, and only while `epoch` is current. LeadershipLost when it is over, StaleWrite
-        when a version did not match."""
+        """Apply all changes or none, and only while `epoch` is current.
+
+        Raises LeadershipLost if the epoch is over, StaleWrite if a version did not match.
+        """
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Compare-and-set by any replica: version None creates; returns the new version. StaleWrite on a race."""
+        """Compare and set, from any replica. `version` None creates. Returns the new version. Raises StaleWrite on a
+        race.
+        """
 
     async def create_sequential(self, path: str, data: bytes) -> str:
-        """Create `path` + a sequence number (a request left for the leader); returns the full relative path."""
+        """Create `path` + a sequence number (a request for the leader). Returns the full relative path."""
 
     async def paths(self) -> list[str]:
-        """Every node below the root, those below others first; empty where there is no root. Nothing is made."""
+        """Return every node below the root, children first; empty: no root. Creates nothing."""
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes, all that there are, and the root with them; all or none. StaleWrite when they are not all
-        any more: a sidecar has started, or gone."""
+        """Delete these nodes, which must be all existing ones, and the root; all or none.
+
+        Raises StaleWrite if they are not all any more: a sidecar has started or stopped.
+        """
 
     async def wait_changed(self, timeout: float) -> bool:
         """Wait until leader, seats, desired state, requests or the connection state changed, or time out."""
@@ -302,31 +321,38 @@ class Coordination(Protocol):
 
 
 class BrokerAdmin(Protocol):
-    """The admin REST API of the brokers, as far as it is read; what changes a cluster is in `ports.commands`."""
+    """Read access to the admin REST API of the brokers. Calls that change a cluster are in `ports.commands`."""
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """The brokers known right now: the only hosts that are ever called or followed to."""
+        """Set the current brokers: the only hosts that are called, directly or by a redirect."""
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """Effective settings of that broker (GET, harmless)."""
+        """Return the effective settings of that broker (GET, harmless)."""
 
     async def dynamic_configuration(self) -> dict[str, str]:
-        """Dynamic overrides stored for the cluster (GET, harmless)."""
+        """Return the dynamic overrides stored for the cluster (GET, harmless)."""
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        """Full names of the topics of a bundle, asked at its owner (`topicHashPositions`, harmless)."""
+        """Return the full names of the topics of a bundle, from its owner (`topicHashPositions`, harmless)."""
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
-        """The same topics with hash, traffic and sessions, asked at the owner (harmless), sorted by name. A topic
-        without statistics carries nothing."""
+        """Return the topics of a bundle with hash, traffic and sessions, from its owner (harmless), sorted by name.
+
+        A topic without statistics has no traffic.
+        """
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        """All bundles that broker serves with traffic and counts (`/admin/v2/broker-stats/topics`, harmless, streamed);
-        figures are as old as the broker's last statistics run."""
+        """Return all bundles of that broker with traffic and counts (`/admin/v2/broker-stats/topics`, harmless,
+        streamed).
+
+        The values are as old as the broker's last statistics run.
+        """
 
     async def cpu_load(self, broker_id: str) -> float:
-        """Used share of the CPU a broker may use, 0..1, as its JVM says (`/admin/v2/broker-stats/mbeans`, harmless).
-        AdminFault when it does not tell."""
+        """Return the used share of the broker's CPU, 0 to 1, from its JVM (`/admin/v2/broker-stats/mbeans`, harmless).
+
+        Raises AdminFault if the JVM does not report it.
+        """
 
     async def cpu_seconds(self, broker_id: str) -> float:
         """Return the CPU seconds that a broker's process has used since its start (`mbeans`, harmless).
@@ -334,48 +360,57 @@ class BrokerAdmin(Protocol):
         Raises AdminFault if its JVM does not report them."""
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
-        """How that broker's clients fare (`/admin/v2/broker-stats/metrics`; failed lookups by `/metrics/`, left out
-        where that is not answered): harmless with the modular load manager. AdminRefused where the extensible one runs:
-        the requests would advance its averages, so they do not leave."""
+        """Return latency and failures of that broker's clients (`/admin/v2/broker-stats/metrics`, harmless).
+
+        Failed lookups are from `/metrics/`, and omitted if that does not respond. Raises AdminRefused, before any
+        request, where the extensible load manager runs: a request would advance its averages.
+        """
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """Every bundle that broker owns, sorted, with those that have no topics; asked at the broker (harmless).
-        `cluster`: the name of the Pulsar cluster (`clusterName`)."""
+        """Return every bundle that broker owns, sorted, also those without topics; read at the broker (harmless).
+
+        `cluster`: the name of the Pulsar cluster (`clusterName`).
+        """
 
     async def close(self) -> None:
         """Close pooled connections."""
 
 
 class TopicCounters(Protocol):
-    """Counters of brokers' topics, from the brokers themselves or from who collects them."""
+    """Counters of brokers' topics, from the brokers themselves or from a Prometheus server."""
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """The newest counters of that broker, and the ones before where those are at hand, older first; never empty.
-        AdminApiError, such as AdminFault when it tells of no topics, or more than is read."""
+        """Return the newest counters of that broker, and earlier ones if available, oldest first; never empty.
+
+        Raises AdminApiError, for example AdminFault if the broker reports no topics or too much data.
+        """
 
 
 # --- records and signals ---------------------------------------------------------------------------------------
 
 
 class Journal(Protocol):
-    """Append-only record of what was done: one JSON line a cycle and one a move."""
+    """Append-only record of events: one JSON line per cycle and one per move."""
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record durably. Never raises: a full disk is counted and said, balancing goes on. On disk the
-        members `prev`, `hash`, `torn` and `lost` are the hash chain's: a record's own of these names are left out."""
+        """Write one record durably. Never raises: a full disk is counted and logged, and balancing continues.
+
+        On disk the members `prev`, `hash`, `torn` and `lost` belong to the hash chain. Members of a record with these
+        names are dropped.
+        """
 
     def tail(self, limit: int, *, kind: str | None = None) -> list[dict[str, Any]]:
-        """The newest records, oldest first."""
+        """Return the newest records, oldest first."""
 
     def since(self, wall_ms: int) -> list[dict[str, Any]]:
-        """Records from then on, oldest first, as far back as they are kept. May read files: call it in a thread."""
+        """Return the stored records since that time (Unix ms), oldest first. May read files: call it in a thread."""
 
     def close(self) -> None:
         """Flush and close."""
 
 
 class Telemetry(Protocol):
-    """Counters and gauges; names and help live in the adapter (docs/reference/metrics.md is made from it)."""
+    """Counters and gauges. Names and help are in the adapter (docs/reference/metrics.md is generated from it)."""
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
@@ -387,32 +422,36 @@ class Telemetry(Protocol):
         """Observe a duration."""
 
     def table(self, name: str, rows: Sequence[str], values: Floats, columns: Sequence[str] = ()) -> None:
-        """Set all series of a gauge at once. `rows`: values of its first label; `columns`: those of its second, where
-        it has two; NaN: no series. Made into series when they are read, for a thousand brokers have many."""
+        """Set all series of a gauge. `rows`: values of its first label; `columns`: those of its second; NaN: no series.
+
+        The series are built when they are read, since a thousand brokers have many.
+        """
 
     def retain(self, name: str, label: str, values: set[str]) -> None:
-        """Drop a gauge's series whose label value is not among these: brokers come and go."""
+        """Drop the series of a gauge whose label value is not in `values`: brokers come and go."""
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The exposition and its content type. Any thread may call it."""
+        """Return the exposition and its content type. Any thread may call it."""
 
     def content_type(self, accept: str) -> str:
-        """The content type that `render` returns for this `Accept` header."""
+        """Return the content type of `render` for this `Accept` header."""
 
 
 class Peers(Protocol):
-    """The other sidecars' APIs: a follower passes dry runs and questions about topics on to the leader; a plan is
-    found where it was made."""
+    """Client of the other sidecars' APIs.
+
+    A follower forwards dry runs and questions about topics to the leader. A plan is read from the sidecar that computed
+    it.
+    """
 
     async def make_plan(self, url: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """POST /api/v1/plans at a sidecar; StoreError when it does not answer."""
+        """Send POST /api/v1/plans to a sidecar. Raises StoreError if it does not respond."""
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
-        """A plan that a sidecar made itself and still keeps, or None; StoreError when it does not answer."""
+        """Return a plan that a sidecar computed and still stores, or None. Raises StoreError if it does not respond."""
 
     async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """Why a topic passes what it passes, as a sidecar knows it itself, or None; StoreError when it does not
-        answer."""
+        """Return a sidecar's explanation of the rate of a topic, or None. Raises StoreError if it does not respond."""
 
     async def close(self) -> None:
         """Close pooled connections."""

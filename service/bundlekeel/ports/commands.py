@@ -1,9 +1,8 @@
-"""Every call that changes a cluster. Only what executes decisions may import this module (an import contract).
+"""Every call that changes a cluster. Only code that executes decisions may import this module (an import contract).
 
-Each call takes a permit, and cannot be made without one: the adapter asks it right before each request is written to
-the socket, and sends nothing when it raises. A leader's permit is bound to the epoch in which the change was decided:
-LeadershipLost when that term is over, also when a later term is this leader's again; StoreError while the metadata
-store is out of reach.
+Each call needs a permit. The adapter checks it right before each request is written to the socket, and sends nothing if
+it raises. A leader's permit is bound to the epoch in which the change was decided. It raises LeadershipLost if that
+term is over, even if the same leader has a later term, and StoreError while the metadata store is unreachable.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ LookAgain = Callable[[], Awaitable[None]]
 
 
 def by_person() -> None:
-    """The permit of a person's own command: no lease is needed."""
+    """Permit an operator's own command: no lease is needed."""
 
 
 async def no_look() -> None:
-    """A person's word needs no second look."""
+    """Skip the check between brokers: an operator's command needs none."""
 
 
 def before_any_term() -> None:
-    """The permit of who has never led. LeadershipLost."""
+    """Reject changes of a process that has never led. Raises LeadershipLost."""
     raise LeadershipLost("no term has begun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnloadAnswer:
-    """What the chain of an unload or a split said: final status, hops taken (broker ids), and seconds it took."""
+    """Response to an unload or a split, after redirects: final status, hops (broker ids), and duration in seconds."""
 
     status: int
     hops: tuple[str, ...]
@@ -45,39 +44,48 @@ class UnloadAnswer:
 
 
 class BrokerCommands(Protocol):
-    """The calls of the brokers' admin REST API that change bundles and settings. Raises AdminApiError, and what the
-    permit raises."""
+    """Calls of the brokers' admin REST API that change bundles and settings.
+
+    Raises AdminApiError, and the errors of the permit.
+    """
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Unload, following 307s by hand from broker `at` (the leader broker if known)."""
+        """Unload a bundle, and follow 307 redirects from broker `at` (the leader broker if known)."""
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
-        """Authoritative lookup at `broker_id`: it takes the bundle; returns the answering broker's id."""
+        """Send an authoritative lookup to `broker_id`, which then acquires the bundle. Returns the responding broker's
+        id.
+        """
 
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Split at these positions (`specified_positions_divide`), None: in the middle (`range_equally_divide`), asked
-        at the owner `at`. Children are not unloaded. Success does not mean that anything was split: re-read the
-        boundaries."""
+        """Split a bundle at its owner `at`. Children are not unloaded.
+
+        `positions`: hashes to split at (`specified_positions_divide`); None: in the middle (`range_equally_divide`).
+        Success does not mean that anything was split: re-read the boundaries.
+        """
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Store a dynamic override. The value is written as a whole, so it may be sent to one broker after another."""
+        """Store a dynamic override. The value is written as a whole, so the call may be repeated at another broker."""
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Remove a dynamic override, as `set_dynamic` stores one; quiet when there was none."""
+        """Remove a dynamic override, with retries as in `set_dynamic`. An absent override is not an error."""
 
 
 class QuotaCommands(Protocol):
-    """The calls that change rates and ResourceGroups. Raises as `BrokerCommands` does."""
+    """Calls that change rates and ResourceGroups. Raises as `BrokerCommands` does."""
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """A topic's own policy, None without one. AdminRefused (404) without the topic, (405) where topic policies are
-        off. No harmless read: the broker assigns the topic's bundle when no broker owns it."""
+        """Return a topic's own policy; None: it has none.
+
+        Not a harmless read: the broker assigns the topic's bundle if no broker owns it. Raises AdminRefused without the
+        topic (404) or if topic policies are disabled (405).
+        """
 
     async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
-        """Set a topic's own policy, None removes it."""
+        """Set a topic's own policy; None removes it."""
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
-        """Make or change a ResourceGroup, None removes it. AdminRefused (412) while namespaces use it."""
+        """Create or change a ResourceGroup; None removes it. Raises AdminRefused (412) while namespaces use it."""
 
     async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
-        """Attach a namespace to a ResourceGroup, "" detaches it. AdminRefused (412) without the group."""
+        """Attach a namespace to a ResourceGroup; "" detaches it. Raises AdminRefused (412) without the group."""

@@ -16,9 +16,9 @@ FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 class LatestLoad:
     """The newest load data of one extensible broker. Wall-clock times in ms; 0: never.
 
-    `load_ms`, `bundles_ms`: when it arrived here. `withdrawn_ms`: when the broker took its load data back (a
-    tombstone: it just gave or took a bundle) and has not reported since; what it said before is kept. `fault`:
-    (code, detail) of a last message that could not be used.
+    `load_ms`, `bundles_ms`: arrival here. `withdrawn_ms`: when the broker withdrew its load data (a tombstone, as a
+    bundle came or left) without a report since; the earlier data is kept. `fault`: (code, detail) if the last message
+    was unusable.
     """
 
     load: BrokerLoadData | None = None
@@ -31,11 +31,11 @@ class LatestLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTables:
-    """What the two load-data topics said so far, by broker id.
+    """Contents of the two load-data topics so far, by broker id.
 
     `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the client's process does
-    not answer; `down`: it ended or cannot connect (it is started again); `detail` says why. `since_ms`: listening
-    since then without a gap; a broker that is not in `latest` may simply have had nothing to report since.
+    not respond; `down`: it ended or cannot connect (it is restarted). `detail`: the reason. `since_ms`: start of
+    listening without a gap. A broker that is not in `latest` may have had nothing to report since then.
     """
 
     generation: int = 0
@@ -49,13 +49,13 @@ class LoadFeed(Protocol):
     """The load-data topics of the extensible load manager (PIP-192)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Begin to listen, through any of these brokers; called again when they change. Never waits for a broker."""
+        """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
 
     def tables(self) -> LoadTables:
-        """The newest tables. Never raises: a feed that is down says so in `state`, its last figures stay."""
+        """Return the newest tables. Never raises: a feed that is down has that in `state`, and its last values stay."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait until tables newer than `generation` are there or the state changed, or time out."""
+        """Wait until there are tables newer than `generation` or the state changed, or time out."""
 
     async def close(self) -> None:
         """Stop listening and end the client's process."""
@@ -66,10 +66,10 @@ ChannelVariant = Literal["system_topic", "metadata_store"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelView:
-    """The ownership channel (service unit states) as of now, by bundle; a bundle without an entry is in state Init.
+    """The current ownership channel (service unit states), by bundle. A bundle without an entry is in state Init.
 
-    `seen_ms`: by bundle, the wall clock when its present state was first seen here. `rejected`: the newest messages
-    that lost, oldest first (at most 100).
+    `seen_ms`: by bundle, the wall clock when its current state arrived here. `rejected`: the newest messages that lost,
+    oldest first (at most 100).
     """
 
     generation: int
@@ -84,17 +84,24 @@ class Channel(Protocol):
     """The ownership channel of the extensible load manager, read only; both variants implement it."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Begin to follow it (the metadata-store variant needs no URLs). Never waits for a broker or the store."""
+        """Start to follow the channel (the metadata-store variant needs no URLs). Never waits for a broker or the
+        store.
+        """
 
     async def view(self) -> ChannelView:
-        """The newest view. SnapshotError before it was read through once, StoreError while it cannot be followed."""
+        """Return the newest view.
+
+        Raises SnapshotError before the channel was read completely once, StoreError while it cannot be followed.
+        """
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """One bundle's entry, after everything published before this call was taken in. StoreError when that cannot
-        be had within the adapter's time limit."""
+        """Return one bundle's entry, after everything published before this call was processed.
+
+        Raises StoreError if that takes longer than the adapter's time limit.
+        """
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait for a view newer than `generation`, or time out."""
 
     async def close(self) -> None:
-        """Stop following it."""
+        """Stop following the channel."""

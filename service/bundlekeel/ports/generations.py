@@ -1,4 +1,4 @@
-"""A counter of changes that can be waited for, as every `wait_changed` of a port needs it."""
+"""A counter of changes to wait for, used by every `wait_changed` of a port."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import contextlib
 
 
 class Generations:
-    """Counts what was published; waiters are woken on the event loop that publishes."""
+    """Counts changes. Waiting tasks resume on the event loop that publishes."""
 
     def __init__(self) -> None:
         self.newest = 0
         self._published = asyncio.Event()
 
     def publish(self) -> None:
-        """There is something newer."""
+        """Count a change and wake all waiting tasks."""
         self.newest += 1
         self._published.set()
         self._published = asyncio.Event()
 
     async def wait_newer(self, generation: int, timeout: float) -> bool:
-        """Wait for something newer than `generation`, up to `timeout` seconds; whether there is."""
+        """Wait up to `timeout` seconds for a change after `generation`. Returns whether there is one."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self.newest <= generation:

@@ -1,5 +1,4 @@
-"""Where history is kept (a store of immutable files, and the log on this machine that fills it), and where the nightly
-job stores its proposals.
+"""Storage of history (a store of immutable files, and the local log that fills it) and of the nightly job's proposals.
 
 All of these calls block: they are called in threads and by the command line, never on the event loop.
 """
@@ -27,8 +26,8 @@ MOST_FILE_BYTES: Final = 64 << 20
 class HistoryFile:
     """One immutable file: the segments `first` to `last` of an epoch, all of one hour (`date`: YYYY-MM-DD, UTC).
 
-    One segment is `{epoch}-{seq}.parquet`; several, put together when their hour was over, are
-    `{epoch}-{first}-{last}.parquet` and stand for the files of those segments, also where these are still there.
+    A single segment is `{epoch}-{seq}.parquet`. Several, merged after their hour, are `{epoch}-{first}-{last}.parquet`.
+    That file replaces the files of those segments, even if they still exist.
     """
 
     date: str
@@ -40,22 +39,22 @@ class HistoryFile:
 
     @property
     def name(self) -> str:
-        """Its name in the folder."""
+        """File name."""
         seqs = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
         return f"{self.epoch}-{seqs}.parquet"
 
     @property
     def folder(self) -> str:
-        """Its folder below the store's root."""
+        """Directory below the store's root."""
         return f"date={self.date}/hour={self.hour:02d}"
 
     @property
     def path(self) -> str:
-        """Folder and name."""
+        """Directory and name, below the store's root."""
         return f"{self.folder}/{self.name}"
 
     def covers(self, other: HistoryFile) -> bool:
-        """Whether this file stands for that one, which is smaller."""
+        """Return whether this file replaces the other one, which is smaller."""
         place = (self.date, self.hour, self.epoch) == (other.date, other.hour, other.epoch)
         inside = self.first <= other.first and other.last <= self.last
         return place and inside and (self.first, self.last) != (other.first, other.last)
@@ -78,7 +77,7 @@ class HistorySpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Segment:
-    """One segment of the local log: what becomes one file."""
+    """One segment of the local log, which becomes one file."""
 
     epoch: int
     seq: int
@@ -91,20 +90,22 @@ def hour_of(wall_ms: int) -> tuple[str, int]:
 
 
 def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
-    """The files that count, in the order of epochs and segments: those that no larger one stands for."""
+    """Return the files that no larger file replaces, in the order of epochs and segments."""
     by_place: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in files:
         by_place.setdefault((file.date, file.hour, file.epoch), []).append(file)
-    found = [
+    current = [
         file for together in by_place.values() for file in together if not any(other.covers(file) for other in together)
     ]
-    return sorted(found, key=lambda file: (file.epoch, file.first))
+    return sorted(current, key=lambda file: (file.epoch, file.first))
 
 
 def records_in_force(store: HistoryStore, file: HistoryFile, instead: set[HistoryFile]) -> Sequence[CycleRecord] | None:
-    """The records of a file. A leader may tidy the store meanwhile: those of the larger file that it was put into then,
-    which is added to `instead`; None: they were read there already, or it was deleted as too old. StoreError,
-    HistoryError."""
+    """Return the records of a file, or of the larger file into which a leader has merged it meanwhile.
+
+    That larger file is added to `instead`. None: it was read there already, or the file was deleted as too old. Raises
+    StoreError or HistoryError.
+    """
     try:
         return store.records(file)
     except StoreError:
@@ -119,8 +120,9 @@ def records_in_force(store: HistoryStore, file: HistoryFile, instead: set[Histor
 
 
 def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, list[HistoryFile]]:
-    """By name of the cluster, in order, the files of it; those that cannot be read are left out. StoreError: the
-    store does not answer."""
+    """Return the files by name of their cluster. Unreadable files are skipped. Raises StoreError if there is no
+    response.
+    """
 
     def named(file: HistoryFile) -> str:
         try:
@@ -128,115 +130,126 @@ def clusters_of(store: HistoryStore, files: Sequence[HistoryFile]) -> dict[str, 
         except HistoryError:
             return ""
         except StoreError:
-            # A leader may tidy the store meanwhile: what it put together or deleted is gone.
+            # A leader may clean up the store meanwhile, so a merged or deleted file is gone.
             if file.path in {item.path for item in store.files()}:
                 raise
             return ""
 
-    found: dict[str, list[HistoryFile]] = {}
-    # A footer is a request or two, and there are as many files as hours.
+    by_cluster: dict[str, list[HistoryFile]] = {}
+    # Reading a footer takes one or two requests, and there is about one file per hour.
     with ThreadPoolExecutor(8) as pool:
         for file, cluster in zip(files, pool.map(named, files), strict=True):
             if cluster:
-                found.setdefault(cluster, []).append(file)
-    return dict(sorted(found.items()))
+                by_cluster.setdefault(cluster, []).append(file)
+    return dict(sorted(by_cluster.items()))
 
 
 def mixed(clusters: Mapping[str, Sequence[HistoryFile]]) -> str:
-    """Which clusters recorded into one place, and into which files, in a sentence; empty: not more than one did."""
+    """Return one sentence naming the clusters that recorded into one place and their files; empty: fewer than two."""
     if len(clusters) < 2:
         return ""
-    told = []
+    places = []
     for cluster, files in clusters.items():
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-        told.append(f"{cluster} ({', '.join(file.path for file in files[:3])}{more})")
-    return f"{len(clusters)} clusters recorded here: {', '.join(told)}; give each a history.uri of its own"
+        places.append(f"{cluster} ({', '.join(file.path for file in files[:3])}{more})")
+    return f"{len(clusters)} clusters recorded here: {', '.join(places)}; set a separate history.uri for each"
 
 
 class HistoryStore(Protocol):
-    """Files by date and hour. StoreError: the store does not answer or is full; HistoryError: a file cannot be read."""
+    """Files by date and hour. Raises StoreError if the store fails or is full, HistoryError if a file is unreadable."""
 
     @property
     def place(self) -> str:
-        """The folder or URI, as messages name it."""
+        """The directory or URI, for messages."""
 
     def files(self) -> list[HistoryFile]:
-        """Every file, larger and smaller ones of the same segments included; foreign names and aside files are not."""
+        """Return every file, smaller ones of the same segments included, without foreign names and files set aside."""
 
     def span(self, file: HistoryFile) -> HistorySpan:
-        """What a file covers."""
+        """Return the contents of a file's footer."""
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
-        """Its records, in order."""
+        """Return the records of a file, in order."""
 
     def verify(self, file: HistoryFile) -> None:
-        """Read all rows of a file in bounded memory, and keep none. HistoryError: the file cannot be read."""
+        """Read all rows of a file in bounded memory, without keeping them. Raises HistoryError if the file is
+        unreadable.
+        """
 
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
-        """Write a segment's file, whole or not at all. It is left as it is when it is there; HistoryError when that
-        one has other cycles. All records are of one epoch and one hour."""
+        """Write a segment's file, completely or not at all. An existing file stays unchanged.
+
+        All records are of one epoch and one hour. Raises HistoryError if an existing file has other cycles.
+        """
 
     def merge(self, files: Sequence[HistoryFile]) -> HistoryFile:
-        """Write the one file that stands for these, neighbours of one hour and epoch; they stay. HistoryError: one of
-        them cannot be read, or they are of several clusters, and nothing was written."""
+        """Write the one file that replaces these, neighbors of one hour and epoch. The old files stay.
+
+        Raises HistoryError, and writes nothing, if one of them is unreadable or they are of several clusters.
+        """
 
     def remove(self, file: HistoryFile) -> None:
-        """Delete a file; nothing happens when it is gone."""
+        """Delete a file; do nothing if it is absent."""
 
     def set_aside(self, file: HistoryFile) -> str:
-        """Move a file to where it is not read; its new path."""
+        """Move a file to where it is not read. Returns its new path."""
 
 
 class HistoryWal(Protocol):
-    """The write-ahead log on this machine, in segments. One process at a time. StoreError: the disk refuses."""
+    """The local write-ahead log, in segments. For one process at a time. Raises StoreError if the disk fails."""
 
     def append(self, epoch: int, record: CycleRecord) -> None:
-        """Write a record to the open segment, or to a new one when the epoch is another; on disk when this returns,
-        or not there at all (StoreError)."""
+        """Write a record to the open segment, or to a new one for another epoch.
+
+        The record is on disk when this returns, and not at all if it raises StoreError.
+        """
 
     def roll(self) -> None:
-        """Close the open segment; the next record opens one."""
+        """Close the open segment. The next record opens one."""
 
     def closed(self) -> list[Segment]:
-        """Segments that nothing is added to, those of earlier processes included, oldest first."""
+        """Return the closed segments, those of earlier processes included, oldest first."""
 
     def records(self, segment: Segment) -> list[CycleRecord]:
-        """A segment's records up to a torn end, which is counted (`torn`)."""
+        """Return a segment's records up to a torn end, which is counted (`torn`)."""
 
     def discard(self, segment: Segment) -> None:
         """Delete a segment whose file is published."""
 
     def set_aside(self, segment: Segment) -> None:
-        """Keep a segment that cannot be published, out of the way."""
+        """Move a segment that cannot be published out of the way."""
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Size of all segments in bytes."""
 
     @property
     def torn(self) -> int:
-        """Torn ends met so far."""
+        """Number of torn ends so far."""
 
     def close(self) -> None:
-        """Close files and let another process in."""
+        """Close the files and release the log for another process."""
 
 
 NAME: Final = "thresholds.json"
-# A document has about ten kilobytes; what is larger is something else.
+# A document has about ten kilobytes. A larger file is not one.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundDocument:
-    """A document as it lies there. `path` below the root; `data`: at most `MAX_BYTES` + 1 bytes of it."""
+    """A document as stored. `path`: below the root. `data`: at most `MAX_BYTES` + 1 bytes of it."""
 
     path: str
     data: bytes
 
 
 class CalibrationStore(Protocol):
-    """A folder of proposals: `{root}/{date}/thresholds.json`, the date of the run as 2026-11-21 (UTC); the latest date
-    that has one counts, and a `thresholds.json` in the root where there is no date. Nothing is ever written to it."""
+    """A directory of proposals: `{root}/{date}/thresholds.json`, with the date of the run as 2026-11-21 (UTC).
+
+    The latest date with a document counts. Without dates, a `thresholds.json` in the root does. Nothing is ever
+    written.
+    """
 
     def newest(self) -> FoundDocument | None:
-        """The newest document, None when there is none. StoreError: the store does not answer."""
+        """Return the newest document; None: there is none. Raises StoreError if the store does not respond."""

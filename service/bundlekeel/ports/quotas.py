@@ -1,4 +1,4 @@
-"""What quotas read at the brokers by admin REST, and what brokers tell each other."""
+"""Reading quotas from brokers through the admin REST API, and the usage that brokers publish."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from bundlekeel.ports.extensible import FeedState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceRates:
-    """What a namespace's policies say of rates: of each topic in it, None where they say nothing. `resource_group`:
-    the one it is attached to, "" for none."""
+    """Rates in a namespace's policies, per topic; None: not set. `resource_group`: the attached one; "": none."""
 
     publish: Rate | None = None
     dispatch: Rate | None = None
@@ -24,23 +23,26 @@ class NamespaceRates:
 
 
 class QuotaAdmin(Protocol):
-    """The admin REST API as far as quotas read it; what they set is in `ports.commands`. Raises AdminApiError."""
+    """Read access to the admin REST API for quotas. Writes are in `ports.commands`. Raises AdminApiError."""
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
-        """What each topic or partition of these namespaces passes at that broker, as of its last statistics run
-        (`/admin/v2/broker-stats/topics`, harmless), sorted by name."""
+        """Return the throughput of each topic or partition of these namespaces at that broker, sorted by name.
+
+        It is that of the broker's last statistics run (`/admin/v2/broker-stats/topics`, harmless).
+        """
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """The rates in a namespace's policies for a Pulsar cluster (harmless). AdminRefused without the namespace."""
+        """Return the rates in a namespace's policies for a cluster (harmless). Raises AdminRefused if there is none."""
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
-        """A ResourceGroup, None without one (harmless)."""
+        """Return a ResourceGroup (harmless); None: it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedUsage:
-    """What a broker said last of one ResourceGroup, of one period, and when that arrived here (wall clock, ms). None
-    and 0: nothing yet."""
+    """The last report of a broker on one ResourceGroup for one period, and when it arrived (Unix ms). None, 0: none
+    yet.
+    """
 
     publish: PassedUsage | None = None
     dispatch: PassedUsage | None = None
@@ -50,9 +52,11 @@ class ReceivedUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTables:
-    """What brokers told each other so far: by broker (service URL), then by ResourceGroup as of its last message. A
-    broker that is gone stays. `state`, `detail`, `since_ms`: as in `LoadTables`. `fault`: why the newest of those
-    messages that could not be used could not, "" without one."""
+    """Usage that brokers published: by broker (service URL), then by ResourceGroup, from the last message.
+
+    A stopped broker stays. `state`, `detail`, `since_ms`: as in `LoadTables`. `fault`: why the newest unusable message
+    could not be used; "": all were usable.
+    """
 
     latest: Mapping[str, Mapping[str, ReceivedUsage]] = field(default_factory=dict)
     state: FeedState = "off"
@@ -62,13 +66,13 @@ class UsageTables:
 
 
 class UsageFeed(Protocol):
-    """What brokers report to each other of ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
+    """Brokers' reports to each other on ResourceGroups (`non-persistent://pulsar/system/resource-usage`)."""
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Begin to listen, through any of these brokers; called again when they change. Never waits for a broker."""
+        """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
 
     def tables(self) -> UsageTables:
-        """The newest tables. Never raises: a feed that is down says so in `state`, its last figures stay."""
+        """Return the newest tables. Never raises: a feed that is down has that in `state`, and its last values stay."""
 
     async def close(self) -> None:
-        """Stop listening, forget what was received, and end the client's process."""
+        """Stop listening, drop received data, and end the client's process."""

@@ -1,4 +1,4 @@
-"""Notifications and traces: what they are made of, and who takes them."""
+"""Notifications, and the port that receives them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("info", "warning", "critical")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One thing that happened. `reason`: one word in CamelCase, a code where there is one; `text`: one English
-    sentence; `details`: figures and names as JSON values, never a secret."""
+    """One event. `reason`: one word in CamelCase, a code if there is one. `text`: one English sentence. `details`:
+    numbers and names as JSON values, never a secret.
+    """
 
     event: Event
     severity: Severity
@@ -32,7 +33,7 @@ class Notifier(Protocol):
     """One receiver of notifications."""
 
     async def send(self, notice: Notification) -> None:
-        """Hand it over, once, within its own time limit. NotificationError otherwise."""
+        """Send the notification once, within the receiver's time limit. Raises NotificationError if that fails."""
 
     async def close(self) -> None:
         """Close pooled connections."""

@@ -9,8 +9,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One piece of work that is over. `start_ms`: wall milliseconds; `seconds`: how long it took; `error`: what went
-    wrong, "" for nothing; `children` lie within it."""
+    """One completed piece of work.
+
+    `start_ms`: Unix ms. `seconds`: duration. `error`: the failure; "": none. `children`: parts of this work.
+    """
 
     name: str
     start_ms: float
@@ -21,10 +23,10 @@ class Span:
 
 
 class SpanSink(Protocol):
-    """Takes trees of spans and sends them on by itself."""
+    """Receives trees of spans and forwards them in the background."""
 
     def add(self, root: Span) -> None:
-        """Take one tree. Returns at once, never raises; what cannot be sent is counted and lost."""
+        """Add one tree. Returns immediately and never raises. Spans that cannot be sent are counted and dropped."""
 
     def close(self) -> None:
-        """Send what is left, within a few seconds; blocks meanwhile."""
+        """Send the remaining spans, within a few seconds. Blocks meanwhile."""

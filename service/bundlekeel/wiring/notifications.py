@@ -40,7 +40,7 @@ def notifications(
         for index, item in enumerate(section.webhooks)
     ]
     if section.kubernetes == "auto":
-        place = KubernetesEndpoint.found(os.environ, socket.gethostname())
+        place = KubernetesEndpoint.from_environment(os.environ, socket.gethostname())
         if place is None:
             _log.info("no service account token here: no Kubernetes events")
         else:

@@ -40,7 +40,7 @@ def test_a_deleted_segment_does_not_hold_up_those_after_it(tmp_path: Path) -> No
 def test_segments_may_be_discarded_while_the_next_one_gets_its_number(tmp_path: Path) -> None:
     """One thread publishes, the other one writes."""
     wal = filled(tmp_path, 3)
-    numbers = wal._seen(1)
+    numbers = wal._segments_of(1)
     found = [next(numbers)]
     wal.discard(Segment(epoch=1, seq=2))
     found.extend(numbers)

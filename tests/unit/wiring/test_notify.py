@@ -326,10 +326,10 @@ async def test_kubernetes_events(tmp_path: Path) -> None:
     authority.issue_cert("127.0.0.1").configure_cert(server)
     with inbox(server) as box:
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(box.port)}
-        assert KubernetesEndpoint.found(environ, "broker-0", tmp_path) is None
+        assert KubernetesEndpoint.from_environment(environ, "broker-0", tmp_path) is None
         (tmp_path / "token").write_text("first")
-        assert KubernetesEndpoint.found({}, "broker-0", tmp_path) is None
-        place = KubernetesEndpoint.found(environ, "broker-0", tmp_path)
+        assert KubernetesEndpoint.from_environment({}, "broker-0", tmp_path) is None
+        place = KubernetesEndpoint.from_environment(environ, "broker-0", tmp_path)
         assert place is not None
         events = KubernetesEvents(place, tls=context)
         await events.send(NOTICE)

@@ -1,4 +1,4 @@
-"""Pulsar's admin REST API. httpx lives only here and in the CLI's client."""
+"""Pulsar's admin REST API. Only this package and the CLI's client import httpx for it."""
 
 from bundlekeel.adapters.admin.client import HttpBrokerAdmin
 from bundlekeel.adapters.admin.transport import AdminOptions

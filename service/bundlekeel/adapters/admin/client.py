@@ -1,7 +1,7 @@
 """`HttpBrokerAdmin`: the admin REST API of the brokers behind `ports.BrokerAdmin`.
 
-What is asked of one broker goes to that broker; what any broker may answer (dynamic configuration) goes to the
-first that answers.
+Requests about one broker go to that broker. Requests that any broker can answer (dynamic configuration) go to the first
+that responds.
 """
 
 from __future__ import annotations
@@ -64,46 +64,46 @@ class HttpBrokerAdmin:
         self.quotas = HttpQuotaAdmin(self._http)
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """The brokers known right now: the only hosts that are ever called or followed to."""
+        """Set the current brokers: the only hosts that are called, directly or by a redirect."""
         self._http.know(endpoints)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
-        """Effective settings of that broker (GET, harmless)."""
+        """Return the effective settings of that broker (GET, harmless)."""
         reply = await self._http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
         return await decoded_answer("runtime configuration", decode_settings, reply.answer)
 
     async def dynamic_configuration(self) -> dict[str, str]:
-        """Dynamic overrides stored for the cluster (GET, harmless)."""
+        """Return the dynamic overrides stored for the cluster (GET, harmless)."""
         reply = await self._http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return await decoded_answer("dynamic configuration", decode_settings, reply.answer)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Store a dynamic override. Pulsar checks the key (412), not always the value."""
+        """Store a dynamic override. Pulsar checks the key (412), and not always the value."""
         route = routes.SET_DYNAMIC
         target = route.path(key=key, value=value)
         await self._http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
-        """Remove a dynamic override; quiet when there was none."""
+        """Remove a dynamic override. An absent override is not an error."""
         route = routes.DELETE_DYNAMIC
         target = route.path(key=key)
         await self._http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
-        """Full names of the topics of a bundle, asked at its owner (harmless), sorted.
+        """Return the sorted full names of the topics of a bundle, from its owner (harmless).
 
-        `topicHashPositions` without `topics=` lists them all, partitions included, and only reads: for a bundle that
-        is unowned it says 412 and assigns nothing (both seen on 4.2.4). `broker-stats/topics` would carry the
-        statistics of every topic of the broker and misses what is not loaded; `persistent/{t}/{ns}?bundle=` leaves
-        system topics out, which are as good for a lookup.
+        `topicHashPositions` without `topics=` lists all of them, partitions included, and only reads: for an unowned
+        bundle it returns 412 and assigns nothing (both observed on 4.2.4). `broker-stats/topics` would return the
+        statistics of every topic of the broker, without topics that are not loaded. `persistent/{t}/{ns}?bundle=` omits
+        system topics, which are as good for a lookup.
         """
         return sorted(await self._positions(bundle, owner))
 
     async def topic_loads(self, bundle: str, owner: str) -> list[TopicLoad]:
-        """Topics of a bundle with hash, traffic and sessions, asked at its owner (harmless), sorted by name.
+        """Return the topics of a bundle with hash, traffic and sessions, from its owner (harmless), sorted by name.
 
-        The hashes are the broker's own, whatever assigns its topics to bundles. `broker-stats/topics` holds every
-        topic of the broker, as of its last statistics run; of other bundles nothing is decoded.
+        The hashes are the broker's own, whatever assigns its topics to bundles. `broker-stats/topics` contains every
+        topic of the broker, as of its last statistics run. Topics of other bundles are not decoded.
         """
         positions = await self._positions(bundle, owner)
         reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
@@ -111,21 +111,23 @@ class HttpBrokerAdmin:
         loads = []
         for topic, position in sorted(positions.items()):
             if not isinstance(position, int):
-                raise AdminFault("topic hash positions: a position is no number", status=200)
+                raise AdminFault("topic hash positions: a position is not a number", status=200)
             traffic, sessions = figures.get(topic, ((0.0, 0.0, 0.0, 0.0), 0))
             loads.append(TopicLoad(topic=topic, hash=position, traffic=traffic, sessions=sessions))
         return loads
 
     async def bundle_loads(self, broker_id: str) -> BundleLoads:
-        """All bundles that broker serves, with system bundles; AdminFault when it answers with no statistics, or
-        with more than `AdminRoute.max_bytes`."""
+        """Return all bundles of that broker, system bundles included.
+
+        Raises AdminFault if the response has no statistics, or more than `AdminRoute.max_bytes`.
+        """
         reply = await self._http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )
         return await decoded_answer(f"topic statistics of {broker_id}", decode_bundle_stats, reply.answer)
 
     async def cpu_load(self, broker_id: str) -> float:
-        """Used share of the broker's CPU, 0..1; AdminFault when the answer has none."""
+        """Return the used share of the broker's CPU, 0 to 1. Raises AdminFault if the response has none."""
         return await self._bean(broker_id, decode_cpu_load)
 
     async def cpu_seconds(self, broker_id: str) -> float:
@@ -139,7 +141,10 @@ class HttpBrokerAdmin:
         return await decoded_answer(f"beans of {broker_id}", decode, reply.answer)
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
-        """How the broker's clients fare. An extensible one is not asked (AdminRefused): its averages would advance."""
+        """Return latency and failures of the broker's clients.
+
+        Raises AdminRefused for an extensible broker, without a request: its averages would advance.
+        """
         if "Extensible" in self._http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
@@ -147,7 +152,7 @@ class HttpBrokerAdmin:
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
     async def _lookups_failed(self, broker_id: str) -> int | None:
-        """None where the broker gives none: its Prometheus page may be closed to us, or far too long."""
+        """Return the count of failed lookups; None: the Prometheus page is closed to us, or far too long."""
         call = AdminCall(
             route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES], most=1)
         )
@@ -158,8 +163,10 @@ class HttpBrokerAdmin:
         return await asyncio.to_thread(decode_lookup_failures, reply.answer.content)
 
     async def counters(self, broker: BrokerEndpoint) -> Sequence[CounterReading]:
-        """Counters of the broker's topics, by what Prometheus scrapes (`ports.TopicCounters`). It advances the averages
-        of an extensible broker, as each scrape does."""
+        """Return counters of the broker's topics from its Prometheus page (`ports.TopicCounters`).
+
+        This advances the averages of an extensible broker, as each scrape does.
+        """
         started = self._clock.wall_ms()
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
         reply = await self._http.read(call, at=broker.broker_id)
@@ -168,7 +175,7 @@ class HttpBrokerAdmin:
         return [await decoded_answer(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
-        """Every bundle the broker owns, sorted. Load reports and topic statistics name only those with topics."""
+        """Return all bundles of the broker, sorted. Load reports and topic statistics omit those without topics."""
         route = routes.OWNED
         reply = await self._http.read(
             AdminCall(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
@@ -185,8 +192,10 @@ class HttpBrokerAdmin:
         return positions
 
     async def split(self, bundle: str, *, positions: Sequence[int] | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Split at these positions, or in the middle, children staying where they are. A broker answers 204 also when
-        it splits nothing: where it is given positions and the bundle holds fewer than two topics by then."""
+        """Split at these positions, or in the middle. The children stay at the broker.
+
+        A broker also returns 204 if it splits nothing: with positions, and fewer than two topics in the bundle by then.
+        """
         algorithm = SplitAlgorithm.RANGE if positions is None else SplitAlgorithm.POSITIONS
         query = {"unload": "false", "splitAlgorithmName": algorithm.value}
         target = with_query(bundle_path(routes.SPLIT, bundle), query)
@@ -196,11 +205,11 @@ class HttpBrokerAdmin:
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
-        """Unload, following 307s by hand from broker `at` (the leader broker if known).
+        """Unload a bundle, and follow 307 redirects from broker `at` (the leader broker if known).
 
-        The chain is followed to its end: stopping after the leader would leave its affinity armed. Where the permit is
-        refused before the last hop, which unloads, the affinity stays armed: brokers have no request that disarms it.
-        It decides where the bundle goes after its next unload, unless that has a destination of its own.
+        The chain is followed to its end: stopping after the leader would leave its affinity set. If the permit is
+        refused before the last hop, which unloads, the affinity stays set: brokers have no request that removes it. It
+        decides the target of the next unload, unless that has its own destination.
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)
@@ -208,8 +217,11 @@ class HttpBrokerAdmin:
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
-        """Authoritative lookup at `broker_id`: that broker takes the bundle if no broker owns it; returns the broker
-        that answers for it. A redirect means it did not take it: its target is reported, not followed."""
+        """Send an authoritative lookup to `broker_id`, which acquires the bundle if no broker owns it.
+
+        Returns the responding broker's id. A redirect means that it did not acquire the bundle: the target is returned
+        and not followed.
+        """
         target = with_query(lookup_path(topic), {"authoritative": "true"})
         answer = await self._http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if answer.status in FOLLOWED:

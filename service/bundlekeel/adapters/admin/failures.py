@@ -47,7 +47,7 @@ class RawAnswer:
 
 
 def reason_of(answer: RawAnswer) -> str:
-    """The first telling line of a refusal; never the Java stack trace that may follow it."""
+    """Return the first informative line of a refusal, never the Java stack trace that may follow it."""
     for line in _message(answer).replace("  ", "\n").splitlines():
         stripped = clean(line).strip()
         if stripped and not stripped.startswith(_FRAME):
@@ -56,7 +56,7 @@ def reason_of(answer: RawAnswer) -> str:
 
 
 def error_of(answer: RawAnswer, what: str) -> AdminApiError:
-    """The typed error of an answer that is no success; redirects are handled before."""
+    """Return the typed error of an unsuccessful response. Redirects are handled before."""
     status, reason = answer.status, reason_of(answer)
     kind: type[AdminApiError]
     if status in (401, 403):
@@ -69,9 +69,9 @@ def error_of(answer: RawAnswer, what: str) -> AdminApiError:
 
 
 def _message(answer: RawAnswer) -> str:
-    """The reason in JSON, a page's title, or the text."""
+    """Return the reason in JSON, the title of a page, or the text."""
     with contextlib.suppress(CodecError):
-        # Its line feeds are to be seen: texts have none once they are cleaned.
+        # Cleaned strings have no line feeds, so replace them before.
         body = load(answer.content.replace(rb"\n", b"  "), what="the refusal")
         return str(body["reason"]) if isinstance(body, dict) and body.get("reason") else ""
     text = text_of(answer.content[:_PAGE_BYTES])
@@ -81,9 +81,9 @@ def _message(answer: RawAnswer) -> str:
     return "" if "<" in text else text
 
 
-async def decoded_answer(what: str, decode: Callable[..., T], answer: RawAnswer, **given: Any) -> T:
-    """Return the decoded content of an answer. Raises AdminFault with the name `what` if it cannot be decoded."""
+async def decoded_answer(what: str, decode: Callable[..., T], answer: RawAnswer, **options: Any) -> T:
+    """Return the decoded content of a response. Raises AdminFault with the name `what` if it cannot be decoded."""
     try:
-        return await decoded(decode, answer.content, **given)
+        return await decoded(decode, answer.content, **options)
     except CodecError as error:
         raise AdminFault(f"{what}: {error}", status=200) from error

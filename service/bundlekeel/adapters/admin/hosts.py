@@ -1,7 +1,7 @@
-"""The hosts we talk to: the web endpoints of the brokers known right now, and where a redirect may lead.
+"""Hosts that are called: the web endpoints of the current brokers, and the allowed targets of redirects.
 
-A redirect is followed only to such a host, to the same path, and never from https to http; the token goes
-nowhere else (style.md A5, B7), and in the clear only to a broker that offers no https.
+A redirect is followed only to such a host, to the same path, and never from https to http. The token is sent nowhere
+else (style.md A5, B7), and without encryption only to a broker that offers no https.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class InsecureRedirect(UnknownHostRedirect):
-    """A redirect from https to http: not followed, the token is not sent in the clear."""
+    """Raised for a redirect from https to http: it is not followed, so that the token is not sent unencrypted."""
 
 
 class KnownHosts:
-    """The endpoints as origins. Built anew for each registry change, so a broker that left is forgotten. `use_tls`:
-    https only; `with_token`: https where a broker has both."""
+    """The endpoints as origins. Rebuilt for each registry change, so that a broker that left is not called.
+
+    `use_tls`: https only. `with_token`: https if a broker has both.
+    """
 
     def __init__(
         self, endpoints: Mapping[str, BrokerEndpoint], *, use_tls: bool = False, with_token: bool = False
@@ -42,17 +44,17 @@ class KnownHosts:
                 self._by_service[endpoint.service_url.rstrip("/")] = broker_id
 
     def brokers(self) -> list[str]:
-        """All broker ids, sorted."""
+        """Return all broker ids, sorted."""
         return sorted(self._endpoints)
 
     def base_url(self, broker_id: str) -> str:
-        """Where to reach a broker. AdminUnreachable when it is not registered or has no usable endpoint."""
+        """Return the base URL of a broker. Raises AdminUnreachable if it has no usable endpoint."""
         endpoint = self._endpoints.get(broker_id)
         if endpoint is None:
             raise AdminUnreachable(f"{broker_id} is not registered", reason="not registered")
         first, second = endpoint.web_url, endpoint.web_url_tls
         if self._use_tls:
-            # Told to use TLS, we never fall back to plain text.
+            # With TLS configured there is no fallback to plain text.
             first, second = endpoint.web_url_tls, ""
         elif self._with_token:
             first, second = second, first
@@ -62,17 +64,17 @@ class KnownHosts:
         return url
 
     def load_manager(self, broker_id: str) -> str:
-        """The class of its load manager as it registered it, or "" when it is not known."""
+        """Return the class of the broker's registered load manager; "": unknown."""
         endpoint = self._endpoints.get(broker_id)
         return "" if endpoint is None else endpoint.load_manager
 
     def broker_at(self, url: str) -> str | None:
-        """The broker whose web endpoint this URL belongs to, or None."""
+        """Return the broker whose web endpoint this URL belongs to, or None."""
         origin = origin_of(url)
         return None if origin is None else self._by_origin.get(origin)
 
     def answering_broker(self, body: Mapping[str, object]) -> str | None:
-        """The broker a lookup answer names: by web URL, else by service URL, else what the web URL itself says."""
+        """Return the broker in a lookup response: by web URL, else by service URL, else from the web URL's text."""
         urls = [str(body.get(key) or "") for key in ("httpUrl", "httpUrlTls")]
         for url in urls:
             if (broker_id := self.broker_at(url)) is not None:
@@ -80,16 +82,16 @@ class KnownHosts:
         for key in ("brokerUrl", "nativeUrl", "brokerUrlTls", "brokerUrlSsl"):
             if (broker_id := self._by_service.get(str(body.get(key) or "").rstrip("/"))) is not None:
                 return broker_id
-        # A broker that joined a moment ago: its id is the host and port of its web service.
+        # For a broker that has just joined: its id is the host and port of its web service.
         return next((broker_id_of_url(url) for url in urls if url), None)
 
     def next_hop(self, current: str, location: str) -> str:
-        """The URL a redirect leads to. ForeignRedirect when it may not be followed; nothing is sent then."""
+        """Return the URL of a redirect. Raises UnknownHostRedirect, and nothing is sent, if it may not be followed."""
         target = joined(current, location).split("#", 1)[0]
         broker_id = self.broker_at(target)
         if broker_id is None:
             host = urlsplit(target).netloc.rpartition("@")[2]
-            raise UnknownHostRedirect(f"redirect to {host or 'nowhere'}, which is no known broker", url=current)
+            raise UnknownHostRedirect(f"redirect to {host or 'nowhere'}, which is not a registered broker", url=current)
         before, after = urlsplit(current), urlsplit(target)
         if before.scheme == "https" and after.scheme == "http":
             raise InsecureRedirect(f"redirect from https to http at {after.netloc}", url=current)
@@ -101,7 +103,7 @@ class KnownHosts:
 
 
 def joined(current: str, location: str) -> str:
-    """Where a Location leads; "" for what is no URL at all."""
+    """Return the target of a Location header; "": it is not a URL."""
     try:
         return urljoin(current, location)
     except ValueError:
@@ -109,7 +111,7 @@ def joined(current: str, location: str) -> str:
 
 
 def origin_of(url: str) -> Origin | None:
-    """Scheme, host and port of a web URL; None for anything else, and for a URL that carries credentials."""
+    """Return scheme, host and port of a web URL; None for others, and for a URL with credentials."""
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -35,23 +35,25 @@ class HttpQuotaAdmin:
         self._http = http
 
     async def topic_rates(self, broker_id: str, namespaces: Collection[str]) -> TopicRates:
-        """What topics pass at a broker."""
+        """Return the throughput of topics at a broker."""
         route = routes.TOPIC_STATS
         reply = await self._http.read(AdminCall(route=route, target=route.path()), at=broker_id)
         names = tuple(namespaces)
-        found = await decoded_answer(f"topics of {broker_id}", decode_topic_rates, reply.answer, namespaces=names)
-        return TopicRates(broker_id, *found)
+        rates = await decoded_answer(f"topics of {broker_id}", decode_topic_rates, reply.answer, namespaces=names)
+        return TopicRates(broker_id, *rates)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
-        """The rates in a namespace's policies (GET, harmless)."""
+        """Return the rates in a namespace's policies (GET, harmless)."""
         route = routes.NAMESPACE
         reply = await self._http.anywhere(AdminCall(route=route, target=namespace_path(route, namespace)))
-        found = await decoded_answer(f"policies of {namespace}", decode_namespace_rates, reply.answer, cluster=cluster)
-        publish, dispatch, group = found
+        policies = await decoded_answer(
+            f"policies of {namespace}", decode_namespace_rates, reply.answer, cluster=cluster
+        )
+        publish, dispatch, group = policies
         return NamespaceRates(publish=publish, dispatch=dispatch, resource_group=group)
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
-        """A topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
+        """Return a topic's own policy. Counts as a mutation: see `routes.TOPIC_RATE`."""
         route = routes.TOPIC_RATE
         target = rate_path(route, place.topic, _PATHS[place.side])
         reply = await self._http.anywhere(AdminCall(route=route, target=target, permit=permit))
@@ -65,7 +67,7 @@ class HttpQuotaAdmin:
         await self._http.anywhere(AdminCall(route=route, target=target, content=content, permit=permit))
 
     async def resource_group(self, name: str) -> ResourceGroup | None:
-        """A ResourceGroup (GET, harmless)."""
+        """Return a ResourceGroup (GET, harmless)."""
         route = routes.RESOURCE_GROUP
         try:
             reply = await self._http.anywhere(AdminCall(route=route, target=route.path(name=name)))
@@ -76,7 +78,7 @@ class HttpQuotaAdmin:
         return await decoded_answer(f"resource group {name}", decode_resource_group, reply.answer)
 
     async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
-        """Make, change or remove a ResourceGroup."""
+        """Create, change or remove a ResourceGroup."""
         route = routes.DELETE_RESOURCE_GROUP if group is None else routes.SET_RESOURCE_GROUP
         content = b"" if group is None else encode_resource_group(group)
         await self._http.anywhere(AdminCall(route=route, target=route.path(name=name), content=content, permit=permit))

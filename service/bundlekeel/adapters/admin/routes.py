@@ -1,8 +1,8 @@
 """The admin routes in use, their URLs, and the allow-list of reads without side effects.
 
-A GET is not harmless by itself: `/lookup` assigns bundles, `/metrics` of an extensible broker advances averages,
-`/health` publishes, `partitions?checkAllowAutoCreation=true` creates a topic. So the list names exact paths with
-exact query keys, and each request is judged by what leaves (method, path, query), redirect hops included.
+A GET can have effects: `/lookup` assigns bundles, `/metrics` of an extensible broker advances averages, `/health`
+publishes, `partitions?checkAllowAutoCreation=true` creates a topic. So the list contains exact paths with exact query
+keys. Each request is checked as it is sent (method, path, query), redirect hops included.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminRoute:
-    """A method and a path template; the template is also the metric label, so it never holds a name.
+    """A method and a path template. The template is also the metric label, so it never contains a name.
 
-    `query` is None for what mutates, else the query keys with which the route is a read without side effects
-    (`authoritative` is what a broker adds when it redirects). `idempotent`: it mutates, but a value is written as a
-    whole, within a second: twice is as good as once, at whichever broker. `max_bytes`: a longer answer is refused while
-    it is read. The failsafe, which may use 256 MiB, sends none with more than the default.
+    `query`: None for mutations, else the query keys with which the route is a read without side effects (brokers add
+    `authoritative` to redirects). `idempotent`: a mutation that writes a value as a whole, within a second, and may be
+    repeated at any broker. `max_bytes`: a longer response is rejected while it is read. The failsafe, which may use 256
+    MiB, calls no route with more than the default.
     """
 
     method: str
@@ -42,7 +42,7 @@ class AdminRoute:
         object.__setattr__(self, "pattern", re.compile(expression))
 
     def path(self, **values: str) -> str:
-        """The path with every value percent-encoded as one segment. AdminRefused when a value is empty."""
+        """Return the path with every value percent-encoded as one segment. Raises AdminRefused if a value is empty."""
         empty = sorted(name for name, value in values.items() if not value)
         if empty:
             raise AdminRefused(f"{self.template}: empty {', '.join(empty)}", reason="empty name")
@@ -50,12 +50,12 @@ class AdminRoute:
 
 
 def segment(text: str) -> str:
-    """One path segment. `.` and `..` are encoded too: a URL library would resolve them to another path."""
+    """Return one path segment. `.` and `..` are encoded too: a URL library would resolve them to another path."""
     encoded = quote(text, safe="", errors="surrogatepass")
     return encoded.replace(".", "%2E") if text in (".", "..") else encoded
 
 
-# Of all brokers at once; a usual one has 60 KB.
+# Of all brokers together. The response of a usual broker has 60 KB.
 RUNTIME: Final = AdminRoute(
     method="GET", template="/admin/v2/brokers/configuration/runtime", query=frozenset(), max_bytes=_MIB
 )
@@ -78,12 +78,12 @@ TOPIC_STATS: Final = AdminRoute(
     method="GET", template="/admin/v2/broker-stats/topics", query=frozenset(), max_bytes=128 * _MIB
 )
 MBEANS: Final = AdminRoute(method="GET", template="/admin/v2/broker-stats/mbeans", query=frozenset())
-# Harmless with the modular load manager only: `Client.client_signs` asks no other broker.
+# Harmless with the modular load manager only: `Client.client_signs` calls no other broker.
 METRICS: Final = AdminRoute(
     method="GET", template="/admin/v2/broker-stats/metrics", query=frozenset(), max_bytes=16 * _MIB
 )
-# What Prometheus scrapes; the path without the slash redirects. It advances an extensible broker's averages, as each
-# scrape does: `counters.extensible` says whether it is read there (docs/concepts/live-loads.md).
+# The page that Prometheus scrapes; the path without the slash redirects. It advances an extensible broker's averages,
+# as each scrape does: `counters.extensible` sets whether it is read there (docs/concepts/live-loads.md).
 PROMETHEUS: Final = AdminRoute(method="GET", template="/metrics/", query=frozenset(), max_bytes=128 * _MIB)
 OWNED: Final = AdminRoute(
     method="GET",
@@ -126,7 +126,7 @@ HARMLESS: Final = (
 
 
 def is_harmless(method: str, url: str) -> bool:
-    """Whether this very request is on the allow-list; everything else counts as a mutation."""
+    """Return whether this exact request is on the allow-list. All others count as mutations."""
     parts = urlsplit(url)
     keys = {pair.split("=", 1)[0] for pair in parts.query.split("&") if pair}
     return any(
@@ -139,7 +139,7 @@ def is_harmless(method: str, url: str) -> bool:
 
 
 def bundle_path(route: AdminRoute, bundle: str) -> str:
-    """The path of a bundle's route. AdminRefused for what is no v2 bundle name (`tenant/namespace/range`)."""
+    """Return the path of a bundle's route. Raises AdminRefused if it is not a v2 bundle (`tenant/namespace/range`)."""
     try:
         name = parse_bundle(bundle)
     except ValueError as error:
@@ -151,7 +151,7 @@ def bundle_path(route: AdminRoute, bundle: str) -> str:
 
 
 def lookup_path(topic: str) -> str:
-    """The path of a topic's lookup. AdminRefused for what is no topic name."""
+    """Return the path of a topic's lookup. Raises AdminRefused if it is not a topic name."""
     try:
         name = parse_topic(topic)
     except ValueError as error:
@@ -161,7 +161,7 @@ def lookup_path(topic: str) -> str:
 
 
 def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
-    """The path of a topic's rate. AdminRefused for what is no topic name."""
+    """Return the path of a topic's rate. Raises AdminRefused if it is not a topic name."""
     try:
         name = parse_topic(topic)
     except ValueError as error:
@@ -171,7 +171,7 @@ def rate_path(route: AdminRoute, topic: str, rate: str) -> str:
 
 
 def namespace_path(route: AdminRoute, namespace: str, **more: str) -> str:
-    """The path of a namespace's route. AdminRefused for what is no v2 namespace."""
+    """Return the path of a namespace's route. Raises AdminRefused if it is not a v2 namespace."""
     tenant, _, local = namespace.partition("/")
     if "/" in local:
         raise AdminRefused(f"{namespace}: v1 namespaces are not supported", reason="v1 namespace")
@@ -179,5 +179,5 @@ def namespace_path(route: AdminRoute, namespace: str, **more: str) -> str:
 
 
 def with_query(path: str, query: dict[str, str]) -> str:
-    """The path with an encoded query; a space becomes %20, which every broker reads alike."""
+    """Return the path with an encoded query. A space becomes %20, which all brokers read the same way."""
     return f"{path}?{urlencode(query, quote_via=quote, safe='')}" if query else path

@@ -1,7 +1,7 @@
-"""One request, and a chain of them: permit, token, counting, 307s by hand, and which failures mean what.
+"""Sends one request, or a chain of redirects: permit, token, metrics, redirects, and the meaning of failures.
 
-Whether a request left is observed at the socket (httpx trace), not guessed from the kind of error: what never left
-may be retried (AdminUnreachable), everything else has an unknown outcome (AdminTimeout).
+Whether a request left is observed at the socket (httpx trace), not estimated from the kind of error. A request that
+never left may be retried (AdminUnreachable). The outcome of all others is unknown (AdminTimeout).
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from bundlekeel.tls import ClientTls as AdminTls
 from bundlekeel.token_source import TokenSource
 
 FOLLOWED: Final = (307, 308)
-# Codes of requests without an answer, as they are counted.
+# Codes of requests without a response, for metrics.
 _TIMEOUT: Final = "timeout"
 _BROKEN: Final = "broken"
 ERROR_BYTES: Final = 64 * 1024
-# Parts of the container's memory, of which one is for the kept bytes of a response. Of a page of metrics only our
-# counters are kept, about a tenth.
+# Parts of the container's memory, of which one is for the stored bytes of a response. Of a page of metrics only the
+# needed counters are stored, about a tenth.
 _PARTS: Final = 8
-# Below the idle limit of a broker's web server (30 s), so that a mutation rarely meets a connection just closed.
+# Below the idle limit of a broker's web server (30 s), so that a mutation rarely uses a connection that was just
+# closed.
 _KEEPALIVE_SECONDS: Final = 5.0
 _MAX_CONNECTIONS: Final = 64
 _RETRY_PAUSE_SECONDS: Final = 0.1
@@ -55,10 +56,10 @@ _PIECE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminOptions:
-    """Limits of the client. Seconds; an unload lasts up to a minute at the broker, so `read_timeout` is >= 90.
+    """Limits of the client, in seconds. An unload takes up to a minute at the broker, so `read_timeout` is >= 90.
 
-    `query_timeout` is that of harmless reads and idempotent changes. `use_tls` uses the brokers' https endpoints
-    only; without it https is used where there is no http, or where there are both and a token goes along.
+    `query_timeout` applies to harmless reads and idempotent changes. `use_tls`: use the brokers' https endpoints only.
+    Otherwise https is used if there is no http endpoint, or if there are both and a token is sent.
     """
 
     connect_timeout: float = 5.0
@@ -70,20 +71,22 @@ class AdminOptions:
 
 
 def _harmless() -> None:
-    """What only reads needs no permit."""
+    """Permit a harmless read."""
 
 
 def _forbidden() -> None:
-    """What was sent to read may have been redirected to something else."""
+    """Reject a change without a permit: a read may have been redirected to something else."""
     raise AdminRefused("not sent: it may change something, and has no permit", reason="no permit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminCall:
-    """What is asked: `target` is the path with its query. Method and content are kept over redirects. `keep`: what is
-    kept of each piece of an answer that succeeded. `permit`: asked right before a request that changes something
-    leaves; without one nothing is changed. `look_again`: awaited before each broker that `anywhere` asks. `gzip`: the
-    answer may be compressed."""
+    """One call. `target`: the path with its query. Redirects keep method and content.
+
+    `keep`: selects the bytes to store from each piece of a successful response. `permit`: checked right before a
+    request that changes something leaves; without one nothing is changed. `look_again`: awaited before each broker of
+    `anywhere`. `gzip`: the response may be compressed.
+    """
 
     route: AdminRoute
     target: str
@@ -96,7 +99,7 @@ class AdminCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminReply:
-    """The last answer of a chain, the brokers asked in order, and the seconds it took."""
+    """The last response of a chain, the brokers contacted in order, and the duration in seconds."""
 
     answer: RawAnswer
     hops: tuple[str, ...]
@@ -104,7 +107,7 @@ class AdminReply:
 
 
 class AdminHttp:
-    """Sends calls to known brokers. Constructed inside or outside an event loop, used inside one."""
+    """Sends calls to registered brokers. Constructed inside or outside an event loop, used inside one."""
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class AdminHttp:
         )
 
     def know(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """The brokers known right now: the only hosts that are ever called or followed to."""
+        """Set the current brokers: the only hosts that are called, directly or by a redirect."""
         self.hosts = KnownHosts(endpoints, use_tls=self._options.use_tls, with_token=self._token is not None)
 
     async def close(self) -> None:
@@ -137,15 +140,17 @@ class AdminHttp:
         await self._client.aclose()
 
     async def follow(self, call: AdminCall, *, at: str) -> AdminReply:
-        """Ask broker `at` and follow its redirects; the whole chain shares one time limit. Raises unless 2xx."""
+        """Call broker `at` and follow redirects; the whole chain shares one time limit. Raises AdminApiError unless
+        2xx.
+        """
         started = self._clock.boot()
         url = self.hosts.base_url(at) + call.target
-        seen: set[str] = set()
+        visited: set[str] = set()
         hops: list[str] = []
         while True:
-            if url in seen or len(hops) > self._options.max_redirects:
+            if url in visited or len(hops) > self._options.max_redirects:
                 raise RedirectLoop(f"{call.route.template}: redirected in circles after {len(hops)} hops", url=url)
-            seen.add(url)
+            visited.add(url)
             hops.append(self.hosts.broker_at(url) or at)
             answer = await self._send(call, url, since=started)
             if answer.status not in FOLLOWED:
@@ -156,7 +161,7 @@ class AdminHttp:
         return AdminReply(answer=answer, hops=tuple(hops), seconds=self._clock.boot() - started)
 
     async def read(self, call: AdminCall, *, at: str) -> AdminReply:
-        """A harmless read: repeated once when it provably never left."""
+        """Send a harmless read. It is repeated once if it provably never left."""
         try:
             return await self.follow(call, at=at)
         except AdminUnreachable:
@@ -164,8 +169,10 @@ class AdminHttp:
             return await self.follow(call, at=at)
 
     async def anywhere(self, call: AdminCall) -> AdminReply:
-        """Any broker will do, the first that answers. A mutation goes on to the next one only when it is idempotent, or
-        provably never left."""
+        """Call any broker, and return the first response.
+
+        A mutation is sent to the next broker only if it is idempotent or provably never left.
+        """
         failure: AdminApiError = AdminUnreachable("no broker is registered", reason="no brokers")
         for broker_id in self.hosts.brokers():
             await call.look_again()
@@ -180,14 +187,14 @@ class AdminHttp:
         raise failure
 
     async def once(self, call: AdminCall, *, at: str) -> RawAnswer:
-        """Ask broker `at` and do not follow: the answer is 2xx or a redirect. Raises otherwise."""
+        """Call broker `at` without following. Returns 2xx or a redirect. Raises AdminApiError otherwise."""
         answer = await self._send(call, self.hosts.base_url(at) + call.target, since=self._clock.boot())
         if answer.is_success or answer.status in FOLLOWED:
             return answer
         raise error_of(answer, f"{call.route.method} {call.route.template} at {at}")
 
     async def _send(self, call: AdminCall, url: str, *, since: float) -> RawAnswer:
-        """One hop; after a 401 once more if the token file holds another token by now (a 401 did nothing)."""
+        """Send one request; after a 401, which did nothing, again if the token file has another token by now."""
         token = self._token.current() if self._token is not None else ""
         answer = await self._exchange(call, url, token, since)
         if answer.status == httpx.codes.UNAUTHORIZED and self._token is not None:
@@ -200,7 +207,7 @@ class AdminHttp:
     async def _exchange(self, call: AdminCall, url: str, token: str, since: float) -> RawAnswer:
         method = call.route.method
         parsed = _parsed(call, url)
-        # Judged as it leaves: httpx resolves dot segments, which a redirect may hold.
+        # Check the URL as it is sent: httpx resolves dot segments, which a redirect may contain.
         harmless = is_harmless(method, str(parsed))
         short = harmless or call.route.idempotent
         limit = self._options.query_timeout if short else self._options.read_timeout
@@ -235,7 +242,7 @@ class AdminHttp:
         return answer
 
     def _count(self, call: AdminCall, code: str, seconds: float, *, left: bool) -> None:
-        """A request that left, and one that no connection could be had for; not what was given up before it left."""
+        """Count a request that left or had no connection. A request that was given up before it left is not counted."""
         route, method = call.route.template, call.route.method
         if left:
             self._telemetry.count("admin_requests_total", route=route, method=method, code=code)
@@ -244,8 +251,10 @@ class AdminHttp:
             self._telemetry.count("admin_requests_total", route=route, method=method, code="unreachable")
 
     async def _whole(self, request: httpx.Request, call: AdminCall) -> RawAnswer:
-        """The answer with its body, decompressed, as long as that stays below the limit. AdminFault beyond it, and for
-        an encoding that was not asked for. Of an error only the beginning."""
+        """Return the response with its body, decompressed; for an error only its beginning.
+
+        Raises AdminFault if the body exceeds the limit or has an encoding that was not accepted.
+        """
         response = await self._client.send(request, stream=True)
         status, url, what = response.status_code, str(request.url), call.route.template
         try:
@@ -253,15 +262,15 @@ class AdminHttp:
             if encoding not in ("", "identity", *(["gzip"] if call.gzip else ())):
                 raise AdminFault(f"{what}: the answer is encoded as {encoding[:50]}", status=status, url=url)
             limit, keep = (call.route.max_bytes, call.keep) if response.is_success else (ERROR_BYTES, bytes)
-            most, kept, received, held = memory_share(_PARTS), list[bytes](), 0, 0
+            most, parts, received, stored = memory_share(_PARTS), list[bytes](), 0, 0
             async for piece in _pieces(response, packed=encoding == "gzip"):
-                kept.append(keep(piece))
-                received, held = received + len(piece), held + len(kept[-1])
-                if received > limit or held > most:
+                parts.append(keep(piece))
+                received, stored = received + len(piece), stored + len(parts[-1])
+                if received > limit or stored > most:
                     break
-                # What is unpacked, or was received together, comes without a pause.
+                # Pieces that were unpacked, or received together, arrive without a pause.
                 await asyncio.sleep(0)
-            if response.is_success and (received > limit or held > most):
+            if response.is_success and (received > limit or stored > most):
                 exceeded = limit if received > limit else most
                 raise AdminFault(f"{what}: the answer has more than {exceeded} bytes", status=status, url=url)
         finally:
@@ -271,7 +280,7 @@ class AdminHttp:
             url=url,
             phrase=clean(response.reason_phrase),
             location=response.headers.get("Location", ""),
-            content=b"".join(kept)[:limit],
+            content=b"".join(parts)[:limit],
         )
 
 
@@ -294,8 +303,10 @@ async def _pieces(response: httpx.Response, *, packed: bool) -> AsyncIterator[by
 
 
 class _Trace:
-    """Notes the moment the request line is written to the socket, and asks for the permit once more right before:
-    connecting may have taken seconds, or the process may have been stopped in between. What it raises, sends nothing.
+    """Records when the request line is written to the socket, and checks the permit again right before.
+
+    Connecting may have taken seconds, or the process may have been stopped in between. If the permit raises, nothing is
+    sent.
     """
 
     def __init__(self, permit: Permit) -> None:
@@ -318,7 +329,7 @@ def _parsed(call: AdminCall, url: str) -> httpx.URL:
     try:
         return httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise UnknownHostRedirect(f"{call.route.template}: redirected to what is no URL", url=url) from error
+        raise UnknownHostRedirect(f"{call.route.template}: redirected to an invalid URL", url=url) from error
 
 
 def _location(answer: RawAnswer, call: AdminCall) -> str:

@@ -1,7 +1,7 @@
-"""Recorded cycles as Arrow tables, and back.
+"""Convert recorded cycles to Arrow tables and back.
 
-One flat schema for all: a row is a cycle, a changed broker or a changed bundle (`kind`), and columns that a kind does
-not have are null. So a minute is one file that is there or not, and Spark reads a kind by its row groups.
+All tables have one flat schema. A row is a cycle, a changed broker or a changed bundle (`kind`). Columns of other kinds
+are null. So a minute is one file that exists or not, and Spark reads a kind by its row groups.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ ARROW: Final = pa.schema(
         *((name, pa.float64()) for name in _FLOATS),
     ]
 )
-# Columns whose values repeat.
+# Columns with repeated values.
 REPEATED: Final = ("kind", "code", "software", "name", *_TEXTS)
 
 
 def tables_of(records: Sequence[CycleRecord]) -> list[pa.Table]:
-    """Cycles, brokers, bundles: one table each, all of the same schema; those without rows are left out."""
-    found = [_cycles(records)]
+    """Return one table each for cycles, brokers and bundles, all of the same schema, without empty ones."""
+    tables = [_cycles(records)]
     for kind in _KINDS:
-        made = _rows(kind, records)
-        if made is not None:
-            found.append(made)
-    return found
+        table = _rows(kind, records)
+        if table is not None:
+            tables.append(table)
+    return tables
 
 
 def _cycles(records: Sequence[CycleRecord]) -> pa.Table:
@@ -101,19 +101,19 @@ def _table(kind: str, columns: dict[str, Any], records: Sequence[CycleRecord], s
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    # A bit pattern that is no number is a value here, not a hole.
+    # NaN is a value here, not a null.
     return values if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=False)
 
 
 def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
-    """The opposite of `tables_of`, of tables in any number of pieces. HistoryError when they are not ours."""
+    """Reverse `tables_of`, for tables in any number of pieces. Raises HistoryError if they have another content."""
     try:
         whole = pa.concat_tables(list(tables))
         kinds = whole.column("kind").to_numpy()
         cycles = whole.filter(pa.array(kinds == "cycle")).select([*_KEY, *_CYCLE]).to_pylist()
         pieces = {kind: _Split(whole.filter(pa.array(kinds == kind)), names) for kind, names in _KINDS.items()}
         return [
-            _record(row, pieces["broker"].of(row["cycle"]), pieces["bundle"].of(row["cycle"]))
+            _record(row, pieces["broker"].rows_of(row["cycle"]), pieces["bundle"].rows_of(row["cycle"]))
             for row in sorted(cycles, key=lambda row: row["cycle"])
         ]
     except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError, OverflowError, RecursionError) as error:
@@ -121,7 +121,7 @@ def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
 
 
 class _Split:
-    """The rows of one kind, given out by cycle."""
+    """The rows of one kind, by cycle."""
 
     def __init__(self, table: pa.Table, columns: Columns) -> None:
         count = table.num_rows
@@ -134,8 +134,8 @@ class _Split:
         self._whole = _matrix([table.column(name).to_numpy() for name in columns.whole], count, np.int64)[order]
         self._texts = _matrix([_texts(table, name) for name in columns.texts], count, object)[order]
 
-    def of(self, cycle: int) -> Rows:
-        """The rows of one cycle."""
+    def rows_of(self, cycle: int) -> Rows:
+        """Return the rows of one cycle."""
         place = slice(*np.searchsorted(self._cycle, [cycle, cycle + 1]).tolist())
         return Rows(
             None,
@@ -145,19 +145,19 @@ class _Split:
 
 
 def _matrix(columns: list[Any], count: int, kind: Any) -> Any:
-    made = np.empty((count, len(columns)), dtype=kind)
+    matrix = np.empty((count, len(columns)), dtype=kind)
     for number, column in enumerate(columns):
-        made[:, number] = column
-    return made
+        matrix[:, number] = column
+    return matrix
 
 
 def _texts(table: pa.Table, name: str) -> Any:
-    """A column of texts, where equal texts are one object: most of them repeat."""
+    """Return a column of strings, where equal strings are one object: most of them repeat."""
     encoded = table.column(name).combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    known = np.array(encoded.dictionary.to_pylist(), dtype=object)
-    return known[encoded.indices.to_numpy()] if len(known) else np.zeros(0, dtype=object)
+    distinct = np.array(encoded.dictionary.to_pylist(), dtype=object)
+    return distinct[encoded.indices.to_numpy()] if len(distinct) else np.zeros(0, dtype=object)
 
 
 def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:

@@ -1,4 +1,4 @@
-"""History as immutable Parquet files below a URI: a folder, or anything pyarrow has a file system for."""
+"""History as immutable Parquet files below a URI: a directory, or any file system of pyarrow."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from bundlekeel.ports.history import MOST_FILE_BYTES, HistoryFile, HistorySpan, 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
 _SPAN: Final = tuple(item.name for item in fields(HistorySpan) if item.name != "cluster")
-# Readers of folders (Spark, Hive, Arrow) leave out names that begin so.
+# Readers of directories (Spark, Hive, Arrow) ignore names with this prefix.
 _HIDDEN: Final = "_"
 _ASIDE: Final = "_aside"
 _PIECE: Final = 8 * 1024 * 1024
 _HOURS: Final = 24
-# Bounds of one file that are checked in its footer, before rows are read. Ours: one row group of at most 600,000 rows
-# a minute with 100,000 bundles.
+# Limits of one file that are checked in its footer, before rows are read. Usual: one row group of at most 600,000 rows
+# per minute with 100,000 bundles.
 _MOST_ROWS: Final = 1 << 26
 _MOST_GROUPS: Final = 1 << 13
 _MOST_GROUP_BYTES: Final = 1 << 28
@@ -41,8 +41,10 @@ _BATCH_ROWS: Final = 1 << 16
 
 
 class ParquetStore:
-    """`ports.history.HistoryStore` below a folder or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...). `cluster`:
-    what files that are published say whose they are."""
+    """`ports.history.HistoryStore` below a directory or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...).
+
+    `cluster`: the cluster that published files are marked with.
+    """
 
     def __init__(self, place: str | Path, cluster: str = "") -> None:
         self._cluster = cluster
@@ -54,20 +56,20 @@ class ParquetStore:
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"the history store {place} cannot be opened: {_short(error)}") from None
         self.place = self._root if isinstance(place, Path) else place
-        # Elsewhere a file appears when it is complete, and is renamed by copying it.
+        # On other file systems a file appears when it is complete, and renaming copies it.
         self._renames = self._fs.type_name in ("local", "hdfs")
 
     def files(self) -> list[HistoryFile]:
-        """Every file of ours."""
+        """Return every file of recorded cycles."""
         with _answering():
-            found = [info for info in self._fs.get_file_info(self._selected()) if info.is_file]
-        sizes = {info.path[len(self._root) :].lstrip("/"): info.size or 0 for info in found}
+            infos = [info for info in self._fs.get_file_info(self._selected()) if info.is_file]
+        sizes = {info.path[len(self._root) :].lstrip("/"): info.size or 0 for info in infos}
         named = (_file(path, size) for path, size in sizes.items())
-        # Numbers may be written otherwise (`01-7`, `1-7-7`): a copy beside the file of that name, and else no file.
+        # Numbers in names may have other spellings (`01-7`, `1-7-7`): a copy next to the original, which is ignored.
         return sorted(file for file in named if file is not None and file.path in sizes)
 
     def _selected(self) -> pafs.FileSelector | list[str]:
-        """What to list. In a folder of this machine links may lead back: no deeper than our files lie."""
+        """Return the paths to list. A local directory may contain cyclic links: list only dates and hours."""
         if self._fs.type_name != "local":
             return pafs.FileSelector(self._root, recursive=True, allow_not_found=True)
         root = Path(self._root)
@@ -76,22 +78,22 @@ class ParquetStore:
         return [str(path) for path in paths if _PATH.fullmatch(path.relative_to(root).as_posix())]
 
     def span(self, file: HistoryFile) -> HistorySpan:
-        """From the file's footer; the file is read whole only when that fails."""
+        """Return the contents of the file's footer. The file is read completely only if reading the footer fails."""
         try:
             with self._fs.open_input_file(self._at(file.path)) as stream, pq.ParquetFile(stream) as parquet:
-                said = parquet.metadata.metadata or {}
+                footer = parquet.metadata.metadata or {}
         except (pa.ArrowException, OSError, ValueError):
             with self._reading(file) as parquet:
-                said = parquet.metadata.metadata or {}
+                footer = parquet.metadata.metadata or {}
         try:
-            told = json.loads(said[_META])
-            span = {name: integer(told[name], field=name, lowest=-1) for name in _SPAN}
-            return HistorySpan(**span, cluster=str(told["cluster"]))
+            values = json.loads(footer[_META])
+            span = {name: integer(values[name], field=name, lowest=-1) for name in _SPAN}
+            return HistorySpan(**span, cluster=str(values["cluster"]))
         except (CodecError, KeyError, AttributeError, ValueError, TypeError, OverflowError, RecursionError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
-        """Everything in it."""
+        """Return all records of a file."""
         with self._reading(file) as parquet:
             table = parquet.read(use_threads=False)
         try:
@@ -103,14 +105,14 @@ class ParquetStore:
             raise HistoryError(f"{file.path} is of {OTHER_SCHEMA.format(version)}") from None
 
     def _version(self, file: HistoryFile) -> int:
-        """Its schema; 0 where the file has none."""
+        """Return the schema of a file; 0: it has none."""
         try:
             return self.span(file).schema
         except HistoryError:
             return 0
 
     def verify(self, file: HistoryFile) -> None:
-        """Decode our columns of all rows in small batches, and keep none."""
+        """Decode the known columns of all rows in small batches, without keeping them."""
         for _ in self._batches([file], ARROW.names):
             pass
 
@@ -174,7 +176,7 @@ class ParquetStore:
         except HistoryError:
             self.set_aside(file)
             return False
-        # All of it: another cluster that records into the same place may well have the same numbers.
+        # Compare everything: another cluster that records into the same place may have the same numbers.
         if there != span:
             of = f" of cluster {there.cluster}" if there.cluster != span.cluster else ""
             raise HistoryError(f"{file.path} is there with other cycles{of}")
@@ -193,7 +195,7 @@ class ParquetStore:
 
     @contextmanager
     def _reading(self, file: HistoryFile) -> Iterator[Any]:
-        """The file, read whole before it is taken apart: what the store does wrong is no fault of the file."""
+        """Open the file after reading it completely, so that failures of the store are not taken for a broken file."""
         with _answering(), self._fs.open_input_file(self._at(file.path)) as stream:
             data = stream.read_buffer()
         try:
@@ -219,7 +221,7 @@ class ParquetStore:
     def _next(self, file: HistoryFile, batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
         try:
             batch = next(batches, None)
-            # Other columns than ours are the file's fault.
+            # Unexpected columns are the file's fault.
             return None if batch is None else pa.Table.from_batches([batch]).cast(ARROW)
         except MemoryError:
             raise
@@ -227,7 +229,7 @@ class ParquetStore:
             raise _torn(file, error) from None
 
     def _write(self, file: HistoryFile, span: HistorySpan, tables: Iterator[pa.Table]) -> HistoryFile:
-        """All of a file or nothing: written under a hidden name where renaming is one step, else sent when complete."""
+        """Write a complete file or nothing: rename a hidden file where that is one step, else upload when complete."""
         final = self._at(file.path)
         with _answering():
             self._fs.create_dir(self._at(file.folder), recursive=True)
@@ -284,7 +286,7 @@ def _write_parquet(stream: Any, span: HistorySpan, tables: Iterator[pa.Table]) -
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """What a file system raises, as StoreError."""
+    """Raise the errors of a file system as StoreError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -292,7 +294,7 @@ def _answering() -> Iterator[None]:
 
 
 def _below(folders: Iterable[Path], prefix: str) -> list[Path]:
-    """Folders in these whose names begin so."""
+    """Return the directories below these whose names have the prefix."""
     return [path for folder in folders for path in folder.iterdir() if path.name.startswith(prefix) and path.is_dir()]
 
 
@@ -309,7 +311,7 @@ def _sync(path: Path) -> None:
 
 
 def _file(path: str, size: int) -> HistoryFile | None:
-    """The file of this path; None for a foreign name, or one of no day or hour."""
+    """Return the file of this path; None for a foreign name, or an invalid day or hour."""
     match = _PATH.fullmatch(path)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""The write-ahead log of history: a file a segment, each record with its length and checksum, synced to the disk."""
+"""The write-ahead log of history: one file per segment, each record with length and checksum, synced to the disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"(\d+)-(\d+)\.wal")
 
 
 class FileWal:
-    """`ports.history.HistoryWal` in one folder, which is locked for this process."""
+    """`ports.history.HistoryWal` in one directory, which is locked for this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,13 +44,13 @@ class FileWal:
             os.close(self._lock)
             raise StoreError(f"history.wal: {folder} is in use by another process; give each its own") from None
         for path in folder.iterdir():
-            if found := _NAME.fullmatch(path.name):
+            if match := _NAME.fullmatch(path.name):
                 with suppress(CodecError):
-                    epoch, seq = (integer(text, field=path.name) for text in found.groups())
+                    epoch, seq = (integer(text, field=path.name) for text in match.groups())
                     self._sizes[Segment(epoch=epoch, seq=seq)] = path.stat().st_size
 
     def append(self, epoch: int, record: CycleRecord) -> None:
-        """Write a record and wait for the disk; a part of it is taken away again, or else ends its segment."""
+        """Write a record and wait for the disk. A partial record is removed, or else ends its segment."""
         payload = _encoded(record)
         data = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
         try:
@@ -68,8 +68,7 @@ class FileWal:
         self._sizes[segment] = before + len(data)
 
     def _take_back(self, fd: int, size: int) -> None:
-        """Cut the segment to this size; where that fails, the next record goes into a new one, since readers stop
-        at what is not whole."""
+        """Truncate the segment to this size. If that fails, start a new one, since readers stop at a partial record."""
         try:
             os.ftruncate(fd, size)
         except OSError:
@@ -79,17 +78,17 @@ class FileWal:
         if self._open is not None and self._open.epoch != epoch:
             self.roll()
         if self._open is None or self._fd is None:
-            seq = 1 + max((item.seq for item in self._seen(epoch)), default=0)
-            made = Segment(epoch=epoch, seq=seq)
-            self._fd = os.open(self._path(made), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            self._open = self._last = made
-            self._sizes[made] = 0
+            seq = 1 + max((item.seq for item in self._segments_of(epoch)), default=0)
+            segment = Segment(epoch=epoch, seq=seq)
+            self._fd = os.open(self._path(segment), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._open = self._last = segment
+            self._sizes[segment] = 0
         return self._open, self._fd
 
     _last: Segment | None = None
 
-    def _seen(self, epoch: int) -> Iterator[Segment]:
-        # The other thread discards meanwhile.
+    def _segments_of(self, epoch: int) -> Iterator[Segment]:
+        # The publishing thread discards segments meanwhile.
         yield from (item for item in list(self._sizes) if item.epoch == epoch)
         if self._last is not None and self._last.epoch == epoch:
             yield self._last
@@ -101,15 +100,15 @@ class FileWal:
         self._open, self._fd = None, None
 
     def closed(self) -> list[Segment]:
-        """Every segment but the open one."""
+        """Return every segment except the open one."""
         return sorted(item for item in list(self._sizes) if item != self._open)
 
     def records(self, segment: Segment) -> list[CycleRecord]:
-        """The records up to the first that is not whole."""
+        """Return the records up to the first partial one."""
         try:
             data = self._path(segment).read_bytes()
         except FileNotFoundError:
-            # Somebody deleted it: what is gone must not hold up those after it.
+            # Deleted by another process. A missing segment must not block later ones.
             self._torn.add(segment)
             return []
         except OSError as error:
@@ -138,16 +137,16 @@ class FileWal:
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Size of all segments in bytes."""
         return sum(list(self._sizes.values()))
 
     @property
     def torn(self) -> int:
-        """Segments whose end was torn."""
+        """Number of segments with a torn end."""
         return len(self._torn)
 
     def close(self) -> None:
-        """Close the segment and give the lock back; a second call does nothing."""
+        """Close the segment and release the lock. A second call does nothing."""
         self.roll()
         if self._lock >= 0:
             os.close(self._lock)
@@ -158,17 +157,17 @@ class FileWal:
 
 
 def whole_payloads(data: bytes) -> tuple[list[bytes], bool]:
-    """The payloads up to the first that is not whole, and whether there is such a one."""
-    found: list[bytes] = []
+    """Return the payloads up to the first partial one, and whether there is a partial one."""
+    payloads: list[bytes] = []
     at = 0
     while at + _HEAD.size <= len(data):
         size, checksum = _HEAD.unpack_from(data, at)
         payload = data[at + _HEAD.size : at + _HEAD.size + size]
         if not size or len(payload) != size or zlib.crc32(payload) != checksum:
             break
-        found.append(payload)
+        payloads.append(payload)
         at += _HEAD.size + size
-    return found, at < len(data)
+    return payloads, at < len(data)
 
 
 def _encoded(record: CycleRecord) -> bytes:

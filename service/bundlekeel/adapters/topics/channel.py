@@ -1,7 +1,7 @@
 """The ownership channel as a system topic (PIP-192): `persistent://pulsar/system/loadbalancer-service-unit-state`.
 
-Read from its beginning (compacted), each message taken by the brokers' own conflict resolver. A new reader begins a
-new table, which is shown once it has caught up, so that nothing half-read is ever seen.
+It is read from its start (compacted), and each message passes the brokers' own conflict resolver. A new reader fills a
+new table, which replaces the old one after it has caught up, so that no incomplete table is visible.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
 
 _TOPICS: Final[tuple[Topic, ...]] = ("channel",)
-# Within this limit the process must report that the end of the topic is reached.
+# Time limit in which the process must report the end of the topic.
 UNIT_SECONDS: Final = 5.0
-# The client comes back by itself from a connection that broke, and the view may be a moment old.
+# The client reconnects automatically after a lost connection, and the view may be a few seconds old.
 GRACE_SECONDS: Final = 3.0
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class TopicChannel:
     """`ports.Channel` through a `TopicsProcess`, which may be shared with a `TopicLoadFeed`.
 
-    `grace_seconds`: how long after it lost its connection the view is still shown.
+    `grace_seconds`: time after a lost connection in which the view is still returned.
     """
 
     topics = _TOPICS
@@ -43,7 +43,7 @@ class TopicChannel:
         self._clock = clock
         self._table = ChannelTable()
         self._shown = self._followed = False
-        # The table of a new reader, while it catches up; None once it is the one that is shown.
+        # The table of a new reader while it catches up; None after it has replaced the old one.
         self._reading: ChannelTable | None = None
         self._unsure_since: float | None = None
         self._lost = ""
@@ -53,12 +53,15 @@ class TopicChannel:
     # --- Channel -----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Begin to follow; see `ports.Channel`."""
+        """Start to follow the channel; see `ports.Channel`."""
         self._process.start(self, service_urls)
 
     async def view(self) -> ChannelView:
-        """The newest view. SnapshotError before the first; StoreError while the process is down or stuck, and when
-        the topic has not been read for some seconds."""
+        """Return the newest view.
+
+        Raises SnapshotError before the first one, StoreError while the process is down or stuck, or if the topic has
+        not been read for some seconds.
+        """
         reason = self._process.detail or self._lost
         if not self._shown:
             raise SnapshotError("the channel has not been read to its end yet" + (f": {reason}" if reason else ""))
@@ -67,16 +70,18 @@ class TopicChannel:
         if self._unsure_since is not None:
             seconds = self._clock.boot() - self._unsure_since
             if seconds > self._grace:
-                raise StoreError(f"the channel has not been read for {seconds:.1f} s: {reason or 'reading it anew'}")
+                raise StoreError(f"the channel has not been read for {seconds:.1f} s: {reason or 'reading it again'}")
         if self._view is None or self._view.generation != self._generations.newest:
-            self._view = self._made()
+            self._view = self._build_view()
         return replace(self._view, wall_ms=self._clock.wall_ms())
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """One bundle's entry, when all published before this call was received; StoreError otherwise."""
+        """Return one bundle's entry once everything published before this call was received. Raises StoreError
+        otherwise.
+        """
         await self._process.sync(UNIT_SECONDS)
         if not self._followed:
-            # The answer was for the listener before; nothing has been passed to this one yet.
+            # The response was for the previous listener. This one has received nothing yet.
             raise StoreError("the channel has not been read to its end yet")
         return self._table.units.get(bundle)
 
@@ -85,14 +90,14 @@ class TopicChannel:
         return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
-        """Stop following; the process ends with its last listener."""
+        """Stop following. The process ends with its last listener."""
         await self._process.stop(self)
-        self.gone()
+        self.child_ended()
 
     # --- Listener ----------------------------------------------------------------------------------------
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """See Listener."""
+        """Handle a line; see TopicsListener."""
         match line:
             case Message():
                 self._take(line)
@@ -108,13 +113,13 @@ class TopicChannel:
                     self._show(self._reading)
                     self._reading = None
 
-    def gone(self) -> None:
-        """See Listener."""
+    def child_ended(self) -> None:
+        """Handle the end of the child; see TopicsListener."""
         self._reading = None
         self._followed = False
 
     def state_changed(self) -> None:
-        """See Listener."""
+        """Do nothing; see TopicsListener."""
 
     # ------------------------------------------------------------------------------------------------------
 
@@ -123,27 +128,27 @@ class TopicChannel:
             self._unsure_since = self._clock.boot()
 
     def _take(self, message: Message) -> None:
-        """Apply one message. One that cannot be used leaves the entry as it was, as it does at the brokers."""
+        """Apply one message. An unusable one does not change the stored entry, as at the brokers."""
         try:
             bundle, unit = check_bundle(message.key), _decoded(message)
         except CodecError as error:
             _log.warning("an entry of the channel cannot be used: %s: %s", message.key, error)
             return
         if self._reading is not None:
-            # Long ago, perhaps; when it was seen here is settled when this table is shown.
+            # It may be old. Its arrival time is set when this table replaces the other one.
             self._reading.apply(bundle, unit, message.published_ms)
             return
         self._table.apply(bundle, unit, self._clock.wall_ms())
         self._changed()
 
     def _show(self, fresh: ChannelTable) -> None:
-        """Show another table. What did not change keeps its age; known losers of a conflict are not listed twice."""
+        """Replace the table. Unchanged entries keep their age, and rejected messages are not listed twice."""
         now, old = self._clock.wall_ms(), self._table
         for bundle, unit in fresh.units.items():
             same = old.units.get(bundle) == unit
             fresh.seen_ms[bundle] = old.seen_ms[bundle] if same else now
-        known = [(lost.bundle, lost.unit) for lost in old.rejected]
-        news = [lost for lost in fresh.rejected if (lost.bundle, lost.unit) not in known]
+        listed = [(lost.bundle, lost.unit) for lost in old.rejected]
+        news = [lost for lost in fresh.rejected if (lost.bundle, lost.unit) not in listed]
         fresh.rejected.clear()
         fresh.rejected.extend([*old.rejected, *news])
         self._table, self._shown = fresh, True
@@ -152,7 +157,7 @@ class TopicChannel:
     def _changed(self) -> None:
         self._generations.publish()
 
-    def _made(self) -> ChannelView:
+    def _build_view(self) -> ChannelView:
         return ChannelView(
             generation=self._generations.newest,
             variant="system_topic",

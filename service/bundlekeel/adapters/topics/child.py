@@ -1,7 +1,7 @@
-"""The process that holds pulsar-client: one thread reads one topic, standard output says what came.
+"""The process that runs pulsar-client: one thread per topic, and messages as lines on standard output.
 
-A crash or a hang of the native client ends or stills this process and nothing else. It ends when its standard input
-does, so it never outlives the daemon, however that ended.
+A crash or a hang of the native client affects this process and nothing else. It ends when its standard input ends, so
+it never outlives the daemon.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bundlekeel.adapters.topics.wire import (
 try:
     import pulsar
 except ImportError as error:
-    # An optional package, and a wheel that does not load on this machine is as good as none.
+    # The package is optional. A wheel that does not load on this machine counts as missing.
     sys.stderr.write(f"{error}\n")
     sys.exit(EXIT_MISSING)
 
@@ -45,21 +45,21 @@ TOPICS: Final[dict[Topic, str]] = {
     "channel": "persistent://pulsar/system/loadbalancer-service-unit-state",
     "usage": "non-persistent://pulsar/system/resource-usage",
 }
-# Lookups and answers of a broker; the client's own 30 s would hide for that long that a broker is gone.
+# Limit for lookups and responses of a broker. The client's own 30 s would hide for that long that a broker is gone.
 OPERATION_SECONDS: Final = 5
 CONNECT_MS: Final = 3_000
-# How long one look for a message lasts, and so how late a question or a lost connection is noticed.
+# Time limit of one read, and so the delay until a request or a lost connection is noticed.
 POLL_MS: Final = 50
-# The client comes back to a broker by itself, ever more slowly; a new reader looks up where the topic is now.
+# The client reconnects to a broker automatically, ever more slowly. A new reader looks up the topic's current broker.
 REOPEN_SECONDS: Final = 2.0
 FIRST_RETRY_SECONDS: Final = 0.25
 LAST_RETRY_SECONDS: Final = 3.0
-# A thread that is in the client for longer than any of its time limits is not going to come back.
+# A thread that is in the client for longer than any of its time limits will not return.
 HUNG_SECONDS: Final = 30.0
 
 
 class OutputLines:
-    """Standard output, one line at a time from any thread. Without a reader at its other end the process ends."""
+    """Standard output, one line at a time from any thread. The process ends if nothing reads it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -77,9 +77,9 @@ class OutputLines:
 
 
 class TopicReader(threading.Thread):
-    """Reads one topic for ever: opens, delivers, and opens anew after whatever goes wrong.
+    """Reads one topic without end: opens it, delivers messages, and reopens it after any failure.
 
-    `moved`: when the thread last showed that it is not stuck (monotonic).
+    `moved`: last time when the thread was not stuck (monotonic, seconds).
     """
 
     def __init__(self, topic: Topic, client: pulsar.Client, out: OutputLines, setup: Setup) -> None:
@@ -90,21 +90,21 @@ class TopicReader(threading.Thread):
         self._out = out
         self._max_bytes = setup.max_bytes
         self._quiet_after = setup.quiet_after
-        self._asked: list[int] = []
-        self._anew = False
+        self._sync_requests: list[int] = []
+        self._reopen = False
         self._live = False
         self._error = ""
 
     def ask(self, number: int) -> None:
-        """Answer `Synced` when everything published so far was delivered."""
-        self._asked.append(number)
+        """Request a `Synced` line once everything published so far was delivered."""
+        self._sync_requests.append(number)
 
     def begin_anew(self) -> None:
-        """There is a new listener, which has not received what was read so far."""
-        self._anew = True
+        """Reopen the topic for a new listener, which has not received the earlier messages."""
+        self._reopen = True
 
     def run(self) -> None:
-        """See the class."""
+        """Open and read the topic without end."""
         pause = FIRST_RETRY_SECONDS
         while True:
             self.moved = time.monotonic()
@@ -130,15 +130,15 @@ class TopicReader(threading.Thread):
         )
 
     def _read(self, reader: pulsar.Reader) -> None:
-        """Deliver until the connection has been away for a while, or until it seems to lead nowhere."""
+        """Deliver messages until the connection has been lost for a while, or until it seems to be useless."""
         self._out(Opened(self._topic))
         gone_since: float | None = None
         received = time.monotonic()
         while True:
             self.moved = time.monotonic()
-            if self._anew:
-                self._anew = False
-                self._lost("it is opened anew for another listener")
+            if self._reopen:
+                self._reopen = False
+                self._lost("it is reopened for another listener")
                 return
             if reader.is_connected():
                 gone_since = None
@@ -152,25 +152,25 @@ class TopicReader(threading.Thread):
                 self._deliver(reader.read_next(timeout_millis=POLL_MS))
                 received = self.moved
             except pulsar.Timeout:
-                # A broker that is leader no more may still hold the topic, and no broker publishes there.
+                # A former leader may still own the topic, although no broker publishes there.
                 if self._topic != "channel" and self.moved - received > self._quiet_after:
-                    self._lost(f"nothing was received for {self._quiet_after:g} s, it is opened anew")
+                    self._lost(f"nothing was received for {self._quiet_after:g} s, it is reopened")
                     return
 
     def _settle(self, reader: pulsar.Reader) -> None:
-        """Say that the reader is at the end of its topic, when that is asked or not known yet, and so."""
-        asked = self._asked[:]
-        if self._live and not asked:
+        """Report once that the reader is at the end of its topic, and respond to sync requests."""
+        requests = self._sync_requests[:]
+        if self._live and not requests:
             return
-        # A non-persistent topic has no end to ask for: who is connected gets what comes.
+        # A non-persistent topic has no end: a connected reader receives new messages.
         if self._topic == "channel" and reader.has_message_available():
             return
         if not self._live:
             self._live, self._error = True, ""
             self._out(Live(self._topic))
-        for number in asked:
+        for number in requests:
             self._out(Synced(number))
-        del self._asked[: len(asked)]
+        del self._sync_requests[: len(requests)]
 
     def _deliver(self, message: pulsar.Message) -> None:
         data = message.data()
@@ -191,13 +191,13 @@ class TopicReader(threading.Thread):
 
 
 def _token(setup: Setup) -> Callable[[], str]:
-    """The client asks for each connection anew: files of tokens are rotated."""
+    """Return the function that the client calls for each connection: token files are rotated."""
 
     def current() -> str:
         try:
             return Path(setup.token_file).read_text(encoding="utf-8").strip() if setup.token_file else setup.token
         except (OSError, ValueError) as error:
-            # Raised into native code it would end the process; without a token the broker says no.
+            # An exception in native code would end the process. Without a token the broker rejects the connection.
             sys.stderr.write(f"token file {setup.token_file}: {error}\n")
             return ""
 
@@ -205,7 +205,7 @@ def _token(setup: Setup) -> Callable[[], str]:
 
 
 def _authentication(setup: Setup) -> pulsar.Authentication | None:
-    """A token names us; without one the certificate does. With both, TLS shows the certificate all the same."""
+    """Return the authentication: the token, else the certificate. With both, TLS presents the certificate too."""
     if setup.token or setup.token_file:
         return pulsar.AuthenticationToken(_token(setup))
     return pulsar.AuthenticationTLS(setup.cert, setup.key) if setup.cert else None
@@ -226,17 +226,17 @@ def _connect(setup: Setup) -> pulsar.Client:
 
 
 def _beat(readers: dict[Topic, TopicReader], out: OutputLines) -> None:
-    """A hung thread stops the beat: its topic would be silent for ever, and only a new process helps."""
+    """Send beats until a thread hangs: its topic would be silent without end, and only a new process helps."""
     while True:
-        found = list(readers.values())
-        if all(time.monotonic() - reader.moved < HUNG_SECONDS for reader in found):
+        running = list(readers.values())
+        if all(time.monotonic() - reader.moved < HUNG_SECONDS for reader in running):
             out(Beat())
         time.sleep(BEAT_SECONDS)
 
 
 def main() -> None:
-    """Do what the lines of standard input say, until it ends."""
-    # Native code prints to descriptor 1 as well: that must not end up among the lines.
+    """Execute the lines of standard input until it ends."""
+    # Native code prints to descriptor 1 as well. That must not mix with the lines.
     out = OutputLines(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     readers: dict[Topic, TopicReader] = {}
@@ -255,7 +255,7 @@ def main() -> None:
                         readers[topic].start()
             case Sync(number):
                 readers["channel"].ask(number)
-    # Closing the client waits for brokers; there is nothing to be lost.
+    # Closing the client waits for brokers, and there is nothing to save.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""The two load-data topics (PIP-192): what each extensible broker said last.
+"""The two load-data topics (PIP-192): the last load data of each extensible broker.
 
-Both are non-persistent: a reader gets what is sent from then on, and a quiet broker says nothing for up to a quarter
-of an hour. So a table that lacks a broker says nothing about that broker.
+Both are non-persistent: a reader receives only new messages, and an idle broker sends none for up to a quarter of an
+hour. So a broker that is missing in a table may still be alive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopicLoadFeed:
         self._process = process
         self._clock = clock
         self._latest: dict[str, LatestLoad] = {}
-        # By broker the topics in which its last word was a tombstone, and when that came.
+        # By broker, the topics whose last message was a tombstone, with its time of arrival.
         self._withdrawn: dict[str, dict[Topic, int]] = {}
         self._live: set[Topic] = set()
         self._lost: dict[Topic, str] = {}
@@ -41,12 +41,12 @@ class TopicLoadFeed:
     # --- LoadFeed ----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Begin to listen; see `ports.LoadFeed`."""
+        """Start to listen; see `ports.LoadFeed`."""
         self._started = True
         self._process.start(self, service_urls)
 
     def tables(self) -> LoadTables:
-        """The newest tables; never raises."""
+        """Return the newest tables; never raises."""
         state, detail = self._state()
         return LoadTables(
             generation=self._generations.newest,
@@ -61,15 +61,15 @@ class TopicLoadFeed:
         return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
-        """Stop listening; the process ends with its last listener."""
+        """Stop listening. The process ends with its last listener."""
         self._started = False
         await self._process.stop(self)
-        self.gone()
+        self.child_ended()
 
     # --- Listener ----------------------------------------------------------------------------------------
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """See Listener."""
+        """Handle a line; see TopicsListener."""
         match line:
             case Message():
                 self._take(line)
@@ -85,13 +85,13 @@ class TopicLoadFeed:
                 self._live.discard(topic)
         self.state_changed()
 
-    def gone(self) -> None:
-        """See Listener."""
+    def child_ended(self) -> None:
+        """Handle the end of the child; see TopicsListener."""
         self._live.clear()
         self._lost.clear()
 
     def state_changed(self) -> None:
-        """See Listener; a change of state counts as newer tables."""
+        """Publish new tables after a change of state; see TopicsListener."""
         self._generations.publish()
 
     # ------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class TopicLoadFeed:
         return "connecting", ""
 
     def _take(self, message: Message) -> None:
-        """Enter one message; one that cannot be used leaves the figures before it."""
+        """Store one message. An unusable one does not change the stored load data."""
         broker_id, now = message.key, self._clock.wall_ms()
         before = self._latest.get(broker_id, LatestLoad())
         withdrawn = self._withdrawn.setdefault(broker_id, {})

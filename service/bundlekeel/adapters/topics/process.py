@@ -1,4 +1,4 @@
-"""Starts the process that reads the topics, watches over it, and hands on what it says."""
+"""Starts and supervises the process that reads topics, and forwards its messages."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from bundlekeel.ports import Clock, FeedState
 # -P: a pulsar.py in the working directory is not the client.
 CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "bundlekeel.adapters.topics.child")
 MISSING: Final = "pulsar-client is not installed: pip install '.[topics]' in the sources"
-# A child that ended is started again after the first pause, ever later up to the last; one that went well for
-# `_SETTLED_SECONDS` counts as the first again. A missing package is not looked for every few seconds.
+# A child that ended is restarted after the first pause. The pause doubles up to the last one, and starts again after a
+# child that ran for `_SETTLED_SECONDS`. A missing package is checked less often.
 FIRST_PAUSE_SECONDS: Final = 0.5
 LAST_PAUSE_SECONDS: Final = 30.0
 MISSING_PAUSE_SECONDS: Final = 300.0
 _SETTLED_SECONDS: Final = 30.0
-# The client itself looks for brokers all the time. If it finds none for so long, a new one shall try.
+# pulsar-client retries without an error. Restart it after this long without a connection.
 _NOT_LIVE_SECONDS: Final = 90.0
 _END_SECONDS: Final = 2.0
-# Lines that have come already are read without a pause; a channel of many bundles shall not block the event loop.
+# Number of lines that are read without a pause: a channel of many bundles must not block the event loop.
 _LINES_IN_A_ROW: Final = 100
-# What may be around a payload in a line.
+# Maximum size of a line in addition to its payload.
 _AROUND_BYTES: Final = 65_536
 
 _log = logging.getLogger(__name__)
@@ -58,13 +58,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsOptions:
-    """How to reach the brokers, and how long to bear what (seconds).
+    """Options for connections to the brokers, and time limits in seconds.
 
-    A token or a file that holds it; what TLS trusts (`verify=False`: anything, for laboratories) and the certificate it
-    shows. `stuck_after`: silence after which the process counts as stuck. `renew_after`: once the brokers have changed,
-    time without reading after which a new process tries the new ones. `quiet_after`: a load topic from which nothing
-    was received for so long, twice as long as a quiet broker is silent, is opened anew (as Pulsar's own load data store
-    is). Messages above `max_bytes` are left out.
+    `token`, `token_file`: a token or the file that contains it. `trust_certs`: trusted certificates (`verify=False`:
+    trust all, for laboratories). `cert`: the client's certificate. `stuck_after`: silence after which the process
+    counts as stuck. `renew_after`: once the brokers have changed, time without reading before a new process connects to
+    the new ones. `quiet_after`: silence of a load topic before it is reopened (as Pulsar's own load data store is),
+    twice the longest silence of a broker. Messages above `max_bytes` are skipped.
     """
 
     token: str = ""
@@ -82,7 +82,7 @@ class TopicsOptions:
         return f"TopicsOptions(token={'**********' if self.token else ''!r}, token_file={self.token_file})"
 
     def setup(self, service_urls: Sequence[str]) -> Setup:
-        """The child's first line."""
+        """Return the child's first line."""
         return Setup(
             url=joined(service_urls),
             token=self.token,
@@ -97,7 +97,7 @@ class TopicsOptions:
 
 
 def joined(service_urls: Sequence[str]) -> str:
-    """One URL that names all these brokers, as pulsar-client takes it; TLS only if there is nothing else."""
+    """Return one URL with all these brokers, in pulsar-client's form; with TLS only if no other URL exists."""
     all_urls = sorted(url.rstrip("/") for url in service_urls)
     urls = [url for url in all_urls if url.startswith("pulsar://")] or all_urls
     return ",".join([*urls[:1], *(url.partition("://")[2] for url in urls[1:])])
@@ -109,18 +109,20 @@ class TopicsListener(Protocol):
     topics: tuple[Topic, ...]
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """One line about one of its topics."""
+        """Handle one line about a topic of this listener."""
 
-    def gone(self) -> None:
-        """The child is gone; the next one begins anew."""
+    def child_ended(self) -> None:
+        """Handle the end of the child. The next one starts from the beginning."""
 
     def state_changed(self) -> None:
-        """`TopicsProcess.state` or `detail` changed."""
+        """Handle a change of `TopicsProcess.state` or `detail`."""
 
 
 class TopicsProcess:
-    """One child at a time, for one or several listeners. `state` and `detail` are those of the process alone: it can be
-    `ok` while a topic cannot be read."""
+    """One child at a time, for one or several listeners.
+
+    `state` and `detail` describe the process alone: it can be `ok` while a topic cannot be read.
+    """
 
     def __init__(self, options: TopicsOptions, *, clock: Clock, command: Sequence[str] = CHILD_COMMAND) -> None:
         self.state: FeedState = "off"
@@ -145,8 +147,10 @@ class TopicsProcess:
         return self._child.pid if self._child is not None and self._child.returncode is None else None
 
     def start(self, listener: TopicsListener, service_urls: Sequence[str]) -> None:
-        """Read this listener's topics through any of these brokers. Other URLs than before are used when the child
-        is started anew, which it is if it does not get through with those it has."""
+        """Read this listener's topics through any of these brokers.
+
+        New URLs are used when the child is restarted, which happens if it cannot connect with the old ones.
+        """
         self._urls = tuple(service_urls)
         if self._urls:
             self._have_urls.set()
@@ -158,7 +162,7 @@ class TopicsProcess:
             self._task = asyncio.create_task(self._run(), name="topics-process")
 
     async def stop(self, listener: TopicsListener) -> None:
-        """This listener wants no more; with the last one the child ends."""
+        """Stop reading for this listener. The child ends with the last listener."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if self._listeners or self._task is None:
@@ -169,8 +173,10 @@ class TopicsProcess:
         self.state, self.detail = "off", ""
 
     async def sync(self, timeout: float) -> None:
-        """Return once all that was published to the channel before this call was received. StoreError if it cannot be
-        had within `timeout` seconds."""
+        """Return once everything published to the channel before this call was received.
+
+        Raises StoreError if that takes longer than `timeout` seconds.
+        """
         if self.pid is None or not any("channel" in listener.topics for listener in self._listeners):
             raise StoreError(f"the channel is not being read: {self.detail or self.state}")
         self._last_sync += 1
@@ -185,7 +191,7 @@ class TopicsProcess:
         finally:
             self._syncs.pop(number, None)
 
-    # --- one child after the other ---------------------------------------------------------------------------
+    # --- one child at a time ----------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -205,12 +211,12 @@ class TopicsProcess:
             pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
     async def _one_child(self) -> str:
-        """From its start to its end; what it died of."""
+        """Run one child to its end. Returns the reason of its end."""
         setup = self._options.setup(self._urls)
         self._url_in_use = setup.url
         pipe, limit = asyncio.subprocess.PIPE, 2 * self._options.max_bytes + _AROUND_BYTES
         try:
-            # In a session of its own: an interrupt typed at the terminal is for the daemon, which then ends it.
+            # The child has its own session: an interrupt at the terminal is for the daemon, which then ends the child.
             child = await asyncio.create_subprocess_exec(
                 *self._command, stdin=pipe, stdout=pipe, stderr=pipe, limit=limit, start_new_session=True
             )
@@ -219,11 +225,11 @@ class TopicsProcess:
         self._child = child
         self._send(setup)
         self._send(Follow(tuple(topic for listener in self._listeners for topic in listener.topics)))
-        said: deque[str] = deque(maxlen=20)
+        stderr_lines: deque[str] = deque(maxlen=20)
         reasons: list[str] = []
         tasks = (
             asyncio.create_task(self._read(child, reasons), name="topics-read"),
-            asyncio.create_task(_drain(child, said), name="topics-stderr"),
+            asyncio.create_task(_drain(child, stderr_lines), name="topics-stderr"),
         )
         watch = asyncio.create_task(self._watch(child, reasons), name="topics-watch")
         try:
@@ -236,7 +242,7 @@ class TopicsProcess:
             self._after()
         if code == EXIT_MISSING:
             return MISSING
-        last = f": {said[-1]}" if said else ""
+        last = f": {stderr_lines[-1]}" if stderr_lines else ""
         return reasons[0] if reasons else f"{_ending(code)}{last}"
 
     async def _read(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
@@ -248,7 +254,7 @@ class TopicsProcess:
                     return
                 line = decode_from_child(data)
             except (msgspec.DecodeError, ValueError) as error:
-                # To pass over a line could be to pass over the owner of a bundle.
+                # A skipped line could be the owner of a bundle, so the child is restarted.
                 reasons.append(f"sent a line that cannot be read: {error}")
                 _kill(child)
                 return
@@ -278,9 +284,9 @@ class TopicsProcess:
                 listener.received(line)
 
     async def _watch(self, child: asyncio.subprocess.Process, reasons: list[str]) -> None:
-        """Kill a child that says nothing, or one that gets nowhere.
+        """Kill a child that sends nothing or makes no progress.
 
-        Rounds are counted, not seconds: after a pause of this process itself its lines wait to be read.
+        Rounds are counted, not seconds: after a pause of this process the child's lines still wait to be read.
         """
         tick = min(BEAT_SECONDS, self._options.stuck_after / 4)
         silent = read = 0
@@ -294,8 +300,8 @@ class TopicsProcess:
                 self._set_state("stuck", f"has not answered for {self._options.stuck_after:g} s")
                 _kill(child)
                 return
-            wanted = {topic for listener in self._listeners for topic in listener.topics}
-            live = wanted <= self._live
+            required = {topic for listener in self._listeners for topic in listener.topics}
+            live = required <= self._live
             not_live = 0.0 if live else not_live + tick
             other = bool(self._urls) and self._url_in_use != joined(self._urls)
             outdated = outdated + tick if other and not live else 0.0
@@ -308,14 +314,14 @@ class TopicsProcess:
         self._child = None
         self._live.clear()
         for listener in self._listeners:
-            listener.gone()
+            listener.child_ended()
         for waiting in self._syncs.values():
             if not waiting.done():
                 waiting.set_exception(StoreError("the process that reads the channel ended"))
 
     def _send(self, line: ToChild) -> None:
         if self._child is not None and self._child.stdin is not None and not self._child.stdin.is_closing():
-            # Not drained: these are few and short, and a child that does not read is killed.
+            # Without a drain: lines are few and short, and a child that does not read is killed.
             self._child.stdin.write(encode(line))
 
     def _set_state(self, state: FeedState, detail: str) -> None:
@@ -331,8 +337,8 @@ def _kill(child: asyncio.subprocess.Process) -> None:
         child.kill()
 
 
-async def _drain(child: asyncio.subprocess.Process, said: deque[str]) -> None:
-    """What it prints besides, the client's own log included, is kept for the day it dies."""
+async def _drain(child: asyncio.subprocess.Process, last_lines: deque[str]) -> None:
+    """Store the last lines of stderr, with the client's own log, to explain a crash."""
     assert child.stderr is not None
     while True:
         try:
@@ -341,12 +347,12 @@ async def _drain(child: asyncio.subprocess.Process, said: deque[str]) -> None:
             continue
         if not data:
             return
-        said.append(data.decode(errors="replace").strip()[:500])
-        _log.debug("topics: %s", said[-1])
+        last_lines.append(data.decode(errors="replace").strip()[:500])
+        _log.debug("topics: %s", last_lines[-1])
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    """Close its input, on which it ends; kill it if it does not."""
+    """Close the child's input, on which it ends. Kill it if it does not."""
     if child.stdin is not None:
         child.stdin.close()
     try:

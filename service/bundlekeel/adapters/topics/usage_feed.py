@@ -1,7 +1,6 @@
 """The topic in which brokers publish their usage of ResourceGroups (PIP-82).
 
-It is non-persistent: a reader receives messages from then on, and each broker repeats all of its usage within six
-periods.
+It is non-persistent: a reader receives only new messages, and each broker repeats all of its usage within six periods.
 """
 
 from __future__ import annotations
@@ -19,13 +18,16 @@ from bundlekeel.ports import Clock
 from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
 
 _USAGE_TOPIC: Final[tuple[Topic, ...]] = ("usage",)
-# Brokers that are gone are kept, as Pulsar does; beyond so many the one that has not published for longest is dropped.
+# Stopped brokers are kept, as in Pulsar. Beyond this many, the broker with the oldest message is dropped.
 MOST_BROKERS: Final = 1000
 
 
 class TopicUsageFeed:
-    """`ports.UsageFeed` through a `TopicsProcess` of its own: a client that cannot read this topic is started anew now
-    and then, which must not take the load data and the ownership channel along."""
+    """`ports.UsageFeed` through its own `TopicsProcess`.
+
+    A client that cannot read this topic is restarted occasionally, which must not affect load data and ownership
+    channel.
+    """
 
     topics = _USAGE_TOPIC
 
@@ -42,32 +44,32 @@ class TopicUsageFeed:
     # --- UsageFeed ---------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
-        """Begin to listen; see `ports.UsageFeed`."""
+        """Start to listen; see `ports.UsageFeed`."""
         self._started = True
         self._process.start(self, service_urls)
 
     def tables(self) -> UsageTables:
-        """The newest tables; never raises."""
-        found = UsageTables(latest=dict(self._latest), since_ms=self._since_ms, fault=self._fault)
+        """Return the newest tables; never raises."""
+        tables = UsageTables(latest=dict(self._latest), since_ms=self._since_ms, fault=self._fault)
         if not self._started:
-            return found
+            return tables
         if self._process.state != "ok":
-            return replace(found, state=self._process.state, detail=self._process.detail)
+            return replace(tables, state=self._process.state, detail=self._process.detail)
         if self._live:
-            return replace(found, state="ok")
-        return replace(found, state="down" if self._lost else "connecting", detail=self._lost)
+            return replace(tables, state="ok")
+        return replace(tables, state="down" if self._lost else "connecting", detail=self._lost)
 
     async def close(self) -> None:
-        """Stop listening and forget; the process ends."""
+        """Stop listening and drop all data. The process ends."""
         self._started = False
         await self._process.stop(self)
-        self.gone()
+        self.child_ended()
         self._latest, self._fault, self._since_ms = {}, "", 0
 
     # --- Listener ----------------------------------------------------------------------------------------
 
     def received(self, line: Opened | Live | Lost | Message) -> None:
-        """See Listener."""
+        """Handle a line; see TopicsListener."""
         match line:
             case Message():
                 self._take(line)
@@ -78,36 +80,38 @@ class TopicUsageFeed:
             case Opened():
                 self._live = False
 
-    def gone(self) -> None:
-        """See Listener."""
+    def child_ended(self) -> None:
+        """Handle the end of the child; see TopicsListener."""
         self._live, self._lost = False, ""
 
     def state_changed(self) -> None:
-        """See Listener; `tables` asks."""
+        """Do nothing: `tables` reads the state."""
 
     # ------------------------------------------------------------------------------------------------------
 
     def _take(self, message: Message) -> None:
-        """Enter one message; one that cannot be used changes nothing else."""
+        """Store one message. An unusable one changes nothing else."""
         if message.data is None:
             self._fault = f"the message has {message.size} bytes"
             return
         try:
-            said = decode_usage(message.data)
+            message_usage = decode_usage(message.data)
         except CodecError as error:
             self._fault = str(error)
             return
-        now, before = self._clock.wall_ms(), self._latest.pop(said.broker, {})
-        # Last in order, so that the first is the one that has not published for longest.
-        self._latest[said.broker] = {told.group: _after(before.get(told.group), told, now) for told in said.groups}
+        now, before = self._clock.wall_ms(), self._latest.pop(message_usage.broker, {})
+        # Newest last, so that the first broker is the one with the oldest message.
+        self._latest[message_usage.broker] = {
+            usage.group: _after(before.get(usage.group), usage, now) for usage in message_usage.groups
+        }
         if len(self._latest) > self._most:
             del self._latest[next(iter(self._latest))]
 
 
-def _after(before: ReceivedUsage | None, told: ResourceGroupUsage, now: int) -> ReceivedUsage:
-    found = before or ReceivedUsage()
-    if told.publish is not None:
-        found = replace(found, publish=told.publish, publish_ms=now)
-    if told.dispatch is not None:
-        found = replace(found, dispatch=told.dispatch, dispatch_ms=now)
-    return found
+def _after(before: ReceivedUsage | None, usage: ResourceGroupUsage, now: int) -> ReceivedUsage:
+    latest = before or ReceivedUsage()
+    if usage.publish is not None:
+        latest = replace(latest, publish=usage.publish, publish_ms=now)
+    if usage.dispatch is not None:
+        latest = replace(latest, dispatch=usage.dispatch, dispatch_ms=now)
+    return latest

@@ -1,8 +1,4 @@
-"""What the daemon and the process that holds pulsar-client say to each other: JSON, one message a line.
-
-Secrets travel in `Setup` over the child's standard input, never as arguments or in the environment, which other
-processes could read.
-"""
+"""Messages between the daemon and the process that runs pulsar-client: JSON, one message per line."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import msgspec
 
 Topic = Literal["load", "bundles", "channel", "usage"]
 BEAT_SECONDS: Final = 1.0
-# What the child exits with when pulsar-client cannot be imported.
+# Exit code of the child if pulsar-client cannot be imported.
 EXIT_MISSING: Final = 3
 
 
@@ -25,7 +21,7 @@ class _Line(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, omit_defa
 
 class Setup(_Line, frozen=True, kw_only=True):
     """The first line. `url` may name several brokers. Payloads above `max_bytes` are not passed on. Any other
-    topic than the channel from which nothing was received for `quiet_after` seconds is opened anew."""
+    topic than the channel is reopened if nothing was received from it for `quiet_after` seconds."""
 
     url: str
     token: str = ""
@@ -39,13 +35,13 @@ class Setup(_Line, frozen=True, kw_only=True):
 
 
 class Follow(_Line, frozen=True):
-    """Read these topics too, or again from their beginning."""
+    """Read these topics too, or again from their start."""
 
     topics: tuple[Topic, ...]
 
 
 class Sync(_Line, frozen=True):
-    """Answer `Synced` once everything published to the channel before this line was delivered."""
+    """Send `Synced` once everything published to the channel before this line was delivered."""
 
     id: int
 
@@ -54,31 +50,33 @@ class Sync(_Line, frozen=True):
 
 
 class Beat(_Line, frozen=True):
-    """Every second, as long as all readers' threads move on."""
+    """Sent every second while no reader thread hangs."""
 
 
 class Opened(_Line, frozen=True):
-    """A new reader: the channel is read from its beginning, the others from now on."""
+    """A new reader has started: at the start of the channel, or at new messages of other topics."""
 
     topic: Topic
 
 
 class Live(_Line, frozen=True):
-    """Everything there was has been delivered, and what comes will be."""
+    """All existing messages have been delivered, and new ones will be."""
 
     topic: Topic
 
 
 class Lost(_Line, frozen=True):
-    """The topic is not being read, and why; what is published meanwhile is missed, but for the channel. Said again for
-    another reason."""
+    """The topic is not being read, with the reason; sent again for another reason.
+
+    Messages published meanwhile are lost, except those of the channel.
+    """
 
     topic: Topic
     detail: str
 
 
 class Message(_Line, frozen=True, kw_only=True):
-    """One message; `data` empty is a tombstone, None one of `size` bytes that was too large to pass on."""
+    """One message. `data`: empty for a tombstone, None if its `size` in bytes was too large."""
 
     topic: Topic
     key: str
@@ -88,7 +86,7 @@ class Message(_Line, frozen=True, kw_only=True):
 
 
 class Synced(_Line, frozen=True):
-    """See `Sync`."""
+    """The response to `Sync`."""
 
     id: int
 
@@ -102,5 +100,5 @@ decode_from_child: Final = msgspec.json.Decoder(FromChild).decode
 
 
 def encode(line: ToChild | FromChild) -> bytes:
-    """One line with its end."""
+    """Encode one line, with its end."""
     return _encoder.encode(line) + b"\n"

@@ -19,12 +19,12 @@ DETAIL_CHARACTERS = 256
 class BrokerRecord:
     """One registered broker as its znode was at `mzxid`.
 
-    `kind` is `modular`, `extensible`, `other` (Simple or Noop) or "" when it cannot be told. A modular broker
-    has either a `report` or an `excluded`; of the others only the endpoint is known.
+    `kind`: `modular`, `extensible`, `other` (Simple or Noop), or "" if unknown. A modular broker has either a `report`
+    or an `excluded`. Of the others only the endpoint is known.
 
     `mtime_ms`: when it was written, by the store's clock. `lag_ms`: this process's clock when it was received, minus
-    that. `written_ms`: when it was written by this process's clock, 0 until `date_records`; `before_ms`: the same of
-    the broker's record before, 0 without one.
+    `mtime_ms`. `written_ms`: when it was written, by this process's clock; 0 until `date_records`. `before_ms`:
+    `written_ms` of the broker's last record; 0: none.
     """
 
     mzxid: int
@@ -56,20 +56,20 @@ def date_records(records: Mapping[str, BrokerRecord]) -> dict[str, BrokerRecord]
 
 
 def read_record(broker_id: str, data: bytes, mzxid: int, *, max_bytes: int, last: BrokerRecord | None) -> BrokerRecord:
-    """Decode one child. Never raises for its contents: what cannot be used becomes an ExcludedBroker.
+    """Decode one child. Never raises for its contents: an unusable record becomes an ExcludedBroker.
 
-    An undecodable record keeps the endpoint of `last` (the broker's web address is in its id and does not
-    change); without one its addresses stay empty: registered, but not to be called.
+    An undecodable record keeps the endpoint of `last`: the broker's web address is in its id and does not change.
+    Without `last` its addresses stay empty: the broker is registered but is not called.
     """
-    known = last.endpoint if last is not None else BrokerEndpoint(broker_id=broker_id, web_url="")
+    last_endpoint = last.endpoint if last is not None else BrokerEndpoint(broker_id=broker_id, web_url="")
     if len(data) > max_bytes:
-        # Not even parsed for its kind: that would cost what the limit is there to save.
-        return _excluded(mzxid, "", known, _report_fault(broker_id, data, max_bytes))
+        # Do not parse it for its kind either: the limit saves that cost.
+        return _excluded(mzxid, "", last_endpoint, _report_fault(broker_id, data, max_bytes))
     try:
         kind: str = classify(data)
         endpoint = decode_endpoint(broker_id, data)
     except CodecError as error:
-        return _excluded(mzxid, "", known, error)
+        return _excluded(mzxid, "", last_endpoint, error)
     if kind == "simple" or endpoint.load_manager.endswith(NOOP_LOAD_MANAGER):
         return BrokerRecord(mzxid=mzxid, kind="other", endpoint=endpoint)
     if kind != "modular":
@@ -100,7 +100,7 @@ def _excluded(mzxid: int, kind: str, endpoint: BrokerEndpoint, error: CodecError
 
 
 def mode_of(records: Mapping[str, BrokerRecord]) -> str:
-    """The cluster's mode. Brokers that cannot be classified do not count; a cluster without any is `modular`."""
+    """Return the cluster's mode. Brokers of unknown kind do not count. Without any broker it is `modular`."""
     kinds = {record.kind for record in records.values() if record.kind}
     if len(kinds) > 1:
         return "mixed"
@@ -108,7 +108,7 @@ def mode_of(records: Mapping[str, BrokerRecord]) -> str:
 
 
 def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> RawClusterView:
-    """The picture of all registered brokers, sorted by id; the source stamps the time when it hands it out."""
+    """Return the view of all registered brokers, sorted by id. The source sets its time."""
     ordered = [records[broker_id] for broker_id in sorted(records)]
     return RawClusterView(
         wall_ms=0,
@@ -122,5 +122,5 @@ def make_picture(records: Mapping[str, BrokerRecord], *, generation: int) -> Raw
 
 
 def stamped(picture: RawClusterView, *, wall_ms: int, boot: float) -> RawClusterView:
-    """The same picture as of now."""
+    """Return the view with the current time."""
     return replace(picture, wall_ms=wall_ms, boot=boot)

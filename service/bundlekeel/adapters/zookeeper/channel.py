@@ -1,13 +1,14 @@
 """The ownership channel in the metadata store (PIP-192, variant of Pulsar 4.0): `/service_unit_state/{bundle}`.
 
-One persistent node a bundle, its `ServiceUnitStateData` as JSON. A children watch stands on the root, each tenant and
-each namespace, a data watch on each bundle. As in the load source, an event only notes what is to be read again, and a
-single task waits one batch window and reads what was noted: thousands of bundles cost one read each once, and after
-that only those that changed. Parents are read before their children (requests of a session are served in the order
-sent), so a node that goes and comes back between two reads is either in the next listing or announced by its watch.
+There is one persistent node per bundle, with its `ServiceUnitStateData` as JSON. The root, each tenant and each
+namespace have a children watch, each bundle a data watch. Like in the load source, an event only records the node to
+read again. A single task waits one batch window and reads these nodes. So thousands of bundles cost one read each, and
+later only the changed ones are read. Parents are read before their children (requests of a session are served in the
+order sent). So a node that is deleted and created between two reads is either in the next listing or announced by its
+watch.
 
-A node is the truth as it stands: its writer has asked the conflict resolver and writes with the version read,
-so nothing is resolved here and nothing is ever `rejected`.
+A node is final: its writer has consulted the conflict resolver and writes with the version that it read. So no conflict
+is resolved here, and `rejected` is always empty.
 
 Source: Pulsar `ServiceUnitStateMetadataStoreTableViewImpl`.
 """
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 class ZkChannel:
     """`ports.Channel` over one ZooKeeper session, which it starts and does not close (it may be shared).
 
-    `batch_window_seconds`: how long changes are gathered before one new view is made.
+    `batch_window_seconds`: time to collect changes before a new view is built.
     """
 
     def __init__(self, metadata: ZkClient, *, clock: Clock, batch_window_seconds: float = BATCH_WINDOW_SECONDS) -> None:
@@ -47,7 +48,7 @@ class ZkChannel:
         watched = WatchedSource(name="channel", path=SERVICE_UNITS, refresh=self._refresh, lost=self._note_all)
         self._rereader = Rereader(metadata, watched, clock=clock, batch_window_seconds=batch_window_seconds)
         self._table = ChannelTable(store=True)
-        # Names below each listed node, and the transaction that wrote each bundle's node last.
+        # Names below each listed node, and the last transaction that wrote each bundle's node.
         self._children: dict[str, set[str]] = {}
         self._written: dict[str, int] = {}
         self._stale = {SERVICE_UNITS}
@@ -60,24 +61,29 @@ class ZkChannel:
     # --- Channel -----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str] = ()) -> None:
-        """Connect and watch in the background; never raises for an unreachable store. No broker is asked."""
+        """Connect and watch in the background. Never raises for an unreachable store. Sends no request to a broker."""
         self._rereader.start()
 
     async def view(self) -> ChannelView:
-        """The newest view. SnapshotError before the first; StoreError while disconnected and until all is read
-        again after that."""
+        """Return the newest view.
+
+        Raises SnapshotError before the first one, StoreError while disconnected and until everything is read again
+        after that.
+        """
         self._rereader.check(read=self._view is not None)
         assert self._view is not None
         return self._view
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """A bundle's entry as the ensemble has it now (read after a `sync`). StoreError, also for an entry that
-        cannot be used."""
-        found = await self._client.get_synced(f"{SERVICE_UNITS}/{bundle}")
-        if found is None:
+        """Return a bundle's entry as the ensemble has it now (read after a `sync`).
+
+        Raises StoreError, also if the entry is unusable.
+        """
+        node = await self._client.get_synced(f"{SERVICE_UNITS}/{bundle}")
+        if node is None:
             return None
         try:
-            return decode_service_unit(found[0])
+            return decode_service_unit(node[0])
         except CodecError as error:
             raise StoreError(f"the entry of {bundle} cannot be used: {error}") from error
 
@@ -86,13 +92,13 @@ class ZkChannel:
         return await self._generations.wait_newer(generation, timeout)
 
     async def close(self) -> None:
-        """Stop watching; the session stays."""
+        """Stop watching. The session stays open."""
         await self._rereader.close()
 
-    # --- events: only notes, no work -----------------------------------------------------------------------
+    # --- events: only record what to read -------------------------------------------------------------------
 
     def _note_all(self) -> None:
-        """What changed while the connection was away is found by comparing mzxids."""
+        """Mark all nodes for a check, as watches were lost with the connection. Changed ones have another mzxid."""
         self._stale |= {SERVICE_UNITS, *self._children}
         self._unwatched |= self._written.keys()
 
@@ -115,29 +121,29 @@ class ZkChannel:
         return not (self._stale or self._unwatched)
 
     async def _list(self, path: str) -> None:
-        """Read the names below the root, a tenant or a namespace, and note what is new or gone."""
+        """Read the names below the root, a tenant or a namespace, and mark new and deleted ones."""
         self._stale.discard(path)
         watch = partial(self._on_children, path)
         try:
-            found = await self._client.children(path, watch)
-            if found is None and path == SERVICE_UNITS and await self._client.exists(path, watch) is not None:
+            names = await self._client.children(path, watch)
+            if names is None and path == SERVICE_UNITS and await self._client.exists(path, watch) is not None:
                 self._stale.add(path)  # made between the two reads
         except StoreError:
             self._stale.add(path)
             raise
-        if found is None:
+        if names is None:
             self._drop(path)
             return
-        known = self._children.setdefault(path, set())
-        for name in known - set(found):
+        former = self._children.setdefault(path, set())
+        for name in former - set(names):
             self._drop(f"{path}/{name}")
-        for name in set(found) - known:
+        for name in set(names) - former:
             child = f"{path}/{name}"
             if is_bundle(_bundle(child)):
                 self._changed.add(_bundle(child))
             elif child.count("/") <= _DEEPEST:
                 self._stale.add(child)
-        self._children[path] = set(found)
+        self._children[path] = set(names)
 
     async def _read(self, bundle: str) -> None:
         path, watch = f"{SERVICE_UNITS}/{bundle}", partial(self._on_unit, bundle)
@@ -146,25 +152,25 @@ class ZkChannel:
         self._unwatched.discard(bundle)
         try:
             if not changed and last is not None:
-                # Only the watch was lost: most have not changed meanwhile, and statistics are shorter.
+                # Only the watch was lost. Most nodes are unchanged, and statistics are shorter than data.
                 stat = await self._client.exists(path, watch)
                 if stat is not None and stat.mzxid == last:
                     return
-                found = await self._client.get(path)
+                node = await self._client.get(path)
             else:
-                found = await self._client.get(path, watch)
+                node = await self._client.get(path, watch)
         except StoreError:
             self._changed.add(bundle)
             self._unwatched.add(bundle)
             raise
-        if found is None:
+        if node is None:
             self._drop(path)
-        elif found[1].mzxid != last:
-            self._written[bundle] = found[1].mzxid
-            self._take(bundle, found[0])
+        elif node[1].mzxid != last:
+            self._written[bundle] = node[1].mzxid
+            self._take(bundle, node[0])
 
     def _take(self, bundle: str, data: bytes) -> None:
-        """One that cannot be used leaves the entry as it was, as it does at the brokers."""
+        """Store an entry. An unusable one does not change the stored entry, as at the brokers."""
         try:
             unit = decode_service_unit(data)
         except CodecError as error:
@@ -174,7 +180,7 @@ class ZkChannel:
         self._news = True
 
     def _drop(self, path: str) -> None:
-        """Forget a node and all below it; should it come back, the next listing must see it as new."""
+        """Drop a node and all nodes below it, so that the next listing treats a new one as new."""
         parent, _, name = path.rpartition("/")
         self._children.get(parent, set()).discard(name)
         for child in self._children.pop(path, set()):
@@ -199,7 +205,7 @@ class ZkChannel:
         self._generations.publish()
 
 
-# A namespace of the old form has its cluster between: /service_unit_state/tenant/cluster/namespace.
+# A namespace of the old form contains its cluster: /service_unit_state/tenant/cluster/namespace.
 _DEEPEST: Final = 4
 
 

@@ -1,17 +1,17 @@
 """One ZooKeeper session for asyncio: a thin wrapper around kazoo, and the only module that imports it.
 
-kazoo works in threads of its own. Each call here hands a request to kazoo and awaits a future that a kazoo
-thread completes through `call_soon_threadsafe`; nothing waits in the event loop's thread. What kazoo 2.11
-leaves open and this wrapper settles (read in its sources, tried against a real ZooKeeper):
+kazoo uses its own threads. Each call here passes a request to kazoo and awaits a future that a kazoo thread completes
+through `call_soon_threadsafe`. Nothing waits in the event loop's thread. This wrapper handles the following gaps of
+kazoo 2.11 (found in its sources, confirmed with a real ZooKeeper):
 
-* While the ensemble is away kazoo queues calls without bound: we refuse at once when not connected.
-* A call has no time limit: each has one here. A call that timed out may still take effect later; its outcome
+* While disconnected, kazoo queues calls without limit. Here they fail immediately.
+* A call has no time limit in kazoo. Here each one has. A call that timed out may still take effect later: its outcome
   is unknown, like that of a call cut off by a lost connection.
-* Requests count as pings, so a client that keeps asking never notices a silent server: we cut such a
-  connection.
-* A connect attempt may take a whole session time-out per host, which would lose the session: we shorten it.
-* The negotiated session time-out is a local variable of the connect routine: we read it from the reply.
-* An unexpected exception ends kazoo's thread for good: we start it again.
+* Requests count as pings, so a client with regular requests never detects a silent server. Here such a connection is
+  cut.
+* A connect attempt may take a whole session time-out per host, which would lose the session. Here it is shorter.
+* The negotiated session time-out is a local variable of the connect routine. Here it is read from the reply.
+* An unexpected exception ends kazoo's thread. Here the thread is restarted.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ _CONNECTIONS: dict[Any, Connection] = {
 Watch = Callable[[], None]
 
 
-# What callers see of ZooKeeper: everything kazoo hands out is translated into these.
+# The errors and types for callers: everything from kazoo is translated into these.
 
 
 class Stat(NamedTuple):
-    """What ZooKeeper keeps about a node.
+    """ZooKeeper's statistics of a node.
 
-    `mzxid` names the transaction that wrote the data last (it also changes when a node is made anew),
-    `version` counts data writes since creation, `ephemeral_owner` is the session id or 0, `length` in bytes,
-    `mtime_ms` is the time of that write by the clock of ZooKeeper's leader, Unix ms.
+    `mzxid`: the last transaction that wrote the data; a deleted and recreated node has a new one, too. `version`:
+    number of writes since creation. `ephemeral_owner`: session id or 0. `mtime_ms`: time of the last write by the
+    server's clock.
     """
 
     mzxid: int
@@ -116,8 +116,8 @@ class TransactionStep:
 class ZkClient:
     """A session with ZooKeeper below a chroot. Every method belongs to the event loop's thread.
 
-    `session_seconds` is what is asked for; the server decides (`negotiated_seconds`). Reads of a node that is
-    absent give None. All faults are StoreError or its subclasses.
+    `session_seconds`: the requested session time-out; the server decides (`negotiated_seconds`). Reads of an absent
+    node return None. All faults are StoreError or its subclasses.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ZkClient:
         call_timeout_seconds: float,
         identity: StoreIdentity = ANONYMOUS,
     ) -> None:
-        # The loop that `start` is called on; nothing is asked or answered before.
+        # The loop of the caller of `start`. There are no requests before.
         self._loop: asyncio.AbstractEventLoop
         self.hosts = hosts
         self.chroot = chroot
@@ -148,17 +148,17 @@ class ZkClient:
 
     @property
     def connected(self) -> bool:
-        """Whether kazoo holds a live connection right now; a server gone silent is noticed with delay."""
+        """Whether kazoo has a connection now. A server that stopped responding is detected with delay."""
         return bool(self._kazoo.connected) and not self._closing
 
     @property
     def obstacle(self) -> str:
-        """What prevents a connection, as far as is known; empty: nothing is known."""
+        """Known reason why there is no connection; empty: none is known."""
         return "" if self.connected else self._obstacle
 
     @property
     def session_id(self) -> int | None:
-        """The session's id (what `ephemeral_owner` of its nodes shows), or None while not connected."""
+        """The session's id (the `ephemeral_owner` of its nodes); None: not connected."""
         identity = self._kazoo.client_id
         return None if identity is None else int(identity[0])
 
@@ -172,26 +172,26 @@ class ZkClient:
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Callable[[Connection], None]) -> None:
-        """Stop calling `listener`; quiet when it is unknown."""
+        """Stop calling `listener`. An unknown one is ignored."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     def start(self) -> None:
-        """Connect in the background, for ever, with growing pauses. Never raises for an unreachable store."""
+        """Connect in the background, without end, with growing pauses. Never raises for an unreachable store."""
         if not self._started:
             self._started = True
             self._loop = asyncio.get_running_loop()
             self._kazoo.start_async()
 
     async def close(self) -> None:
-        """End the session (its ephemeral nodes go) and all threads; a server that does not answer is not waited for."""
+        """End the session (its ephemeral nodes disappear) and all threads. Never waits for a hung server."""
         if self._closing:
             return
         self._closing = True
         if not self._started:
             return
         done = self._loop.create_future()
-        # A thread of its own and not an executor: a server that does not answer must not keep the process from ending.
+        # A daemon thread and not an executor: an unresponsive server must not keep the process from ending.
         threading.Thread(target=self._stop_in_thread, args=(done,), daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._call_timeout):
@@ -205,7 +205,7 @@ class ZkClient:
     # --- reads -------------------------------------------------------------------------------------------
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
-        """A node's data and statistics. `watch` is called once at its next change."""
+        """Return a node's data and statistics. `watch` is called once at its next change."""
         try:
             data, stat = await self._call("get", path, self._kazoo.get_async, path, watch=self._watcher(watch))
         except NodeMissing:
@@ -213,32 +213,32 @@ class ZkClient:
         return data, _stat(stat)
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """A node's statistics. `watch` is called once when it is created, changed or deleted."""
+        """Return a node's statistics. `watch` is called once when it is created, changed or deleted."""
         stat = await self._call("exists", path, self._kazoo.exists_async, path, watch=self._watcher(watch))
         return None if stat is None else _stat(stat)
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """Names of a node's children, unsorted; None when the node is absent (then no watch is left)."""
+        """Return the names of a node's children, unsorted; None: the node is absent (then no watch is set)."""
         try:
-            found = await self._call("children", path, self._kazoo.get_children_async, path, watch=self._watcher(watch))
+            names = await self._call("children", path, self._kazoo.get_children_async, path, watch=self._watcher(watch))
         except NodeMissing:
             return None
-        return [str(name) for name in found]
+        return [str(name) for name in names]
 
     async def sync(self, path: str) -> None:
-        """Bring our server up to date: reads sent after this (no need to await it) are not stale."""
+        """Update the connected server: reads sent after this (without awaiting it) are not stale."""
         await self._call("sync", path, self._kazoo.sync_async, path)
 
     async def get_synced(self, path: str) -> tuple[bytes, Stat] | None:
-        """`get` of what the ensemble holds now, not of what a lagging follower remembers; one round trip."""
+        """Return the data as the ensemble has it now, not as an outdated follower does; one round trip."""
         # Requests of a session are answered in the order sent, and tasks of a gather start in order.
-        _, found = await asyncio.gather(self.sync(path), self.get(path))
-        return found
+        _, node = await asyncio.gather(self.sync(path), self.get(path))
+        return node
 
     # --- writes ------------------------------------------------------------------------------------------
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Create a node and give its path. NodeExists, NodeMissing (no parent), StoreError."""
+        """Create a node and return its path. Raises NodeExists, NodeMissing (no parent) or StoreError."""
         self._check_size(path, len(data))
         created = await self._call(
             "create", path, self._kazoo.create_async, path, data, ephemeral=ephemeral, sequence=sequence
@@ -246,16 +246,16 @@ class ZkClient:
         return str(created)
 
     async def set(self, path: str, data: bytes, *, version: int) -> Stat:
-        """Replace a node's data if it has `version` (-1: any). VersionMismatch, NodeMissing, StoreError."""
+        """Replace a node's data if it has `version` (-1: any). Raises VersionMismatch, NodeMissing or StoreError."""
         self._check_size(path, len(data))
         return _stat(await self._call("set", path, self._kazoo.set_async, path, data, version))
 
     async def delete(self, path: str, *, version: int = -1) -> None:
-        """Delete a node if it has `version` (-1: any). VersionMismatch, NodeMissing, StoreError."""
+        """Delete a node if it has `version` (-1: any). Raises VersionMismatch, NodeMissing or StoreError."""
         await self._call("delete", path, self._kazoo.delete_async, path, version)
 
     async def transaction(self, steps: Sequence[TransactionStep]) -> list[Stat | None]:
-        """Apply all steps or none; gives new statistics of `set` steps. TransactionFailed, StoreError."""
+        """Apply all steps or none. Returns new statistics of `set` steps. Raises TransactionFailed or StoreError."""
         first = steps[0].path
         self._check_size(first, sum(len(step.data) + _STEP_OVERHEAD_BYTES for step in steps))
         request = self._kazoo.transaction()
@@ -270,7 +270,7 @@ class ZkClient:
                 request.delete(step.path, step.version)
         results = await self._call("transaction", first, request.commit_async)
         for index, (step, result) in enumerate(zip(steps, results, strict=True)):
-            # Steps before the culprit say RolledBack, those after it RuntimeInconsistency.
+            # Steps before the failed one have RolledBack, those after it RuntimeInconsistency.
             if isinstance(result, KazooException) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 message = f"transaction: step {index} ({step.kind} {step.path}) failed: {_words(result)}"
                 raise TransactionFailed(message, index=index, fault=_fault(result))
@@ -289,7 +289,7 @@ class ZkClient:
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS),
             **identity.options(),
         )
-        # A third of the session is left when kazoo notices a dead connection; all hosts must fit in it.
+        # kazoo detects a dead connection when a third of the session is left. Attempts at all hosts must fit in it.
         limit = max(0.5, self._session_seconds / 3 / len(kazoo.hosts))
         identity.secure(kazoo, limit, self._note)
         invoke = kazoo._connection._invoke
@@ -305,12 +305,12 @@ class ZkClient:
         return kazoo
 
     async def _call(self, verb: str, path: str, start: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Hand a request to kazoo and await its answer within the time limit."""
+        """Pass a request to kazoo and await its response within the time limit."""
         if not self.connected:
             why = f": {self._obstacle}" if self._obstacle else ""
             raise StoreError(f"{verb} {path}: not connected to ZooKeeper at {self.hosts}{why}")
         try:
-            asked = start(*args, **options)
+            request = start(*args, **options)
         except (TypeError, ValueError) as error:
             # A path that kazoo does not even send, such as one with `..` in it.
             raise StoreError(f"{verb} {path!r}: {error}") from None
@@ -318,7 +318,7 @@ class ZkClient:
             self._silent_since = self._loop.time()
         self._in_flight += 1
         future: asyncio.Future[Any] = self._loop.create_future()
-        asked.rawlink(partial(self._in_kazoo_thread, future))
+        request.rawlink(partial(self._in_kazoo_thread, future))
         try:
             async with asyncio.timeout(self._call_timeout):
                 return await future
@@ -342,7 +342,7 @@ class ZkClient:
             future.set_result(result.value)
 
     def _watcher(self, watch: Watch | None) -> Callable[[Any], None] | None:
-        """Bring a watch to the loop. Connection events are left out: listeners get those."""
+        """Return a kazoo watch that calls `watch` on the loop. Connection events are ignored: listeners get those."""
         if watch is None:
             return None
 
@@ -367,7 +367,7 @@ class ZkClient:
             threading.Thread(target=self._kazoo.start_async, daemon=True).start()
 
     def _cut_if_silent(self) -> None:
-        """Drop a connection silent for half a session although asked, so that kazoo tries another host."""
+        """Drop a connection that was silent for half a session despite requests, so that kazoo tries another host."""
         if self._loop.time() - self._silent_since >= self.negotiated_seconds / 2:
             self._cut_connection()
 
@@ -381,14 +381,14 @@ class ZkClient:
         self._obstacle = obstacle
 
     def _stop_in_thread(self, done: asyncio.Future[None]) -> None:
-        # kazoo raises when its writer does not stop, or the session is gone already; we are leaving anyway.
+        # kazoo raises if its writer does not stop, or the session is over. Both are irrelevant at the end.
         with contextlib.suppress(KazooException, OSError):
             self._kazoo.stop()
             self._kazoo.close()
         self._post(_finish, done)
 
     def _post(self, callback: Callable[..., None], *args: Any) -> None:
-        """Run `callback` on the loop, from any thread; quiet when the loop has ended."""
+        """Run `callback` on the loop, from any thread. Do nothing if the loop has ended."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 

@@ -1,8 +1,7 @@
-"""How ZooKeeper is reached: its address as Pulsar writes it, our identity (SASL DIGEST-MD5, TLS client certificate),
-and how its servers are verified (TLS).
+"""Connections to ZooKeeper: address as Pulsar writes it, own identity (SASL DIGEST-MD5, TLS client certificate), TLS.
 
-kazoo's own TLS trusts the system's certificates besides the file it is given, and does not check host names unless
-told so: the socket is made here instead. kazoo connects anew after each failure, and so renewed certificates are taken.
+kazoo's own TLS trusts the system's certificates in addition to the configured file, and does not check host names by
+default. So the socket is created here. kazoo reconnects after each failure, so renewed certificates are loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bundlekeel.tls import ClientTls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreIdentity:
-    """`owned`: nodes we create are for this identity only. `tls` None: the plain client port."""
+    """Identity at the store. `owned`: created nodes are accessible to it alone. `tls` None: the plain client port."""
 
     username: str = ""
     password: str = ""
@@ -32,29 +31,32 @@ class StoreIdentity:
         return f"StoreIdentity(username={self.username!r}, owned={self.owned}, tls={self.tls})"
 
     def options(self) -> dict[str, Any]:
-        """Arguments of `KazooClient`."""
-        found: dict[str, Any] = {}
+        """Return the arguments of `KazooClient`."""
+        arguments: dict[str, Any] = {}
         if self.username:
-            found["sasl_options"] = {
+            arguments["sasl_options"] = {
                 "mechanism": "DIGEST-MD5",
                 "username": self.username,
                 "password": self.password,
             }
         if self.owned:
-            found["default_acl"] = CREATOR_ALL_ACL
-        return found
+            arguments["default_acl"] = CREATOR_ALL_ACL
+        return arguments
 
     def secure(self, kazoo: Any, limit: float, note: Callable[[str], None]) -> None:
-        """Connect within `limit` seconds, TLS included. `note` is told, in kazoo's thread, what is wrong with names,
-        connection, TLS or our identity, and "" once it is not. ConfigError for files that cannot be used."""
+        """Connect within `limit` seconds, TLS included.
+
+        `note` receives, in kazoo's thread, the fault in names, connection, TLS or identity, and "" once there is none.
+        Raises ConfigError if a file cannot be used.
+        """
         handler, connection = kazoo.handler, kazoo._connection
         resolve = connection._expand_client_hosts
 
         def resolved() -> Any:
-            found = resolve()
-            if not found:
+            hosts = resolve()
+            if not hosts:
                 note(f"{', '.join(host for host, _ in kazoo.hosts)}: the name cannot be resolved (DNS)")
-            return found
+            return hosts
 
         connection._expand_client_hosts = resolved
         handler.create_connection = self._connector(handler.create_connection, limit, note)
@@ -99,15 +101,17 @@ class StoreIdentity:
 
 
 def _words(error: OSError, limit: float) -> str:
-    """What a person does something about."""
+    """Return the fault in words for operators."""
     if isinstance(error, ConnectionRefusedError):
         return "the connection is refused; nothing listens there"
     return f"no answer within {limit:g} s" if isinstance(error, TimeoutError) else (error.strerror or str(error))
 
 
 def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:
-    """What TLS has decrypted already is ready, though the socket has nothing: several answers may come in one record,
-    and kazoo would see the second only with its next ping."""
+    """Treat a connection as ready if TLS has decrypted data already, though the socket has none.
+
+    Several responses may arrive in one record, and kazoo would read the second only with its next ping.
+    """
 
     def ready(read: Sequence[Any], write: Sequence[Any], *rest: Any) -> Any:
         pending = [item for item in read if isinstance(item, ssl.SSLSocket) and item.pending()]
@@ -117,8 +121,10 @@ def _select_with_pending(select: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cut(connection: socket.socket) -> None:
-    """End a connection from another thread. Not by `SSLSocket.shutdown`, which takes the TLS layer from under the
-    thread that reads."""
+    """End a connection from another thread.
+
+    `SSLSocket.shutdown` is not used: it removes the TLS layer while another thread reads.
+    """
     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 

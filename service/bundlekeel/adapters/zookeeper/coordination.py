@@ -1,14 +1,14 @@
-"""Seats, leadership and shared state below our root in ZooKeeper.
+"""Seats, leadership and shared state below Bundlekeel's root in ZooKeeper.
 
-    {root}/seats/{n}   ephemeral, JSON Member: who may contend for leadership
+    {root}/seats/{n}   ephemeral, JSON Member: candidates for leadership
     {root}/leader      ephemeral, JSON Member with its epoch
     {root}/epoch       persistent; its *data version* is the epoch
-    {root}/desired/*   what people want (compare-and-set by anybody)
-    {root}/requests/*  left for the leader
+    {root}/desired/*   operators' requests (compare-and-set by every sidecar)
+    {root}/requests/*  requests for the leader
     {root}/state/*     the leader's memory (fenced by the epoch)
 
-Leader node and epoch change in one transaction, so an epoch belongs to exactly one winner. A check on the leader
-node alone would not fence: made anew, it starts at version 0 again.
+Leader node and epoch change in one transaction, so an epoch belongs to exactly one winner. A check of the leader node
+alone would not fence: a new node starts at version 0 again.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
 
 
 class ZkCoordination:
-    """Coordination over one ZooKeeper session, which it starts and closes: seat and leadership live by it.
+    """Coordination over one ZooKeeper session, which it starts and closes. Seat and leadership end with the session.
 
-    `root` is absolute below the client's chroot, e.g. `/bundlekeel/my-cluster`; nothing outside it is written.
-    A write that fails with plain StoreError may have taken effect: read again.
+    `root` is absolute below the client's chroot, e.g. `/bundlekeel/my-cluster`. Nothing outside of it is written. A
+    write that fails with plain StoreError may have taken effect: read again.
     """
 
     def __init__(self, client: ZkClient, *, root: str, clock: Clock) -> None:
@@ -81,7 +81,7 @@ class ZkCoordination:
 
     @property
     def obstacle(self) -> str:
-        """What prevents a connection, as far as is known."""
+        """Known reason why there is no connection."""
         return self._client.obstacle
 
     @property
@@ -90,29 +90,29 @@ class ZkCoordination:
         return self._client.negotiated_seconds
 
     async def start(self) -> None:
-        """Connect in the background; never raises for an unreachable store. The first write makes our root."""
+        """Connect in the background. Never raises for an unreachable store. The first write creates the root."""
         self._client.start()
 
     async def close(self) -> None:
-        """Close the session: seat and leadership go with it."""
+        """Close the session, which ends seat and leadership."""
         self._watches.close()
         await self._client.close()
 
     # --- seats ---------------------------------------------------------------------------------------------
 
     async def take_seat(self, member: Member, *, seats: int) -> Member | None:
-        """Occupy the lowest free seat, or keep the one this session has, with the member as it is now. StoreError."""
+        """Occupy the lowest free seat, or update the member in this session's seat. Raises StoreError."""
         await self._layout.ensure()
-        taken = await self._seat_nodes()
+        occupied = await self._seat_nodes()
         session = self._client.session_id
-        for number, (data, stat) in sorted(taken.items()):
+        for number, (data, stat) in sorted(occupied.items()):
             if stat.ephemeral_owner == session:
-                kept = replace(member, seat=number)
-                if _encode(kept) != data:
-                    await self._client.set(self._seat_path(number), _encode(kept), version=-1)
-                return kept
+                updated = replace(member, seat=number)
+                if _encode(updated) != data:
+                    await self._client.set(self._seat_path(number), _encode(updated), version=-1)
+                return updated
         for number in range(seats):
-            if number in taken:
+            if number in occupied:
                 continue
             seated = replace(member, seat=number)
             try:
@@ -123,24 +123,24 @@ class ZkCoordination:
         return None
 
     async def members(self) -> list[Member]:
-        """Who sits where, by seat; seats whose node cannot be read are left out. StoreError."""
-        taken = await self._seat_nodes()
-        found = [(number, _decode(data)) for number, (data, _) in sorted(taken.items())]
-        return [replace(member, seat=number) for number, member in found if member is not None]
+        """Return the members by seat. Seats with an unreadable node are skipped. Raises StoreError."""
+        occupied = await self._seat_nodes()
+        members = [(number, _decode(data)) for number, (data, _) in sorted(occupied.items())]
+        return [replace(member, seat=number) for number, member in members if member is not None]
 
     # --- leadership ----------------------------------------------------------------------------------------
 
     async def leader(self) -> Member | None:
-        """Who leads, as its node says. The node of a dead session stands until ZooKeeper expires it. StoreError."""
-        found = await self._client.get(self._layout.path(LEADER))
-        return None if found is None else _decode(found[0]) or Member(id="")
+        """Return the member in the leader node, which exists until ZooKeeper expires its session. Raises StoreError."""
+        node = await self._client.get(self._layout.path(LEADER))
+        return None if node is None else _decode(node[0]) or Member(id="")
 
     async def campaign(self, member: Member) -> int | None:
-        """Try to become leader: the new epoch, or None when somebody leads or won the race.
+        """Try to become leader. Returns the new epoch; None: another sidecar leads or won the race.
 
-        A node of this very session is what is left of a win whose answer was lost, or of a term that was not
-        resigned: it is replaced, and a fresh epoch begins. A node of an earlier session of ours is somebody
-        else's. After StoreError the outcome is unknown: campaign again.
+        A leader node of this session remains from a win whose response was lost, or from a term that was not resigned.
+        It is replaced, and a new epoch starts. A node of an earlier session of this process counts as another
+        sidecar's. After StoreError the outcome is unknown: campaign again.
         """
         await self._layout.ensure()
         leader, epoch = self._layout.path(LEADER), self._layout.path(EPOCH)
@@ -151,7 +151,7 @@ class ZkCoordination:
             return None
         if term is None:
             self._layout.forget()
-            raise StoreError(f"{epoch} is gone; it is made anew")
+            raise StoreError(f"{epoch} is missing; the next attempt creates it again")
         winner = replace(member, epoch=term.version + 1)
         mark = msgspec.json.encode({"leader": member.id, "at_ms": self._clock.wall_ms()})
         steps = [
@@ -169,7 +169,7 @@ class ZkCoordination:
         return winner.epoch
 
     async def still_leading(self, epoch: int) -> bool:
-        """Whether the leader node is this session's and the epoch still `epoch`; one round trip. StoreError."""
+        """Return whether this session owns the leader node in epoch `epoch`; one round trip. Raises StoreError."""
         leader = self._layout.path(LEADER)
         _, node, term = await asyncio.gather(
             self._client.sync(leader),
@@ -179,7 +179,7 @@ class ZkCoordination:
         return self._is_ours(node) and term is not None and term.version == epoch
 
     async def resign(self, epoch: int) -> None:
-        """Delete our leader node, if it is ours and of this epoch. StoreError when that is not known."""
+        """Delete the leader node if this session owns it in this epoch. Raises StoreError if that is unknown."""
         leader = self._layout.path(LEADER)
         if not self._is_ours(await self._client.exists(leader)):
             return
@@ -197,12 +197,12 @@ class ZkCoordination:
     # --- shared state --------------------------------------------------------------------------------------
 
     async def read(self, path: str) -> Document | None:
-        """A node as the ensemble holds it now; None when absent. StoreError."""
-        found = await self._client.get_synced(self._layout.path(path))
-        return None if found is None else Document(path=path, data=found[0], version=found[1].version)
+        """Return a node as the ensemble has it now; None: absent. Raises StoreError."""
+        node = await self._client.get_synced(self._layout.path(path))
+        return None if node is None else Document(path=path, data=node[0], version=node[1].version)
 
     async def read_tree(self, path: str) -> list[Document]:
-        """The direct children with their data, by path; not one moment's view. StoreError."""
+        """Return the direct children with their data, by path, not as one consistent view. Raises StoreError."""
         absolute = self._layout.path(path)
         _, names = await asyncio.gather(self._client.sync(absolute), self._client.children(absolute))
         ordered = sorted(names or ())
@@ -214,14 +214,14 @@ class ZkCoordination:
         ]
 
     async def stamps(self, paths: Sequence[str]) -> list[int | None]:
-        """The transaction that wrote each node last; None when absent. One round trip. StoreError."""
+        """Return the last transaction that wrote each node; None: absent. One round trip. Raises StoreError."""
         absolute = [self._layout.path(path) for path in paths]
-        # One sync brings the server up to date, whatever path it names.
-        _, *found = await asyncio.gather(self._client.sync(absolute[0]), *map(self._client.exists, absolute))
-        return [None if stat is None else stat.mzxid for stat in found]
+        # One sync updates the server, whatever path it names.
+        _, *stats = await asyncio.gather(self._client.sync(absolute[0]), *map(self._client.exists, absolute))
+        return [None if stat is None else stat.mzxid for stat in stats]
 
     async def write_fenced(self, epoch: int, changes: Sequence[DocumentChange]) -> None:
-        """Apply all changes or none, while `epoch` lasts. LeadershipLost, StaleWrite, StoreError."""
+        """Apply all changes or none, while `epoch` lasts. Raises LeadershipLost, StaleWrite or StoreError."""
         check = TransactionStep(kind="check", path=self._layout.path(EPOCH), version=epoch)
         steps = [check, *(self._step(change) for change in changes)]
         await self._layout.ensure_parents([change.path for change in changes if change.create])
@@ -237,7 +237,7 @@ class ZkCoordination:
             raise StaleWrite(str(failure)) from failure
 
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
-        """Compare-and-set by anybody; the new version. `version` None creates. StaleWrite, StoreError."""
+        """Compare and set. `version` None creates. Returns the new version. Raises StaleWrite or StoreError."""
         absolute = self._layout.path(path)
         if version is None:
             await self._create(path, data)
@@ -248,21 +248,21 @@ class ZkCoordination:
             raise StaleWrite(f"{path} was deleted") from missing
 
     async def create_sequential(self, path: str, data: bytes) -> str:
-        """Create `path` + ten digits; gives the path below the root. StoreError (then it may exist)."""
+        """Create `path` + ten digits. Returns the path below the root. Raises StoreError (the node may exist then)."""
         return self._layout.relative(await self._create(path, data, sequence=True))
 
     async def paths(self) -> list[str]:
-        """Every node below the root, those below others first; not one moment's view. StoreError."""
+        """Return every node below the root, children first, not as one consistent view. Raises StoreError."""
         await self._client.sync(self._layout.root)
-        found, level = list[str](), [self._layout.root]
+        below_root, level = list[str](), [self._layout.root]
         while level:
             below = await bounded([partial(self._client.children, path) for path in level])
             level = [f"{path}/{name}" for path, names in zip(level, below, strict=True) for name in sorted(names or ())]
-            found += level
-        return [self._layout.relative(path) for path in reversed(found)]
+            below_root += level
+        return [self._layout.relative(path) for path in reversed(below_root)]
 
     async def erase(self, paths: Sequence[str]) -> None:
-        """Delete these nodes and the root, all or none. StaleWrite when there are others, or not all; StoreError."""
+        """Delete these nodes and the root, all or none. Raises StaleWrite if there are others or some are absent."""
         absolute = [*map(self._layout.path, paths), self._layout.root]
         try:
             await self._client.transaction([TransactionStep(kind="delete", path=path) for path in absolute])
@@ -273,9 +273,9 @@ class ZkCoordination:
         self._layout.forget()
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait for a change of leader, seats, desired state, requests or connection; False after `timeout`.
+        """Wait for a change of leader, seats, desired state, requests or connection. Returns False after `timeout`.
 
-        May be True without a change, e.g. the first time. Never raises.
+        May return True without a change, e.g. the first time. Never raises.
         """
         return await self._watches.wait(timeout)
 
@@ -286,7 +286,7 @@ class ZkCoordination:
         try:
             return await self._client.create(self._layout.path(path), data, sequence=sequence)
         except NodeMissing:
-            self._layout.forget()  # somebody deleted the folder: the next attempt makes it anew
+            self._layout.forget()  # another client deleted the directory: create it again at the next attempt
             raise
 
     def _step(self, change: DocumentChange) -> TransactionStep:
@@ -324,10 +324,10 @@ def _encode(member: Member) -> bytes:
 
 
 def _decode(data: bytes) -> Member | None:
-    """A member as a sidecar of any version wrote it; unknown fields are ignored, an unreadable one is None."""
+    """Decode a member written by a sidecar of any version. Unknown fields are ignored; None: unreadable."""
     try:
-        found = read(data, Member, what="the member")
-        check_ranges(found, what="the member")
-        return found
+        member = read(data, Member, what="the member")
+        check_ranges(member, what="the member")
+        return member
     except CodecError:
         return None

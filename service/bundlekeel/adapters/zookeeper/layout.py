@@ -1,4 +1,4 @@
-"""Our root in ZooKeeper: paths below it, and the persistent nodes that everything else needs."""
+"""Bundlekeel's root in ZooKeeper: paths below it, and the persistent nodes that everything else needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bundlekeel.core.model.errors import StoreError
 
 
 class NodeLayout:
-    """Makes and remembers the nodes of the root. Empty folders need no fencing: any replica may make them."""
+    """Creates and caches the nodes of the root. Empty directories need no fencing: any replica may create them."""
 
     def __init__(self, client: ZkClient, root: str, *, folders: Iterable[str], files: Mapping[str, bytes]) -> None:
         if not root.startswith("/") or root.endswith("/") or not _is_plain(root[1:]):
-            raise ValueError(f"{root!r} is no root; expected e.g. /bundlekeel/my-cluster")
+            raise ValueError(f"{root!r} is not a root path: expected for example /bundlekeel/my-cluster")
         self._client = client
         self._root = root
         self._folders = tuple(folders)
@@ -25,27 +25,27 @@ class NodeLayout:
         self._lock = asyncio.Lock()
 
     def path(self, relative: str) -> str:
-        """The absolute path of a relative one. ValueError for anything that could leave the root."""
+        """Return the absolute path of a relative one. Raises ValueError if it could leave the root."""
         if not _is_plain(relative):
-            raise ValueError(f"{relative!r} is no path below {self._root}")
+            raise ValueError(f"{relative!r} is not a path below {self._root}")
         return f"{self._root}/{relative}"
 
     @property
     def root(self) -> str:
-        """Absolute."""
+        """The absolute path of the root."""
         return self._root
 
     def relative(self, absolute: str) -> str:
-        """The path below the root of an absolute one."""
+        """Return the path below the root of an absolute path."""
         return absolute.removeprefix(f"{self._root}/")
 
     def forget(self) -> None:
-        """Look again at the next `ensure`: somebody has deleted nodes of ours."""
+        """Check all nodes again at the next `ensure`: another client has deleted some."""
         self._ready = False
         self._known.clear()
 
     async def ensure(self) -> None:
-        """Make the root, its folders and files where they are missing. StoreError."""
+        """Create the root, its directories and files where they are missing. Raises StoreError."""
         async with self._lock:
             if self._ready:
                 return
@@ -57,7 +57,7 @@ class NodeLayout:
             self._ready = True
 
     async def ensure_parents(self, relatives: Iterable[str]) -> None:
-        """Make the folders above these paths. StoreError."""
+        """Create the directories above these paths. Raises StoreError."""
         await self.ensure()
         for parent in {self.path(relative).rpartition("/")[0] for relative in relatives}:
             if parent not in self._known:
@@ -71,7 +71,7 @@ class NodeLayout:
     async def _make(self, path: str, data: bytes = b"") -> None:
         if path in self._known:
             return
-        # Looked at first: above the root we may have no right to create, and need none when it is there.
+        # Check first: above the root the right to create may be missing, and an existing node needs none.
         if await self._client.exists(path) is None:
             try:
                 with contextlib.suppress(NodeExists):
@@ -86,5 +86,5 @@ class NodeLayout:
 
 
 def _is_plain(path: str) -> bool:
-    """Whether every part is a name: nothing empty, no `.` or `..`."""
+    """Return whether every part is a name: not empty, `.` or `..`."""
     return all(part not in ("", ".", "..") for part in path.split("/"))

@@ -1,4 +1,4 @@
-"""Who owns a bundle, and what namespaces and topics there are: reads of Pulsar's own nodes, never a write."""
+"""Reads Pulsar's own nodes, and never writes them: owners of bundles, namespaces and topics."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
 MANAGED_LEDGERS = "/managed-ledgers"
-# `MigrationState.MIGRATION_FLAG_PATH`; it stays in the store that the brokers leave.
+# `MigrationState.MIGRATION_FLAG_PATH`. It remains in the store that the brokers leave.
 MIGRATION = "/pulsar/migration-coordinator/migration"
 # The modular load manager's leader, and the extensible one's.
 LEADERS = ("/loadbalance/leader", "/loadbalance/extension/leader")
 
-# Hashing this many names takes about a millisecond; then others get their turn.
+# Hashing this many names takes about a millisecond. Then other tasks run.
 _NAMES_PER_TURN = 1000
 
 
@@ -41,16 +41,16 @@ class ZkOwnership:
         self._client = metadata
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Return the bundle's owner now; None when no broker owns it. Raises StoreError, CodecError; StoreMigrated if
-        the brokers use another store.
+        """Return the bundle's current owner; None: no broker owns it.
 
-        Reads after a `sync`: a follower that lags would name the broker from before a move.
+        Reads after a `sync`: an outdated follower would return the owner before a move. Raises StoreError, CodecError,
+        or StoreMigrated if the brokers use another store.
         """
-        found, migration = await asyncio.gather(
+        node, migration = await asyncio.gather(
             self._client.get_synced(f"/namespace/{bundle}"), _read_migration(self._client)
         )
         migration.demand_readable()
-        return None if found is None else decode_ephemeral(found[0])
+        return None if node is None else decode_ephemeral(node[0])
 
 
 async def _read_migration(client: ZkClient) -> StoreMigration:
@@ -63,7 +63,7 @@ class _Partitions(msgspec.Struct):
 
 
 class ZkMetadata:
-    """Metadata from both stores. Bundles and load are in the metadata store, policies in the other one."""
+    """Metadata from both stores. Bundles and load are in the metadata store, policies in the configuration store."""
 
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._metadata = metadata
@@ -78,20 +78,20 @@ class ZkMetadata:
         self._policies = ZkPolicies(self._metadata, configuration)
 
     def follow(self, configuration: ZkClient) -> None:
-        """Start this client, and read the configuration store there from now on. `close` ends it."""
+        """Start this client, and read the configuration store through it from now on. `close` ends it."""
         self._opened = configuration
         configuration.start()
         self._read(configuration)
 
     async def close(self) -> None:
-        """Close what `follow` started."""
+        """Close the client that `follow` started."""
         if self._opened is not None:
             await self._opened.close()
 
     async def boundaries(self, namespace: str) -> list[int] | None:
-        """Sorted bundle boundaries, or None when the namespace does not exist. StoreError, CodecError.
+        """Return sorted bundle boundaries; None: the namespace does not exist. Raises StoreError or CodecError.
 
-        The local policies are the record; a namespace no broker has loaded yet has only its policies.
+        The local policies contain them. A namespace that no broker has loaded yet has only its policies.
         """
         # Synced: a split is verified by reading these again.
         local = await self._metadata.get_synced(f"{LOCAL_POLICIES}/{namespace}")
@@ -105,50 +105,50 @@ class ZkMetadata:
         return None if policies is None else decode_boundaries(policies[0])
 
     async def partitions(self, topic: str) -> int:
-        """Partitions of a topic; 0 when it is not partitioned, unknown, or no topic name. StoreError."""
+        """Return the partitions of a topic; 0: not partitioned, unknown, or not a topic name. Raises StoreError."""
         try:
             name = parse_topic(topic)
         except ValueError:
             return 0
         path = f"{PARTITIONED_TOPICS}/{name.namespace}/{name.domain}/{encode_local(name.local)}"
-        found = await self._configuration.get(path)
-        if found is None:
+        node = await self._configuration.get(path)
+        if node is None:
             return 0
         try:
-            return max(0, read(found[0], _Partitions, what="the partitioned topic").partitions)
+            return max(0, read(node[0], _Partitions, what="the partitioned topic").partitions)
         except CodecError:
             return 0
 
     async def metadata_leader(self) -> str | None:
-        """The broker that leads Pulsar's own load manager, or None. StoreError, CodecError."""
+        """Return the leader of Pulsar's own load manager, or None. Raises StoreError or CodecError."""
         for path in LEADERS:
-            found = await self._metadata.get(path)
-            if found is not None:
-                return decode_leader_broker(found[0])
+            node = await self._metadata.get(path)
+            if node is not None:
+                return decode_leader_broker(node[0])
         return None
 
     async def topics(self, bundle: str) -> list[str]:
-        """Persistent topics whose hash falls into the bundle, sorted, partitions included. StoreError.
+        """Return persistent topics whose hash is in the bundle, sorted, partitions included.
 
-        Raises ValueError when `bundle` is not a bundle name.
+        Raises StoreError, or ValueError if `bundle` is not a bundle name.
         """
         name = parse_bundle(bundle)
         ledgers = await self._metadata.children(f"{MANAGED_LEDGERS}/{name.namespace}/persistent")
-        found = []
+        names = []
         for index, encoded in enumerate(ledgers or (), start=1):
             topic = TopicName(domain="persistent", namespace=name.namespace, local=unquote_plus(encoded))
             if name.covers(topic.hash):
-                found.append(str(topic))
+                names.append(str(topic))
             if index % _NAMES_PER_TURN == 0:
                 await asyncio.sleep(0)
-        return sorted(found)
+        return sorted(names)
 
     async def policies(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
-        """Isolation policies, failure domains and anti-affinity groups, kept by watches. StoreError, CodecError."""
+        """Return isolation policies, failure domains and anti-affinity groups. Raises StoreError or CodecError."""
         return await self._policies.read(cluster, namespaces)
 
     async def migration(self) -> StoreMigration:
-        """The state of a store migration, watched from then on. StoreError."""
+        """Return the state of a store migration, and watch it from then on. Raises StoreError."""
         if not self._migration_watch:
             self._migration_watch = True
             try:
@@ -175,11 +175,11 @@ class ZkMetadata:
             self._migration_watch = False
 
     async def tenants(self) -> list[str]:
-        """All tenants of the configuration store, sorted. StoreError."""
+        """Return all tenants of the configuration store, sorted. Raises StoreError."""
         return sorted(await self._configuration.children(POLICIES) or ())
 
     async def namespaces(self) -> list[str]:
-        """All namespaces (`tenant/ns`) of the configuration store, sorted. StoreError."""
+        """Return all namespaces (`tenant/ns`) of the configuration store, sorted. Raises StoreError."""
         tenants = await self.tenants()
         listings = await bounded([partial(self._configuration.children, f"{POLICIES}/{tenant}") for tenant in tenants])
         return sorted(
@@ -191,5 +191,5 @@ class ZkMetadata:
 
 
 def encode_local(local: str) -> str:
-    """A topic's local name as Pulsar writes it into a path (`java.net.URLEncoder`, UTF-8)."""
+    """Return a topic's local name as Pulsar writes it into a path (`java.net.URLEncoder`, UTF-8)."""
     return quote_plus(local, safe="*").replace("~", "%7E")

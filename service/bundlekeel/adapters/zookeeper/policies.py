@@ -22,13 +22,13 @@ NEW_PER_CALL = 2000
 
 
 class WatchedNodes:
-    """Data and children of nodes as they are now: a watch stands on everything that is remembered."""
+    """Cached data and children of nodes. Everything in the cache has a watch."""
 
     def __init__(self, client: ZkClient) -> None:
         self._client = client
         self._data: dict[str, bytes | None] = {}
         self._children: dict[str, tuple[str, ...]] = {}
-        # Noted before a request is sent; an event in between takes the note away, and the answer is not kept.
+        # Set before a request is sent. An event in between removes the entry, so that the response is not cached.
         self._reading: dict[str, object] = {}
         client.add_listener(self._on_connection)
 
@@ -36,35 +36,35 @@ class WatchedNodes:
         return len(self._data)
 
     def knows(self, path: str) -> bool:
-        """Whether `data` would answer without asking the store."""
+        """Return whether `data` would respond without a request to the store."""
         return path in self._data and self._client.connected
 
     def keep_only(self, paths: set[str]) -> None:
-        """Forget the data of all other nodes."""
+        """Drop the data of all other nodes."""
         self._data = {path: data for path, data in self._data.items() if path in paths}
 
     async def data(self, path: str) -> bytes | None:
-        """A node's data, None when it is absent. StoreError."""
+        """Return a node's data; None: absent. Raises StoreError."""
         if self.knows(path):
             return self._data[path]
         note = self._reading[path] = object()
-        found = await self._client.get(path, partial(self._fired, path))
-        if found is None and await self._client.exists(path, partial(self._fired, path)) is not None:
+        node = await self._client.get(path, partial(self._fired, path))
+        if node is None and await self._client.exists(path, partial(self._fired, path)) is not None:
             return await self.data(path)  # made between the two reads
-        value = None if found is None else found[0]
+        value = None if node is None else node[0]
         if self._reading.pop(path, None) is note:
             self._data[path] = value
         return value
 
     async def children(self, path: str) -> tuple[str, ...]:
-        """The sorted names of a node's children; none when it is absent. StoreError."""
+        """Return the sorted names of a node's children; empty: absent. Raises StoreError."""
         if path in self._children and self._client.connected:
             return self._children[path]
         note = self._reading[path] = object()
-        found = await self._client.children(path, partial(self._fired, path))
-        if found is None and await self._client.exists(path, partial(self._fired, path)) is not None:
+        children = await self._client.children(path, partial(self._fired, path))
+        if children is None and await self._client.exists(path, partial(self._fired, path)) is not None:
             return await self.children(path)
-        names = tuple(sorted(found or ()))
+        names = tuple(sorted(children or ()))
         if self._reading.pop(path, None) is note:
             self._children[path] = names
         return names
@@ -82,8 +82,9 @@ class WatchedNodes:
 
 
 class ZkPolicies:
-    """`Metadata.policies`. Isolation policies and failure domains are in the configuration store, anti-affinity
-    groups in the metadata store."""
+    """`Metadata.policies`: isolation policies and failure domains from the configuration store, anti-affinity groups
+    from the metadata store.
+    """
 
     def __init__(self, metadata: ZkClient, configuration: ZkClient) -> None:
         self._local = WatchedNodes(metadata)
@@ -91,7 +92,7 @@ class ZkPolicies:
         self._decoded: dict[str, tuple[bytes | None, str | None]] = {}
 
     async def read(self, cluster: str, namespaces: Sequence[str]) -> PolicyRecords:
-        """See the port. StoreError, CodecError."""
+        """Read the policies; see `Metadata.policies`. Raises StoreError or CodecError."""
         root = f"{CLUSTERS}/{cluster}"
         if await self._global.data(root) is None:
             raise StoreError(f"there is no {root} in the configuration store: it is not the brokers'")
@@ -114,7 +115,7 @@ class ZkPolicies:
         paths = {f"{LOCAL_POLICIES}/{name}": name for name in namespaces}
         if len(self._local) > 2 * len(paths):
             self._local.keep_only(set(paths))
-            self._decoded = {path: known for path, known in self._decoded.items() if path in paths}
+            self._decoded = {path: entry for path, entry in self._decoded.items() if path in paths}
         new = [path for path in paths if not self._local.knows(path)]
         await bounded([partial(self._local.data, path) for path in new[:NEW_PER_CALL]])
         unread = frozenset(new[NEW_PER_CALL:])
@@ -129,12 +130,12 @@ class ZkPolicies:
         return groups, frozenset(unreadable)
 
     def _group(self, path: str, data: bytes | None) -> str | None:
-        """The group in a record, "" without one, None when the record cannot be used. Decoded once a change."""
-        known = self._decoded.get(path)
-        if known is None or known[0] is not data:
+        """Return the group in a record; "": none; None: unusable. A record is decoded once per change."""
+        cached = self._decoded.get(path)
+        if cached is None or cached[0] is not data:
             try:
                 group = decode_anti_affinity_group(data) if data is not None else ""
             except CodecError:
                 group = None
-            known = self._decoded[path] = (data, group)
-        return known[1]
+            cached = self._decoded[path] = (data, group)
+        return cached[1]

@@ -1,8 +1,7 @@
-"""The task behind a picture that is kept by watches: the load source's and the ownership channel's.
+"""The task behind a view that watches keep current: of the load source and of the ownership channel.
 
-Events only note what is to be read again and wake this task; it waits one batch window and has its owner read what was
-noted. The owner takes a note away *before* it sends the read that answers it: whatever happens after that makes a new
-note.
+Events only record what to read again and wake this task. It waits one batch window and lets its owner read. The owner
+removes a record *before* it sends the read. So every later event makes a new record.
 """
 
 from __future__ import annotations
@@ -23,8 +22,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSource:
-    """What is kept. `path`: its root, for messages. `refresh` reads what was noted and says whether all is known then;
-    StoreError when it could not. `lost` notes everything, since all watches are gone with the connection."""
+    """The source that a task reads.
+
+    `path`: its root, for messages. `refresh`: reads the recorded nodes and returns whether everything is current then;
+    raises StoreError if that fails. `lost`: records all nodes, since all watches are lost with the connection.
+    """
 
     name: str
     path: str
@@ -33,7 +35,7 @@ class WatchedSource:
 
 
 class Rereader:
-    """Runs over a session that it starts and does not close (it may be shared)."""
+    """Runs the task over a session that it starts and does not close (it may be shared)."""
 
     def __init__(self, client: ZkClient, watched: WatchedSource, *, clock: Clock, batch_window_seconds: float) -> None:
         self._client = client
@@ -46,7 +48,7 @@ class Rereader:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Connect and watch in the background; never raises for an unreachable store."""
+        """Connect and watch in the background. Never raises for an unreachable store."""
         if self._task is not None:
             return
         self._unsure_since = self._clock.boot()
@@ -57,12 +59,15 @@ class Rereader:
             self.wake()
 
     def wake(self) -> None:
-        """Something was noted."""
+        """Wake the task after an event was recorded."""
         self._wake.set()
 
     def check(self, *, read: bool) -> None:
-        """Raise unless what was read is the truth: SnapshotError before the first time (`read`), StoreError while
-        disconnected and until all is read again after that."""
+        """Raise unless the view is current.
+
+        Raises SnapshotError before the first one (`read` is false), StoreError while disconnected and until everything
+        is read again after that.
+        """
         path, hosts = self._watched.path, self._client.hosts
         if not read:
             reason = f": {self._fault}" if self._fault is not None else ""
@@ -75,7 +80,7 @@ class Rereader:
             raise StoreError(f"{path} cannot be read: {self._fault}")
 
     async def close(self) -> None:
-        """Stop watching; the session stays."""
+        """Stop watching. The session stays open."""
         self._client.remove_listener(self._on_connection)
         if self._task is not None:
             self._task.cancel()

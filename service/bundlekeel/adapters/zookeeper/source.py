@@ -1,9 +1,8 @@
-"""The modular load manager's picture: `/loadbalance/brokers/*` under watches, coalesced.
+"""Load reports of the modular load manager: watches on `/loadbalance/brokers/*`, coalesced into views.
 
-One children watch and one data watch per broker, left by plain reads. An event only notes what is to be read
-again; a single task waits one batch window, reads what was noted and publishes at most one new picture. Notes are
-taken away *before* the read that answers them is sent: whatever happens after that (another event, the loss of
-the connection and with it of all watches) makes a new note.
+There is one children watch, and one data watch per broker. An event only records which node to read again. A single
+task waits one batch window, reads these nodes and publishes at most one new view. A record is removed *before* its read
+is sent. So a later event, or the loss of the connection with all its watches, makes a new record.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from bundlekeel.work import bounded
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"
 RESOURCE_QUOTA = "/loadbalance/resource-quota"
-# A report may have 10 MiB: these many are held undecoded.
+# A report may have 10 MiB. At most this many are in memory undecoded.
 READS_AT_ONCE = 8
-# A report of 10 MiB takes a second to decode: heartbeats and the API must not wait for that.
+# A report of 10 MiB takes a second to decode. Heartbeats and the API must not wait for that.
 THREAD_ABOVE_BYTES = 1024 * 1024
 
 _Decoder = Callable[[str, bytes], BundleAverages]
@@ -39,8 +38,8 @@ _Decoder = Callable[[str, bytes], BundleAverages]
 class ZkLoadSource:
     """LoadSource over one ZooKeeper session, which it starts and does not close (it may be shared).
 
-    `batch_window_seconds`: how long changes are gathered before one new picture is made.
-    `max_report_bytes`: a larger report is left out with a code.
+    `batch_window_seconds`: time to collect changes before a new view is built. `max_report_bytes`: a larger report is
+    excluded with a code.
     """
 
     def __init__(self, metadata: ZkClient, *, batch_window_seconds: float, max_report_bytes: int, clock: Clock) -> None:
@@ -61,41 +60,42 @@ class ZkLoadSource:
     # --- LoadSource --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Connect and watch in the background; never raises for an unreachable store."""
+        """Connect and watch in the background. Never raises for an unreachable store."""
         self._rereader.start()
 
     async def picture(self) -> RawClusterView:
-        """The picture as of now: watches stand, so an old generation is still the truth and is stamped anew.
+        """Return the view with the current time: while the watches are set, an old generation is still correct.
 
-        SnapshotError before the first; StoreError while disconnected and until all is read again after that.
+        Raises SnapshotError before the first one, StoreError while disconnected and until everything is read again
+        after that.
         """
         self._rereader.check(read=self._picture is not None)
         assert self._picture is not None
         return stamped(self._picture, wall_ms=self._clock.wall_ms(), boot=self._clock.boot())
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a picture newer than `generation`, up to `timeout` seconds."""
+        """Wait up to `timeout` seconds for a view newer than `generation`."""
         return await self._generations.wait_newer(generation, timeout)
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """Stored averages in the order asked; bundles without any, or with unreadable ones, are left out.
+        """Return stored averages in the order of `bundles`, without bundles whose averages are missing or unreadable.
 
-        Parents are listed first: of a bundle that has nothing stored, nothing is read.
+        Parents are listed first, so that bundles without stored averages cost no read.
         """
-        wanted = list(dict.fromkeys(bundles))
-        found = await self._stored(BUNDLE_DATA, wanted, decode_bundle_data)
-        missing = [bundle for bundle in wanted if bundle not in found]
-        found |= await self._stored(RESOURCE_QUOTA, missing, decode_resource_quota)
-        return [found[bundle] for bundle in wanted if bundle in found]
+        distinct = list(dict.fromkeys(bundles))
+        averages = await self._stored(BUNDLE_DATA, distinct, decode_bundle_data)
+        missing = [bundle for bundle in distinct if bundle not in averages]
+        averages |= await self._stored(RESOURCE_QUOTA, missing, decode_resource_quota)
+        return [averages[bundle] for bundle in distinct if bundle in averages]
 
     async def close(self) -> None:
-        """Stop watching; the session stays."""
+        """Stop watching. The session stays open."""
         await self._rereader.close()
 
-    # --- events: only notes, no work -----------------------------------------------------------------------
+    # --- events: only record what to read -------------------------------------------------------------------
 
     def _note_all(self) -> None:
-        """What changed while the connection was away is found by comparing mzxids."""
+        """Mark all brokers for a check, as watches were lost with the connection. Changed ones have another mzxid."""
         self._registry_changed = True
         self._unwatched |= self._registered
 
@@ -148,27 +148,27 @@ class ZkLoadSource:
         self._unwatched.discard(broker_id)
         try:
             if not changed and last is not None:
-                # Only the watch was lost: statistics are a hundred bytes, a report may be a hundred kilobytes.
+                # Only the watch was lost. Statistics are a hundred bytes, a report may be a hundred kilobytes.
                 stat = await self._client.exists(path, watch)
                 if stat is not None and stat.mzxid == last.mzxid:
                     return
-                found = await self._client.get(path)
+                node = await self._client.get(path)
             else:
-                found = await self._client.get(path, watch)
+                node = await self._client.get(path, watch)
         except StoreError:
             self._changed.add(broker_id)
             self._unwatched.add(broker_id)
             raise
-        if found is None:
-            # Gone since the listing; should it come back, the next listing must see a new one and read it.
+        if node is None:
+            # Deleted since the listing. If it is created again, the next listing must treat it as new.
             self._registered.discard(broker_id)
             self._forget(broker_id)
-        elif last is None or last.mzxid != found[1].mzxid:
+        elif last is None or last.mzxid != node[1].mzxid:
             self._news = True
-            decode = partial(read_record, broker_id, found[0], found[1].mzxid, max_bytes=self._max_bytes, last=last)
-            in_thread = len(found[0]) > THREAD_ABOVE_BYTES
+            decode = partial(read_record, broker_id, node[0], node[1].mzxid, max_bytes=self._max_bytes, last=last)
+            in_thread = len(node[0]) > THREAD_ABOVE_BYTES
             record = await asyncio.to_thread(decode) if in_thread else decode()
-            stored_ms, now = found[1].mtime_ms, self._clock.wall_ms()
+            stored_ms, now = node[1].mtime_ms, self._clock.wall_ms()
             before_ms = 0 if last is None else last.written_ms or last.before_ms
             self._records[broker_id] = replace(record, mtime_ms=stored_ms, lag_ms=now - stored_ms, before_ms=before_ms)
 
@@ -188,9 +188,9 @@ class ZkLoadSource:
         }
         todo = [bundle for bundle in bundles if bundle in present]
         nodes = await bounded([partial(self._client.get, f"{root}/{bundle}") for bundle in todo])
-        found: dict[str, BundleAverages] = {}
+        averages: dict[str, BundleAverages] = {}
         for bundle, node in zip(todo, nodes, strict=True):
             if node is not None:
                 with contextlib.suppress(CodecError):  # unreadable counts as missing: the next place is asked
-                    found[bundle] = decode(bundle, node[0])
-        return found
+                    averages[bundle] = decode(bundle, node[0])
+        return averages

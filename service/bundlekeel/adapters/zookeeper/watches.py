@@ -1,4 +1,4 @@
-"""Watches below our root: leader, seats, desired state and requests.
+"""Watches below Bundlekeel's root: leader, seats, desired state and requests.
 
 A change is reported after its watch is set again. A later read is then new enough, or another report follows it.
 """
@@ -14,7 +14,7 @@ from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
 from bundlekeel.adapters.zookeeper.layout import NodeLayout
 from bundlekeel.core.model.errors import StoreError
 
-# Between two attempts to watch, the first and the longest: what is missing may stay so.
+# First and longest pause between two attempts to watch: a missing node may stay missing.
 RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0
 
 
@@ -41,12 +41,12 @@ class WatchSet:
         client.add_listener(self._on_connection)
 
     def close(self) -> None:
-        """Stop listening and wake those that wait."""
+        """Stop listening and wake all waiting tasks."""
         self._client.remove_listener(self._on_connection)
         self._changed.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a change or `timeout` seconds; True at once when something may have been missed."""
+        """Wait for a change or `timeout` seconds. Returns True immediately if a change may have been missed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while True:
@@ -71,18 +71,18 @@ class WatchSet:
         self._changed.set()
 
     async def _arm(self) -> bool:
-        """Set the missing watches. False when the store failed although it seems connected."""
+        """Set the missing watches. Returns False if the store failed although it seems connected."""
         try:
             await self._layout.ensure()
             while self._unarmed and self._client.connected:
                 await asyncio.gather(*(self._arm_one(target) for target in sorted(self._unarmed)))
         except StoreError:
-            # A lost connection is itself a change to report; a store that fails otherwise is asked again.
+            # A lost connection is itself a change to report. After another failure the store is called again.
             return not self._client.connected
         return True
 
     async def _arm_one(self, target: WatchTarget) -> None:
-        # Noted as done before it is sent: an event that comes in between must not be forgotten.
+        # Removed before the request is sent: an event in between must not be lost.
         self._unarmed.discard(target)
         try:
             await self._watch(target)
@@ -97,9 +97,9 @@ class WatchSet:
             return
         names = await self._client.children(target.path, callback)
         if names is None:
-            self._layout.forget()  # somebody deleted it; it is made anew before the next attempt
+            self._layout.forget()  # another client deleted it: create it again before the next attempt
             raise StoreError(f"{target.path} does not exist")
         if target.path == self._followed:
-            found = {WatchTarget("node", f"{target.path}/{name}") for name in names}
-            self._unarmed |= found - self._targets
-            self._targets |= found
+            new_targets = {WatchTarget("node", f"{target.path}/{name}") for name in names}
+            self._unarmed |= new_targets - self._targets
+            self._targets |= new_targets

@@ -1,1 +1,1 @@
-"""Calibrated thresholds: what is proposed, adopted and taken back."""
+"""Calibrated thresholds: proposals, adoption and revert."""

@@ -1,9 +1,9 @@
-"""Calibrated thresholds: what the nightly job may propose, what it proposes and why, and whether that may come into
-force. Pure. The JSON form is in core/calibration/thresholds_json.py.
+"""Calibrated thresholds: parameters the nightly job may propose, its document, and the checks before adoption. Pure.
 
-`RANGES` says which parameters may be proposed, in which range and steps, for which strategy. The job searches this
-grid and the daemon refuses what is outside of it, whatever a document says about its own ranges. They are narrower
-than the ranges of the parameters: those say what is valid, these what may come into force without a person's request.
+`RANGES` lists the parameters that may be proposed, each with range, step and strategies. The job searches this grid,
+and the daemon rejects values outside of it, whatever ranges a document contains. They are narrower than the valid
+ranges of the parameters: values within `RANGES` may be adopted without an operator. For the JSON form see
+`thresholds_json.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bundlekeel.core.model.text_format import max_mean
 class Range:
     """Ends of the search and its step. `factor`: a step multiplies by `step` instead of adding it.
 
-    `strategies`: those that read the parameter; empty: every one.
+    `strategies`: strategies that read the parameter; empty: all.
     """
 
     minimum: float
@@ -68,17 +68,17 @@ RANGES: dict[str, Range] = {
 }
 
 
-# They count cycles: what is found with a plan a minute means nothing where a cycle takes ten seconds.
+# These count cycles: a value from a back-test with one plan per minute does not fit cycles of ten seconds.
 HIT_COUNTS: Final = ("split_hit_count",)
 
 
 def searched(strategy: str) -> tuple[str, ...]:
-    """The parameters worth searching for this strategy, in the order of the table."""
+    """Return the parameters to search for this strategy, in the order of the table."""
     return tuple(name for name, row in RANGES.items() if not row.strategies or strategy in row.strategies)
 
 
 def steps_between(name: str, one: float, other: float) -> float:
-    """How many steps of the table lie between two values, >= 0; infinite where no number of steps leads across."""
+    """Return the number of steps between two values, >= 0; infinite if no number of steps leads there."""
     row = RANGES[name]
     if one == other:
         return 0.0
@@ -88,26 +88,27 @@ def steps_between(name: str, one: float, other: float) -> float:
 
 
 def stepped(name: str, value: float, steps: float) -> float | int:
-    """`value`, so many steps up (or down, below 0), inside of the range and of the parameter's type."""
+    """Return `value` moved by a number of steps (negative: down), within the range and of the parameter's type."""
     row = RANGES[name]
-    wanted = value * row.step**steps if row.factor else value + row.step * steps
-    inside = min(max(wanted, row.minimum), row.maximum)
-    # Steps of 0.05 leave dust in the last digits, which would come back as a difference.
+    moved = value * row.step**steps if row.factor else value + row.step * steps
+    inside = min(max(moved, row.minimum), row.maximum)
+    # Round, as steps of 0.05 are inexact in the last digits and would appear as a difference.
     return round(inside) if whole(name) else round(inside, 9)
 
 
 def whole(name: str) -> bool:
-    """Whether the parameter is a whole number."""
+    """Return whether the parameter is an integer."""
     return isinstance(defaults()[name], int)
 
 
 # Version of the document. Documents of another version are refused.
 FORMAT: Final = 1
-# By how much (share of the previous mean) imbalance and overload may be worse than before and still count as equal.
+# Part of the previous mean by which imbalance and overload may rise and still count as equal.
 EQUAL: Final = 0.01
-# A back-test plans no more often by itself, as stock brokers report about so often: a shorter cycle counts as this one.
+# Shortest interval of a back-test's plans, about the report interval of stock brokers. Shorter cycles count as this
+# one.
 SHORTEST_PERIOD_SECONDS: Final = 60.0
-# A person may override these; the others mean that it cannot be right.
+# An operator may override these objections. The others mean that the document cannot be right.
 OVERRIDABLE: Final = frozenset(
     {
         Code.STEP_TOO_LARGE,
@@ -121,11 +122,11 @@ OVERRIDABLE: Final = frozenset(
         Code.REVERTED,
     }
 )
-# Of these: what they say is that the thresholds are not worth it.
+# Overridable objections to the result of the back-test.
 WORSE: Final = frozenset({Code.NOT_BETTER, Code.WORSE_UNBROKEN})
 _AHEAD_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * 3_600_000
-# A step of 0.05 taken three times is not exactly 0.15.
+# Three steps of 0.05 are not exactly 0.15.
 _DUST: Final = 1e-6
 
 Number = float | int
@@ -133,7 +134,7 @@ Number = float | int
 
 @dataclass(frozen=True, slots=True)
 class BootstrapInterval(Answer):
-    """A mean over held-out time and its bootstrap interval; of one run both ends are the mean."""
+    """A mean over held-out time and its bootstrap interval. For a single run both ends are the mean."""
 
     mean: Annotated[float, Doc("the mean, in the unit of its measure")]
     low: Annotated[float, Doc("lower end of the interval")]
@@ -142,7 +143,7 @@ class BootstrapInterval(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutMeasures(Answer):
-    """Measures of thresholds on held-out days; less is better. In a `difference` below 0: they are better."""
+    """Measures of thresholds on held-out days; less is better. Negative values of a `difference` are an improvement."""
 
     imbalance: Annotated[
         BootstrapInterval, Doc("max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean")
@@ -156,7 +157,7 @@ class HeldOutMeasures(Answer):
 
 
 MEASURES: Final = tuple(row.name for row in fields(HeldOutMeasures))
-# As people read them. The imbalance is stored as max/mean - 1, and shown as max/mean.
+# For display. The imbalance is stored as max/mean - 1, and shown as max/mean.
 TITLES: Final = {
     "imbalance": "max/mean of score",
     "moves_per_hour": "moves an hour",
@@ -192,7 +193,7 @@ class Evidence(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data(Answer):
-    """The history that a proposal rests on. Bad days count as nothing in `coverage`."""
+    """The history that a proposal is based on. Bad days do not count in `coverage`."""
 
     from_ms: Annotated[int, Doc("time of its first snapshot")]
     until_ms: Annotated[int, Doc("time of its last snapshot")]
@@ -206,7 +207,9 @@ class Data(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """One parameter: the value proposed, the one it was compared with, what was searched, and why, in a sentence."""
+    """One parameter: its proposed value, the one compared with, the search range and step, and one sentence of
+    evidence.
+    """
 
     value: Number
     previous: Number
@@ -218,9 +221,11 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """One `thresholds.json`. `parameters`: every one that was searched, changed or not, by our names and units.
-    `advice`: sentences for people about what is no parameter (another strategy, the cycle's length). `cluster`: whose
-    history it rests on; empty: the history does not say."""
+    """One `thresholds.json`.
+
+    `parameters`: all searched parameters, changed or not, with Bundlekeel's names and units. `advice`: sentences for
+    operators on other matters (another strategy, the cycle interval). `cluster`: cluster of the history; "": unknown.
+    """
 
     created_ms: int
     software: str
@@ -234,20 +239,23 @@ class Thresholds:
 
     @property
     def values(self) -> dict[str, Number]:
-        """Proposed values by parameter."""
+        """The proposed values by parameter."""
         return {name: row.value for name, row in self.parameters.items()}
 
     @property
     def previous(self) -> dict[str, Number]:
-        """The values they were compared with."""
+        """The values that the proposal was compared with, by parameter."""
         return {name: row.previous for name, row in self.parameters.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionRules:
-    """When a proposal may come into force. `max_steps`: of `RANGES`, each parameter, each night.
-    `max_age_seconds`: of the document and of the data's end. `min_days`: days used. `min_coverage`: 0..1.
-    `cluster`: this one's name; empty: not known. `interval_seconds`: between two cycles, at most; 0: not known."""
+    """Requirements for an adoption.
+
+    `max_steps`: steps of `RANGES` per parameter and night. `max_age_seconds`: age of the document and of the end of its
+    data. `min_days`: number of used days. `min_coverage`: 0 to 1. `cluster`: name of this cluster; "": unknown.
+    `interval_seconds`: longest time between two cycles; 0: unknown.
+    """
 
     max_steps: float = 4.0
     max_age_seconds: float = 36 * 3600.0
@@ -259,7 +267,7 @@ class AdoptionRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """Why a proposal may not come into force; `field`: where in the document."""
+    """Reason against a proposal. `field`: path in the document."""
 
     code: Code
     field: str
@@ -273,13 +281,13 @@ class ThresholdChange(Answer):
     parameter: Annotated[str, Doc("the name of the parameter")]
     current: Annotated[float, Doc("the value in force")]
     proposed: Annotated[float, Doc("the value proposed")]
-    # Infinite if no number of steps leads there, which JSON does not have.
+    # None instead of infinity, which JSON does not have.
     steps: Annotated[float | None, Doc("how many of its range's steps away; null: no number of them leads there")]
     evidence: Annotated[str, Doc("what the proposal rests on")] = ""
 
 
 def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChange, ...]:
-    """The parameters that would change, by name."""
+    """Return the parameters that would change, sorted by name."""
     rows = []
     for name, row in sorted(proposed.parameters.items()):
         if name not in RANGES:
@@ -294,7 +302,7 @@ def difference(current: Parameters, proposed: Thresholds) -> tuple[ThresholdChan
 
 
 def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now_ms: int) -> tuple[Objection, ...]:
-    """Everything that speaks against the proposal, worst first; empty: it may come into force."""
+    """Return all objections to the proposal, worst first; empty: it may be adopted."""
     if document.format > FORMAT:
         detail = f"format {document.format}; this release reads up to {FORMAT}"
         return (Objection(code=Code.FUTURE_FORMAT, field="format", detail=detail),)
@@ -317,7 +325,7 @@ def checked(document: Thresholds, current: Parameters, rules: AdoptionRules, now
 
 
 def _off_range(document: Thresholds) -> list[Objection]:
-    found = []
+    objections = []
     for name, row in sorted(document.parameters.items()):
         limits = RANGES.get(name)
         if limits is None:
@@ -326,74 +334,77 @@ def _off_range(document: Thresholds) -> list[Objection]:
             detail = f"{name} {row.value:g}; allowed are {limits.minimum:g} to {limits.maximum:g}"
         else:
             continue
-        found.append(Objection(code=Code.OUT_OF_RANGE, field=f"parameters.{name}.value", detail=detail))
-    return found
+        objections.append(Objection(code=Code.OUT_OF_RANGE, field=f"parameters.{name}.value", detail=detail))
+    return objections
 
 
 def _about_time(document: Thresholds, rules: AdoptionRules, now_ms: int) -> list[Objection]:
     if document.created_ms > now_ms + _AHEAD_MS:
         detail = "it was made in the future: the clocks of job and sidecar differ"
         return [Objection(code=Code.IMPLAUSIBLE, field="created_ms", detail=detail)]
-    found = []
+    objections = []
     if document.data.until_ms > now_ms + _AHEAD_MS:
-        # It would never be too old.
+        # Data that ends in the future would never be too old.
         detail = "its data ends in the future"
-        found.append(Objection(code=Code.IMPLAUSIBLE, field="data.until_ms", detail=detail))
+        objections.append(Objection(code=Code.IMPLAUSIBLE, field="data.until_ms", detail=detail))
     for name, at in (("created_ms", document.created_ms), ("data.until_ms", document.data.until_ms)):
         age = (now_ms - at) / 1000
-        # A job at night rests on days that ended at midnight, so its data may be a day older than itself.
+        # A job at night uses days that ended at midnight, so its data may be a day older than the document.
         allowed = rules.max_age_seconds + (_DAY_MS / 1000 if name.startswith("data") else 0.0)
         if age > allowed:
             hours, unit = (3600, "h") if age < 4 * 86_400 else (86_400, "days")
             detail = f"{age / hours:,.1f} {unit} old; at most {allowed / hours:g} {unit} are allowed"
-            found.append(Objection(code=Code.TOO_OLD, field=name, detail=detail))
-    return found
+            objections.append(Objection(code=Code.TOO_OLD, field=name, detail=detail))
+    return objections
 
 
 def _about_data(data: Data, rules: AdoptionRules) -> list[Objection]:
-    found = []
+    objections = []
     if len(set(data.days)) < rules.min_days:
         detail = f"{len(set(data.days))} usable days; at least {rules.min_days} are required"
-        found.append(Objection(code=Code.TOO_LITTLE_HISTORY, field="data.days", detail=detail))
+        objections.append(Objection(code=Code.TOO_LITTLE_HISTORY, field="data.days", detail=detail))
     if data.coverage < rules.min_coverage:
         detail = f"{data.coverage:.1%} of the time is recorded; at least {rules.min_coverage:.1%} is required"
-        found.append(Objection(code=Code.POOR_COVERAGE, field="data.coverage", detail=detail))
-    return found
+        objections.append(Objection(code=Code.POOR_COVERAGE, field="data.coverage", detail=detail))
+    return objections
 
 
 def _other_ground(document: Thresholds, current: Parameters) -> list[Objection]:
-    """Evidence against other values, or of another strategy, says nothing about what is in force."""
+    """Return objections if the evidence is about another strategy or about values that are not in effect."""
     if document.strategy != current.strategy:
         detail = f"it is about {document.strategy}, and {current.strategy} is in force"
         return [Objection(code=Code.OTHER_STRATEGY, field="strategy", detail=detail)]
-    found = []
+    objections = []
     for name in sorted(set(document.parameters).intersection(RANGES).difference(searched(current.strategy))):
         detail = f"{current.strategy} does not read {name}"
-        found.append(Objection(code=Code.OTHER_STRATEGY, field=f"parameters.{name}", detail=detail))
+        objections.append(Objection(code=Code.OTHER_STRATEGY, field=f"parameters.{name}", detail=detail))
     for name, row in sorted(document.parameters.items()):
         now = getattr(current, name, None)
         if name in RANGES and now is not None and not _same(now, row.previous):
             detail = f"{name} was compared with {row.previous:g}, and {now:g} is in force"
-            found.append(Objection(code=Code.OTHER_VALUES, field=f"parameters.{name}.previous", detail=detail))
-    return found
+            objections.append(Objection(code=Code.OTHER_VALUES, field=f"parameters.{name}.previous", detail=detail))
+    return objections
 
 
 def _too_far(document: Thresholds, current: Parameters, rules: AdoptionRules) -> list[Objection]:
-    known = {name: row for name, row in document.parameters.items() if name in RANGES}
-    found = []
-    for name, row in sorted(known.items()):
+    rows = {name: row for name, row in document.parameters.items() if name in RANGES}
+    objections = []
+    for name, row in sorted(rows.items()):
         steps = steps_between(name, getattr(current, name), row.value)
         if steps > rules.max_steps + _DUST:
             detail = (
                 f"{name} {getattr(current, name):g} -> {row.value:g} is {steps:.1f} steps, {rules.max_steps:g} allowed"
             )
-            found.append(Objection(code=Code.STEP_TOO_LARGE, field=f"parameters.{name}.value", detail=detail))
-    return found
+            objections.append(Objection(code=Code.STEP_TOO_LARGE, field=f"parameters.{name}.value", detail=detail))
+    return objections
 
 
 def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]:
-    """A cycle also runs when fresh reports arrive, so `rules` has the longest interval: only a longer one is another.
-    Within a fifth it is the same."""
+    """Return an objection if the back-test planned less often than the leader does, by more than a fifth.
+
+    `rules` has the longest interval, since a cycle also runs when fresh reports arrive. So a shorter period is no
+    objection.
+    """
     period, cycle = evidence.period_seconds, rules.interval_seconds
     if not cycle or period <= 1.2 * max(SHORTEST_PERIOD_SECONDS, cycle):
         return []
@@ -405,10 +416,10 @@ def _other_interval(evidence: Evidence, rules: AdoptionRules) -> list[Objection]
 
 
 def _not_better(evidence: Evidence) -> list[Objection]:
-    """Never worse beyond `EQUAL`, and something must be better for certain: imbalance, moves or overload.
+    """Return an objection unless imbalance, moves or overload is significantly lower and none is worse beyond `EQUAL`.
 
-    Overload is a few minutes a day, which a single burst of traffic changes by more than `EQUAL` whatever is in force:
-    it is worse when it is so for certain.
+    Overload is a few minutes per day, which a single burst of traffic changes by more than `EQUAL`. So it counts as
+    worse only if the whole interval is.
     """
     worse = []
     for name in ("imbalance", "overloaded_minutes_per_day"):
@@ -416,7 +427,7 @@ def _not_better(evidence: Evidence) -> list[Objection]:
         apart: BootstrapInterval = getattr(evidence.difference, name)
         mean = apart.mean
         if name == "imbalance":
-            # The trial goes by what is chosen, so it has to keep what the difference says.
+            # The trial compares with `chosen`, so that one must not be worse than `difference` either.
             mean = max(mean, evidence.chosen.imbalance.mean - before.mean)
         certain = name == "imbalance" or apart.low > 0
         if certain and mean > EQUAL * before.mean + 1e-12:
@@ -432,13 +443,13 @@ def _not_better(evidence: Evidence) -> list[Objection]:
     return []
 
 
-def _worse_unbroken(found: Unbroken | None) -> list[Objection]:
-    """Blocks begin at the recorded placement, so that what goes wrong within days shows in one unbroken run only."""
+def _worse_unbroken(runs: Unbroken | None) -> list[Objection]:
+    """Return an objection if the unbroken run is worse. Blocks restart at the recorded placement and hide drift."""
     where = "evidence.unbroken"
-    if found is None:
+    if runs is None:
         detail = "there is no unbroken run over the held-out days; run bundlekeel-recalibrate again"
         return [Objection(code=Code.WORSE_UNBROKEN, field=where, detail=detail)]
-    before, after = found.previous.imbalance.mean, found.chosen.imbalance.mean
+    before, after = runs.previous.imbalance.mean, runs.chosen.imbalance.mean
     if after <= before * (1 + EQUAL) + 1e-12:
         return []
     detail = f"{max_mean(before, after)} in one unbroken run over the held-out days; at most +{EQUAL:.0%} is allowed"

@@ -1,8 +1,8 @@
-"""`thresholds.json`: the document of `core.calibration.thresholds`, to plain values and back. Pure.
+"""`thresholds.json`: convert the document of `core.calibration.thresholds` to plain values and back. Pure.
 
-Reading refuses what cannot be right (`ThresholdsError` with code, field and value); whether a readable document may
-come into force is `core.calibration.thresholds.checked`. Fields that are not known are passed over, unknown parameters
-are not.
+Reading rejects invalid values (`ThresholdsError` with code, field and value). Whether a readable document may be
+adopted is decided by `core.calibration.thresholds.checked`. Unknown fields are ignored, unknown parameters are
+rejected.
 """
 
 from __future__ import annotations
@@ -36,35 +36,38 @@ from bundlekeel.core.model.text_format import limits_text
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DUST = 1e-6
-# The beginning of 9999: later moments cannot be shown.
+# Start of the year 9999: later times cannot be displayed.
 _LAST_MS = 253_370_764_800_000
 
 
 def document_of(thresholds: Thresholds) -> dict[str, Any]:
-    """Plain values, ready for `json.dumps`. ThresholdsError when they could not be read back."""
-    made: dict[str, Any] = json.loads(json.dumps(asdict(thresholds)))
-    thresholds_of(made)
-    return made
+    """Return plain values, ready for `json.dumps`. Raises ThresholdsError if they could not be read back."""
+    values: dict[str, Any] = json.loads(json.dumps(asdict(thresholds)))
+    thresholds_of(values)
+    return values
 
 
 def digest_of(thresholds: Thresholds) -> str:
-    """What the document is known by, 16 hex digits: the same content, the same digest."""
+    """Return the digest that identifies the document, 16 hex digits. It depends on the content only."""
     text = json.dumps(asdict(thresholds), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parsed(text: bytes | str) -> Thresholds:
-    """The document in these bytes of JSON. ThresholdsError when it is none."""
+    """Parse the document from JSON. Raises ThresholdsError if it is invalid."""
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ThresholdsError(f"not JSON: {error}", code=Code.NOT_JSON) from None
-    return thresholds_of(found)
+    return thresholds_of(values)
 
 
 def thresholds_of(mapping: object) -> Thresholds:
-    """The document of plain values. ThresholdsError names code, field and value: a future format, an unknown parameter,
-    a value out of the range that may be calibrated, a wrong type, a NaN."""
+    """Build the document from plain values.
+
+    Raises ThresholdsError, with code, field and value, if the format is newer, a parameter is unknown, a value is
+    outside of the range that may be calibrated, or a type is wrong (NaN included).
+    """
     top = _Reader(mapping, "")
     version = top.whole("format")
     if version > FORMAT:
@@ -88,7 +91,7 @@ def thresholds_of(mapping: object) -> Thresholds:
 def _parameters(reader: _Reader) -> dict[str, Proposed]:
     if not reader.values:
         reader.fail("", "proposes nothing", "at least one parameter")
-    found = {}
+    parameters = {}
     for name in reader.values:
         limits = RANGES.get(name)
         if limits is None:
@@ -97,7 +100,7 @@ def _parameters(reader: _Reader) -> dict[str, Proposed]:
                 text, code=Code.UNKNOWN_PARAMETER, field=f"parameters.{name}", value=name, allowed=", ".join(RANGES)
             )
         row = reader.inner(name)
-        found[name] = Proposed(
+        parameters[name] = Proposed(
             value=_value(row, name, "value", ranged=True),
             previous=_value(row, name, "previous", ranged=False),
             minimum=row.number("minimum"),
@@ -105,11 +108,11 @@ def _parameters(reader: _Reader) -> dict[str, Proposed]:
             step=row.number("step", above=0.0),
             evidence=row.text("evidence"),
         )
-    return found
+    return parameters
 
 
 def _value(row: _Reader, name: str, key: str, *, ranged: bool) -> Number:
-    """A value of the parameter's own type. The previous one may be what a person set, outside of what is searched."""
+    """Return a value of the parameter's own type. The previous one may be outside of the search range."""
     raw = row.number(key)
     where, limits = row.at(key), RANGES[name]
     allowed = f"{limits.minimum:g} to {limits.maximum:g}"
@@ -183,8 +186,7 @@ def _days(reader: _Reader, key: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """One object of the document: takes values out of it, and names field and value when they are not what they
-    should be."""
+    """One object of the document. Its methods return checked values, and raise ThresholdsError with field and value."""
 
     def __init__(self, values: object, path: str) -> None:
         self._path = path
@@ -192,12 +194,12 @@ class _Reader:
             self.values: Mapping[str, object] = {}
             self._refuse(path, values, "is not an object", "an object")
         elif not all(map(_is_text, values)):
-            self._refuse(path, [*values], "has a name that is no Unicode text", "names in Unicode")
+            self._refuse(path, [*values], "has a name that is not Unicode text", "names in Unicode")
         else:
             self.values = values
 
     def at(self, key: str) -> str:
-        """The field's place in the document."""
+        """Return the path of the field in the document."""
         return ".".join(part for part in (self._path, key) if part)
 
     def fail(self, key: str, text: str, allowed: str) -> None:
@@ -205,34 +207,34 @@ class _Reader:
         self._refuse(self.at(key), self.values.get(key), text, allowed)
 
     def inner(self, key: str) -> _Reader:
-        """An object inside of this one."""
+        """Return a nested object."""
         return _Reader(self._value(key), self.at(key))
 
     def text(self, key: str) -> str:
-        """A text, not longer than a sentence or two."""
-        found = self._value(key)
-        if not isinstance(found, str) or len(found) > 2_000 or not _is_text(found):
+        """Return a string of at most 2000 characters."""
+        value = self._value(key)
+        if not isinstance(value, str) or len(value) > 2_000 or not _is_text(value):
             self.fail(key, "is not a text of at most 2000 characters", "a text")
-        return str(found)
+        return str(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts."""
-        found = self._value(key)
-        if not isinstance(found, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in found):
+        """Return a list of strings."""
+        value = self._value(key)
+        if not isinstance(value, list | tuple) or not all(isinstance(item, str) and _is_text(item) for item in value):
             self.fail(key, "is not a list of texts", "a list of texts")
             return ()
-        return tuple(found)
+        return tuple(value)
 
     def moment(self, key: str) -> int:
-        """Milliseconds since 1970, within what calendars know."""
+        """Return a time in Unix ms, before the year 9999."""
         return self.whole(key, minimum=0, maximum=_LAST_MS)
 
     def whole(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
-        """A whole number."""
-        found = self.number(key, minimum=minimum, maximum=maximum)
-        if found != int(found):
+        """Return an integer."""
+        value = self.number(key, minimum=minimum, maximum=maximum)
+        if value != int(value):
             self.fail(key, "is not a whole number", "a whole number")
-        return int(found)
+        return int(value)
 
     def number(
         self,
@@ -242,16 +244,16 @@ class _Reader:
         maximum: float | None = None,
         above: float | None = None,
     ) -> float | int:
-        """A finite number; true and false are none."""
-        found = self._value(key)
-        if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > 1e300 or math.isnan(found):
+        """Return a finite number. Booleans are rejected."""
+        value = self._value(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300 or math.isnan(value):
             self.fail(key, "is not a finite number", "a number")
             return 0.0
-        low = minimum is not None and found < minimum
-        if low or (maximum is not None and found > maximum) or (above is not None and found <= above):
+        low = minimum is not None and value < minimum
+        if low or (maximum is not None and value > maximum) or (above is not None and value <= above):
             limits = {"ge": minimum, "le": maximum, "gt": above}
             self.fail(key, "is out of range", limits_text(limits))
-        return found
+        return value
 
     def _value(self, key: str) -> object:
         if key not in self.values:
@@ -260,9 +262,9 @@ class _Reader:
 
     def _refuse(self, where: str, value: object, text: str, allowed: str) -> None:
         beginning = value[:60] if isinstance(value, str | list) else value
-        shown = "" if value is None else f" {repr(beginning)[:60]}"
+        quoted = "" if value is None else f" {repr(beginning)[:60]}"
         raise ThresholdsError(
-            f"{where or 'the document'}:{shown} {text}; expected {allowed}",
+            f"{where or 'the document'}:{quoted} {text}; expected {allowed}",
             code=Code.WRONG_TYPE,
             field=where,
             value=value,
@@ -271,5 +273,5 @@ class _Reader:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it can be written. JSON's escapes make halves of characters, which no journal or answer takes."""
+    """Return whether the text can be written. JSON escapes allow lone surrogates, which journal and API reject."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -1,10 +1,10 @@
-"""What is wrong in the ownership channel (PIP-192), since when, and what would repair it.
+"""Faults in the ownership channel (PIP-192): since when they exist, and how to repair them.
 
-**Whose clock.** A writer's clock may be wrong by any amount; ours is not asked to agree with it. An entry that arrived
-while the channel was being followed is as old as our own clock says (`seen_ms`). One that was there when following
-began (`seen_ms` <= `Watching.from_ms`) is older than that; how much older only its writer knows, whose time counts
-unless it lies later. So nothing is found too early because a clock is slow, and nothing waits for its deadline again
-because this process was started again. Brokers, too, go by the writer's time when they repair.
+**Clocks.** A writer's clock may be wrong by any amount, and need not agree with the clock of this process. The age of
+an entry that arrived while this process followed the channel is measured by its own clock (`seen_ms`). An entry from
+before (`seen_ms` <= `Watching.from_ms`) is older. Only its writer's time shows by how much, and it counts unless it is
+later. So no fault is reported too early because a clock is slow, and a restart of this process does not restart a
+deadline. Brokers use the writer's time, too, when they repair.
 
 Source: `ServiceUnitStateChannelImpl.monitorOwnerships`, `handleBrokerDeletionEvent`, `overrideOwnership`.
 """
@@ -25,21 +25,21 @@ from bundlekeel.core.model.errors import CodecError
 from bundlekeel.core.model.names import parse_bundle
 from bundlekeel.core.model.numbers import MAX_INT, integer
 
-# The metadata-store variant shows the writes of a split in any order; they are together by then.
+# The metadata-store variant shows the writes of a split in any order. After this time all of them have arrived.
 _SETTLED_MS: Final = 2_000
 
 
 class FindingCode(StrEnum):
-    """What can be wrong with the entry of a bundle, and its explanation."""
+    """Faults of a bundle's entry, each with an explanation."""
 
     explanation: str
 
     def __new__(cls, word: str, explanation: str = "") -> Self:
-        """`explanation` is "" only where a member is looked up by its word."""
-        made = str.__new__(cls, word)
-        made._value_ = word
-        made.explanation = explanation
-        return made
+        """Create a member. `explanation` is "" only if a member is looked up by its word."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.explanation = explanation
+        return member
 
     IN_FLIGHT_TOO_LONG = ("InFlightTooLong", "the bundle is assigned, released or split for longer than brokers allow")
     OWNER_NOT_ALIVE = ("OwnerNotAlive", "the broker that owns, releases or splits the bundle is not registered")
@@ -47,7 +47,7 @@ class FindingCode(StrEnum):
     SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
     TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"
     OWNED_TWICE = "OwnedTwice", "two entries, or two brokers, claim the same hashes at the same time"
-    # about brokers, not single bundles; told by the daemon
+    # Reported by the daemon: about brokers, not single bundles.
     OWNER_UNREACHABLE = "OwnerUnreachable", "a broker that owns bundles is registered, but refuses connections"
     VARIANT_DISAGREES = "VariantDisagrees", "brokers keep the channel in different places, or it is being migrated"
 
@@ -74,7 +74,7 @@ class ChannelFinding(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines(Answer):
-    """How long brokers take at most."""
+    """Maximum times of brokers' repairs."""
 
     in_flight_ms: Annotated[int, Doc("milliseconds that an assignment, release or split takes at most")] = 30_000
     monitor_ms: Annotated[int, Doc("milliseconds between two looks of the brokers' own monitor")] = 60_000
@@ -83,12 +83,12 @@ class Deadlines(Answer):
 
     @classmethod
     def of(cls, configuration: Mapping[str, object]) -> Deadlines:
-        """From a broker's runtime configuration (texts by key); what is missing or no positive number is stock."""
-        found: dict[str, int] = {}
+        """Read a broker's runtime configuration. Missing or invalid values get Pulsar's default."""
+        configured: dict[str, int] = {}
         for key, (name, unit_ms) in DEADLINE_KEYS.items():
             with suppress(CodecError):
-                found[name] = unit_ms * integer(configuration.get(key), field=key, lowest=1, highest=MAX_INT)
-        return cls(**found)
+                configured[name] = unit_ms * integer(configuration.get(key), field=key, lowest=1, highest=MAX_INT)
+        return cls(**configured)
 
 
 DEADLINE_KEYS: Final = {
@@ -101,8 +101,11 @@ DEADLINE_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """What our own clock knows. `from_ms`: wall clock when the channel had been read through for the first time since
-    our start (0: what the writers' clocks say is not used); `gone_ms`: see `Absences`."""
+    """Observations by the clock of this process.
+
+    `from_ms`: wall clock when the channel had been read completely for the first time since the start (0: do not use
+    the writers' clocks). `gone_ms`: see `Absences`.
+    """
 
     from_ms: int = 0
     gone_ms: Mapping[str, int] = field(default_factory=dict)
@@ -112,15 +115,15 @@ UNWATCHED: Final = Watching()
 
 
 class Absences:
-    """Since when brokers that were registered no longer are, by our clock; feed it each look at the registry."""
+    """Records since when brokers that were registered no longer are, by the clock of this process."""
 
     def __init__(self) -> None:
-        """No broker is known yet."""
+        """Start without brokers."""
         self._known: set[str] = set()
         self._gone: dict[str, int] = {}
 
     def note(self, registered: Collection[str], now_ms: int) -> dict[str, int]:
-        """Take in who is registered now; the wall clock (ms) by broker that is missing since."""
+        """Add the brokers registered now. Returns the wall clock (ms) since when each missing broker is absent."""
         present = set(registered)
         self._gone = {broker: self._gone.get(broker, now_ms) for broker in self._known - present}
         self._known |= present
@@ -138,10 +141,10 @@ def findings(
     *,
     watching: Watching = UNWATCHED,
 ) -> tuple[ChannelFinding, ...]:
-    """Everything wrong in the channel at `now_ms`, by code, then bundle. Wall-clock times in ms.
+    """Return all faults of the channel at `now_ms`, by code, then bundle. Times are wall clock in ms.
 
-    `units`, `seen_ms`, `rejected`: as `ChannelTable` has them. `registered`: the live brokers, None when unknown; read
-    them after the channel, or a broker that just came looks dead. `boundaries`: by namespace, as far as known.
+    `units`, `seen_ms`, `rejected`: as in `ChannelTable`. `registered`: the live brokers, None: unknown. Read them after
+    the channel, otherwise a new broker looks dead. `boundaries`: by namespace, as far as known.
     """
     watch = _Watch(
         units=units,
@@ -152,14 +155,14 @@ def findings(
         boundaries=boundaries or {},
         watching=watching,
     )
-    found = [*watch.states(), *watch.overlaps(), *watch.claims(rejected)]
+    faults = [*watch.states(), *watch.overlaps(), *watch.claims(rejected)]
     order = {code: index for index, code in enumerate(FindingCode)}
-    return tuple(sorted(found, key=lambda one: (order[one.code], one.bundle, one.brokers, one.since_ms)))
+    return tuple(sorted(faults, key=lambda one: (order[one.code], one.bundle, one.brokers, one.since_ms)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Watch:
-    """One look at the channel."""
+    """The state of the channel at one time."""
 
     units: Mapping[str, ServiceUnit]
     seen_ms: Mapping[str, int]
@@ -174,7 +177,7 @@ class _Watch:
         object.__setattr__(self, "ranges", Ranges(self.units))
 
     def states(self) -> Iterator[ChannelFinding]:
-        """What one entry shows by itself."""
+        """Yield the faults that a single entry shows."""
         limits = self.deadlines
         for bundle, unit in self.units.items():
             state = unit.state
@@ -195,7 +198,7 @@ class _Watch:
                 yield from self._childless(bundle, unit, since)
 
     def overlaps(self) -> Iterator[ChannelFinding]:
-        """Active entries of one namespace whose ranges overlap."""
+        """Yield active entries of one namespace whose ranges overlap."""
         for first, second in self.ranges.overlaps():
             since = max(self._since(first.bundle, first.unit), self._since(second.bundle, second.unit))
             if self.now_ms - since < _SETTLED_MS:
@@ -213,11 +216,11 @@ class _Watch:
             )
 
     def claims(self, rejected: Iterable[RejectedUnit]) -> Iterator[ChannelFinding]:
-        """Claims of ownership that lost against the present entry, for as long as it is disputed."""
+        """Yield claims of ownership that lost against the current entry, while they are disputed."""
         first: dict[tuple[str, str], int] = {}
         for lost in rejected:
             current = self.units.get(lost.bundle)
-            # What the entry has meanwhile passed, and what is read again after a gap, disputes nothing.
+            # Claims older than the current entry, and claims that are read again after a gap, are not disputes.
             if lost.unit.state is not UnitState.OWNED or current is None or lost.unit.version < current.version:
                 continue
             if lost.unit.destination != current.destination:
@@ -234,7 +237,7 @@ class _Watch:
         return self._earlier(self.seen_ms.get(bundle, self.now_ms), unit.timestamp_ms)
 
     def _earlier(self, seen_ms: int, written_ms: int) -> int:
-        """When something written came to be: by our clock if we were there, else by the writer's."""
+        """Return when an entry was written: by the clock of this process if it saw the write, else by the writer's."""
         return seen_ms if seen_ms > self.watching.from_ms or written_ms <= 0 else min(seen_ms, written_ms)
 
     # --- findings ----------------------------------------------------------------------------------------
@@ -343,7 +346,7 @@ class _Watch:
         )
 
     def _is_bundle(self, bundle: str) -> bool | None:
-        """Whether the namespace's policies still have this bundle; None when they are not known."""
+        """Return whether the namespace's policies still contain this bundle; None: they are unknown."""
         name = parse_bundle(bundle)
         bounds = self.boundaries.get(name.namespace)
         return None if bounds is None else (name.lower, name.upper) in pairwise(bounds)
@@ -362,7 +365,7 @@ _PARENTS: Final = frozenset({UnitState.SPLITTING, UnitState.DELETED})
 
 
 def _way(unit: ServiceUnit) -> str:
-    """The brokers of an entry in words."""
+    """Return the brokers of an entry in words."""
     source, target = f"from {unit.source}" if unit.source else "", f"to {unit.destination}" if unit.destination else ""
     if unit.state is UnitState.OWNED:
         source, target = "", f"by {unit.destination}"

@@ -1,4 +1,4 @@
-"""Hash ranges of the channel's entries by namespace: which overlap, and which lie inside another."""
+"""Hash ranges of the channel's entries by namespace: finds overlaps, and entries within a range."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from bundlekeel.core.channel.states import ACTIVE, ServiceUnit, UnitState
 
-# Ranges nest as deep as splits run at once; a made-up channel must not cost quadratic time.
+# Ranges nest as deep as splits run in parallel. An artificial channel must not cost quadratic time.
 _DEEPEST: Final = 8
 
 
@@ -23,10 +23,10 @@ class RangeEntry(NamedTuple):
 
 
 class Ranges:
-    """The entries of a channel by namespace, each namespace by lower bound, of equal ones the wider first."""
+    """The entries of a channel by namespace, sorted by lower bound, then the wider first."""
 
     def __init__(self, units: Mapping[str, ServiceUnit]) -> None:
-        """`units`: by full bundle name, whose last 22 characters are `/0xLLLLLLLL_0xUUUUUUUU`."""
+        """Sort the entries. `units`: by full bundle name, whose last 22 characters are `/0xLLLLLLLL_0xUUUUUUUU`."""
         self._spaces: dict[str, list[RangeEntry]] = {}
         for bundle, unit in units.items():
             entry = RangeEntry(int(bundle[-19:-11], 16), int(bundle[-8:], 16), bundle, unit)
@@ -35,7 +35,7 @@ class Ranges:
             entries.sort(key=_order)
 
     def covered(self, bundle: str, *, itself: bool = True) -> bool:
-        """Whether an entry lies inside this range; `itself`: one of the very range counts too."""
+        """Return whether an entry is inside this range. `itself`: an entry of exactly this range counts too."""
         lower, upper = int(bundle[-19:-11], 16), int(bundle[-8:], 16)
         entries = self._spaces.get(bundle[:-22], [])
         later = islice(entries, bisect_left(entries, (lower, -upper), key=_order), None)
@@ -45,9 +45,9 @@ class Ranges:
         )
 
     def overlaps(self) -> Iterator[tuple[RangeEntry, RangeEntry]]:
-        """Pairs of active entries whose ranges overlap, the one that begins first before the other.
+        """Yield pairs of active entries whose ranges overlap, the one with the smaller lower bound first.
 
-        Not those of a running split, which is the only lawful case: the parent Splitting, the child inside it.
+        Pairs of a running split are omitted, the only valid overlap: the parent is Splitting, the child inside it.
         """
         for entries in self._spaces.values():
             opened: list[RangeEntry] = []

@@ -1,8 +1,8 @@
-"""The ownership channel of the extensible load manager (PIP-192): states of service units, and who owns what by them.
+"""The ownership channel of the extensible load manager (PIP-192): states of service units, and the resulting owners.
 
-Many brokers write to the channel at once, and each reads it by the same rule: a later message counts only if it is a
-valid successor of the state so far. A reader that takes the last message sees another owner than the brokers do while
-two of them race. `should_keep_left` is that rule, `ChannelTable` the table made by it.
+Many brokers write to the channel in parallel, and each reads it by the same rule: a later message counts only if it is
+a valid successor of the current state. A reader that used the last message would see another owner than the brokers see
+during a race. `should_keep_left` is that rule, `ChannelTable` the resulting table.
 
 Source: Pulsar `ServiceUnitState`, `ServiceUnitStateData`, `ServiceUnitStateDataConflictResolver`,
 `ServiceUnitStateChannelImpl`.
@@ -34,7 +34,7 @@ ACTIVE: Final = IN_FLIGHT | {UnitState.OWNED}
 
 MIN_VERSION: Final = -(2**63)
 MAX_VERSION: Final = 2**63 - 1
-# So many rejected messages are kept; they show a race.
+# Maximum number of stored rejected messages. They show a race.
 MAX_REJECTED: Final = 100
 
 _Transitions = Mapping[UnitState, frozenset[UnitState]]
@@ -92,11 +92,11 @@ class UnitOwner(NamedTuple):
 
 
 def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
-    """Who owns a bundle by its entry, as lookups answer (`ServiceUnitStateChannelImpl.getOwnerAsync`).
+    """Return the owner of a bundle by its entry, as lookups do (`ServiceUnitStateChannelImpl.getOwnerAsync`).
 
-    Owned: the destination. Splitting: the source, which keeps serving. Assigning and Releasing: the destination, for
-    clients are sent there to wait; until Owned is seen, `unit.source` may still serve, and an unload (Releasing without
-    destination) names no broker. None for no entry, Free and Deleted. Whether that broker lives is not looked at.
+    Owned: the destination. Splitting: the source, which continues to serve. Assigning and Releasing: the destination,
+    since clients are sent there to wait. `unit.source` may still serve until Owned arrives. An unload (Releasing
+    without destination) names no broker. None: no entry, Free or Deleted. Whether the broker is alive is not checked.
     """
     if unit is None or unit.state not in ACTIVE:
         return None
@@ -106,10 +106,10 @@ def owner_of(unit: ServiceUnit | None) -> UnitOwner | None:
 
 
 def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, store: bool) -> bool:
-    """Whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
+    """Return whether `new` loses against `current` (`ServiceUnitStateDataConflictResolver.shouldKeepLeft`).
 
-    None is no entry, as `new` a tombstone. `store`: by the rules of the metadata-store variant, whose writer asks this
-    before it puts; otherwise those of the system topic, whose every reader asks it.
+    None: no entry, or a tombstone as `new`. `store`: use the rules of the metadata-store variant, whose writer checks
+    before each write. Otherwise use those of the system topic, where every reader checks.
     """
     if new is None:
         return False
@@ -125,20 +125,20 @@ def should_keep_left(current: ServiceUnit | None, new: ServiceUnit | None, *, st
 
 
 def _by_version(current: ServiceUnit | None, new: ServiceUnit, *, store: bool) -> bool | None:
-    """What versions alone decide, or None when `new` is the direct successor (or the first over the topic)."""
+    """Return the decision by versions alone; None if `new` is the direct successor (or the first over the topic)."""
     if current is None:
-        # Java returns here over the store: a first version is taken whatever its state says.
+        # Java returns here over the store: a first version is accepted whatever its state is.
         return new.version != 1 if store else None
     if current.version == MAX_VERSION and new.version == MIN_VERSION:
         return None
     if current.version >= new.version:
         return True
-    # A gap: compaction left the messages between out, while a store has no such thing.
+    # A gap in the versions: compaction removed the messages between. A store has no gaps.
     return store if current.version < new.version - 1 else None
 
 
 def _brokers_disagree(current: ServiceUnit, new: ServiceUnit) -> bool:
-    """Whether the brokers named in `new` do not follow from those in `current`; the transition itself is lawful."""
+    """Return whether the brokers in `new` do not follow from those in `current`. The transition itself is valid."""
     match current.state, new.state:
         case UnitState.OWNED, UnitState.SPLITTING:
             return not _blank(new.destination) or current.destination != new.source
@@ -163,21 +163,21 @@ def _blank(broker: str) -> bool:
 
 
 class ChannelTable:
-    """The channel as every broker has it: the entry of each bundle. Plain dictionaries; copy what is handed out.
+    """The channel as every broker has it: the entry of each bundle. Copy the dictionaries before passing them on.
 
-    `seen_ms`: by bundle, the wall clock when its present entry was first seen here. `rejected`: what lost, oldest
+    `seen_ms`: by bundle, the wall clock when its current entry arrived here. `rejected`: messages that lost, oldest
     first.
     """
 
     def __init__(self, *, store: bool = False) -> None:
-        """`store`: resolve by the rules of the metadata-store variant."""
+        """Start without entries. `store`: use the rules of the metadata-store variant."""
         self.units: dict[str, ServiceUnit] = {}
         self.seen_ms: dict[str, int] = {}
         self.rejected: deque[RejectedUnit] = deque(maxlen=MAX_REJECTED)
         self._store = store
 
     def apply(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> bool:
-        """Take one message in (None: a tombstone); False when it lost, which `rejected` shows."""
+        """Apply one message (None: a tombstone). Returns False if it lost; `rejected` contains it then."""
         current = self.units.get(bundle)
         if unit is not None and should_keep_left(current, unit, store=self._store):
             # An entry that is read again after a reader restarted is not a conflict.
@@ -188,9 +188,10 @@ class ChannelTable:
         return True
 
     def replace(self, bundle: str, unit: ServiceUnit | None, wall_ms: int) -> None:
-        """Take over what holds now, unasked: a metadata store's node, whose writers have resolved already.
+        """Set the current entry without a check: a node of a metadata store, whose writers have resolved conflicts
+        already.
 
-        Who watches a store may miss versions between, and must not take that for a conflict.
+        A reader of a store may miss versions, which is not a conflict.
         """
         if unit is None:
             self.units.pop(bundle, None)

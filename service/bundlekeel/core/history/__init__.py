@@ -1,1 +1,1 @@
-"""What is recorded of a cycle, and how it is planned again."""
+"""The recorded form of a cycle, and its replay."""

@@ -1,7 +1,7 @@
-"""A plan's input as a frame of history, and back. Pure.
+"""Convert a plan's input to a frame of history and back. Pure.
 
-Plain values (numbers, texts, lists, maps) stand for the frozen dataclasses a plan depends on. Leaves are kept as they
-are: a whole number in a field of floats stays one, because the texts of a plan would differ.
+Plain values (numbers, strings, lists, maps) represent the frozen dataclasses that a plan depends on. Numbers are not
+converted: an integer in a field of floats stays one, because the sentences of a plan would differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bundlekeel.core.model.names import is_system_bundle, namespace_of
 from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 
-# All of a plan's input but the snapshot, by type: what is added to `PlanInput` later is recorded without a word here.
+# All of a plan's input except the snapshot, by type. Later fields of `PlanInput` are recorded automatically.
 _KINDS: Final[Mapping[str, Any]] = {
     name: kind for name, kind in get_type_hints(PlanInput).items() if name != "snapshot"
 }
@@ -31,16 +31,16 @@ _PARTS: Final = tuple(name for name, kind in _KINDS.items() if is_dataclass(kind
 _UNSAID: Final = -1
 
 
-def frame_of(given: PlanInput) -> Frame:
-    """The frame of a plan's input; shares its arrays."""
-    snapshot = given.snapshot
-    return Frame(document_of(given), _brokers(snapshot.brokers), _bundles(snapshot))
+def frame_of(plan_input: PlanInput) -> Frame:
+    """Return the frame of a plan's input; it shares the arrays."""
+    snapshot = plan_input.snapshot
+    return Frame(document_of(plan_input), _brokers(snapshot.brokers), _bundles(snapshot))
 
 
-def document_of(given: PlanInput) -> Document:
-    """All that is no table, by path."""
-    snapshot = given.snapshot
-    found: Document = {
+def document_of(plan_input: PlanInput) -> Document:
+    """Return everything that is not in a table, by path."""
+    snapshot = plan_input.snapshot
+    document: Document = {
         "wall_ms": snapshot.wall_ms,
         "mode": snapshot.mode,
         "registered": snapshot.registered,
@@ -49,18 +49,18 @@ def document_of(given: PlanInput) -> Document:
         "namespaces": list(snapshot.bundles.namespaces),
     }
     if snapshot.intervals:
-        found["intervals"] = list(snapshot.intervals)
+        document["intervals"] = list(snapshot.intervals)
     for part in _KINDS:
-        value = getattr(given, part)
+        value = getattr(plan_input, part)
         if part in _PARTS:
-            found |= {f"{part}.{item.name}": plain(getattr(value, item.name)) for item in fields(value)}
+            document |= {f"{part}.{item.name}": plain(getattr(value, item.name)) for item in fields(value)}
         else:
-            found[part] = plain(value)
-    return found
+            document[part] = plain(value)
+    return document
 
 
 def input_of(frame: Frame) -> PlanInput:
-    """The plan's input of a frame. HistoryError when it does not fit this release."""
+    """Return the plan's input of a frame. Raises HistoryError if it does not fit this release."""
     document = frame.document
     parts = {part: restored(_KINDS[part], _members(document, part)) for part in _PARTS}
     try:
@@ -156,9 +156,9 @@ def _bundle_table(table: Table, brokers: tuple[str, ...], namespaces: tuple[str,
 
 def _objects(texts: Iterable[str]) -> Texts:
     listed = list(texts)
-    made = np.empty(len(listed), dtype=object)
-    made[:] = listed
-    return made
+    array = np.empty(len(listed), dtype=object)
+    array[:] = listed
+    return array
 
 
 def _flags(column: Ints) -> tuple[bool, ...]:
@@ -167,26 +167,26 @@ def _flags(column: Ints) -> tuple[bool, ...]:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    made = np.ascontiguousarray(array)
-    made.setflags(write=False)
-    return made
+    copy = np.ascontiguousarray(array)
+    copy.setflags(write=False)
+    return copy
 
 
 def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: str) -> CycleOutcome:
-    """What came of a plan; `report` is the cycle's journal line."""
-    made = result.plan
+    """Return the outcome of a plan. `report`: the cycle's journal line."""
+    plan = result.plan
     refused: dict[str, int] = {}
-    for refusal in made.refusals:
+    for refusal in plan.refusals:
         refused[refusal.code.value] = refused.get(refusal.code.value, 0) + 1
     return CycleOutcome(
-        plan_hash=made.hash,
-        code=made.verdict.code.value,
-        planned=len(made.moves),
+        plan_hash=plan.hash,
+        code=plan.verdict.code.value,
+        planned=len(plan.moves),
         acted=acted,
         details={
-            "verdict": made.verdict.sentence,
-            "moves": plain(made.moves),
-            "splits": plain(made.splits),
+            "verdict": plan.verdict.sentence,
+            "moves": plain(plan.moves),
+            "splits": plain(plan.splits),
             "refused": refused,
             "report": plain(report),
         },
@@ -198,7 +198,7 @@ def outcome_of(result: PlanResult, report: Document, *, acted: bool, software: s
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold. Sets are sorted; a map whose keys are no texts becomes a list of pairs."""
+    """Return JSON values. Sets are sorted; a map whose keys are not strings becomes a list of pairs."""
     if isinstance(value, np.generic):
         return value.item()
     if is_dataclass(value) and not isinstance(value, type):
@@ -215,13 +215,13 @@ def plain(value: Any) -> Any:
 
 
 def restored(kind: Any, value: Any) -> Any:
-    """The opposite of `plain`. HistoryError when the value does not fit, or has members this release does not know."""
+    """Reverse `plain`. Raises HistoryError if the value does not fit or has members unknown to this release."""
     if isinstance(kind, type) and is_dataclass(kind):
         return _dataclass(kind, value)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        known = [item for item in inner if item is not type(None)]
-        return None if value is None else restored(known[0], value)
+        kinds = [item for item in inner if item is not type(None)]
+        return None if value is None else restored(kinds[0], value)
     if origin is tuple:
         repeated = len(inner) == 2 and inner[1] is Ellipsis
         parts = [inner[0]] * len(value) if repeated else inner
@@ -248,8 +248,8 @@ def _dataclass(kind: type, value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _hints(kind: type) -> dict[str, Any]:
-    known = typing.get_type_hints(kind)
-    return {item.name: known[item.name] for item in fields(kind)}
+    hints = typing.get_type_hints(kind)
+    return {item.name: hints[item.name] for item in fields(kind)}
 
 
 def _require(holds: bool, why: str) -> None:

@@ -1,8 +1,8 @@
-"""What is recorded of a cycle, as data: exact changes against the cycle before, full snapshots in between. Pure.
+"""The recorded form of a cycle: exact changes against the last record, with regular full snapshots. Pure.
 
-A `Frame` is everything that `plan()` sees, as two tables (brokers, bundles) and one document of plain values. A
-`CycleRecord` holds what changed in it since the record before (`full`: all of it), and what came of it. Values are
-not rounded here: the snapshot rounds before planning, so that a record replays to the same plan hash (design 9).
+A `Frame` is everything that `plan()` reads, as two tables (brokers, bundles) and one document of plain values. A
+`CycleRecord` contains the changes since the last record (`full`: all values) and the outcome. Values are not rounded
+here: the snapshot rounds before planning, so that a record replays to the same plan hash (design 9).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bundlekeel.core.model.load import RESOURCES, TRAFFIC, Floats, Ints
 
 Texts = NDArray[np.object_]
 Document = dict[str, Any]
-# Runs of rows that were neighbours before: (first row then, how many); -1: rows that are new.
+# Runs of rows that were neighbors before: (first old row, number of rows); -1: new rows.
 Runs = tuple[tuple[int, int], ...]
 
 # Version of the recorded form. Records of another version are refused.
@@ -29,14 +29,14 @@ OTHER_SCHEMA: Final = f"schema {{}}, and this release reads only schema {SCHEMA}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Names of a table's columns by kind: floats, whole numbers, texts."""
+    """Names of a table's columns by kind: floats, integers, strings."""
 
     floats: tuple[str, ...]
     whole: tuple[str, ...]
     texts: tuple[str, ...]
 
 
-# `from_traffic`: one bit a resource. `persistent`, `non_persistent`: -1 when no broker of the snapshot says.
+# `from_traffic`: one bit per resource. `persistent`, `non_persistent`: -1 if no broker of the snapshot reports it.
 BROKERS: Final = Columns(
     floats=(
         *(f"usage_{name}" for name in RESOURCES),
@@ -66,14 +66,13 @@ class Table:
         return len(self.names)
 
     def rows(self, index: Ints) -> Table:
-        """These rows alone."""
+        """Return a table of these rows."""
         return Table(self.names[index], self.floats[index], self.whole[index], self.texts[index])
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What changed in a table: where its rows were before (None: in the same places), and the rows that are new or
-    differ, with their places now (`index`)."""
+    """Changes of a table: the old places of its rows (None: unchanged), and new or changed rows with places."""
 
     order: Runs | None
     index: Ints
@@ -89,7 +88,7 @@ class Frame:
     bundles: Table
 
     def seal(self) -> int:
-        """A checksum over all of it."""
+        """Return a checksum over the whole frame."""
         total = zlib.crc32(dumped(dict(sorted(self.document.items()))).encode())
         for table in (self.brokers, self.bundles):
             for texts in (table.names, table.texts):
@@ -101,9 +100,12 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleOutcome:
-    """What came of a cycle. `details`: moves, splits, refusals by code, and the cycle's journal line. `software`:
-    releases of Bundlekeel, Python and numpy, for a replay that differs. `skipped`: cycles since the record before that
-    made no plan; `dropped`: those that could not be recorded."""
+    """Outcome of a cycle.
+
+    `details`: moves, splits, refusals by code, and the cycle's journal line. `software`: releases of Bundlekeel, Python
+    and numpy, to explain a replay that differs. `skipped`: cycles without a plan since the last record. `dropped`:
+    cycles since then that could not be recorded.
+    """
 
     plan_hash: str
     code: str
@@ -117,8 +119,11 @@ class CycleOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleRecord:
-    """One recorded cycle, known by `epoch` and `cycle`. `base`: the cycle of the record that it continues, in the same
-    epoch; `full` ones continue none. `document`: JSON, changed paths and row orders. `seal`: of the whole frame."""
+    """One recorded cycle, identified by `epoch` and `cycle`.
+
+    `base`: cycle of the record that it continues, in the same epoch; unused if `full`. `document`: JSON of changed
+    paths and row orders. `seal`: checksum of the whole frame.
+    """
 
     epoch: int
     cycle: int
@@ -136,7 +141,7 @@ class CycleRecord:
 def recorded(
     before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: CycleOutcome
 ) -> CycleRecord:
-    """What to record of this frame; `before`: cycle and frame of the epoch's record before, None: a full snapshot."""
+    """Return the record of a frame. `before`: cycle and frame of the epoch's last record; None: record all values."""
     base, old = (0, None) if before is None else before
     brokers = changes(old.brokers if old else None, now.brokers)
     bundles = changes(old.bundles if old else None, now.bundles)
@@ -157,7 +162,7 @@ def recorded(
 
 
 def changes(before: Table | None, now: Table) -> Rows:
-    """The rows of `now` that are not, bit by bit, in `before`."""
+    """Return the rows of `now` that are not, bit by bit, in `before`."""
     if before is None:
         return Rows(None, np.arange(len(now), dtype=np.int64), now)
     same = len(before) == len(now) and before.names.tolist() == now.names.tolist()
@@ -175,23 +180,23 @@ def changes(before: Table | None, now: Table) -> Rows:
 
 
 def changed(before: Table | None, rows: Rows) -> Table:
-    """The table that `rows` makes of `before`. IndexError when they do not belong together."""
+    """Apply `rows` to `before`. Raises IndexError if they do not belong together."""
     if before is None:
         return rows.table
     place = np.arange(len(before), dtype=np.int64) if rows.order is None else places_of(rows.order)
     if len(before) == 0:
-        # Every row is a new one: there is none to start from.
+        # All rows are new, as there was none before.
         return rows.table
-    made = before.rows(place)
-    made.names[rows.index] = rows.table.names
-    made.floats[rows.index] = rows.table.floats
-    made.whole[rows.index] = rows.table.whole
-    made.texts[rows.index] = rows.table.texts
-    return made
+    table = before.rows(place)
+    table.names[rows.index] = rows.table.names
+    table.floats[rows.index] = rows.table.floats
+    table.whole[rows.index] = rows.table.whole
+    table.texts[rows.index] = rows.table.texts
+    return table
 
 
 def runs_of(place: Ints) -> Runs:
-    """Rows and where they were (-1: new) as runs."""
+    """Return rows and their old places (-1: new) as runs."""
     if len(place) == 0:
         return ()
     step = np.where(place[:-1] < 0, place[1:] >= 0, place[1:] != place[:-1] + 1)
@@ -201,13 +206,13 @@ def runs_of(place: Ints) -> Runs:
 
 
 def places_of(runs: Runs) -> Ints:
-    """The opposite of `runs_of`."""
+    """Reverse `runs_of`."""
     parts = [np.arange(at, at + size) if at >= 0 else np.full(size, -1) for at, size in runs]
     return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, dtype=np.int64)
 
 
 def document_changes(before: Document, now: Document) -> Document:
-    """`=`: paths with a new value; `~`: maps with the same keys, their members that changed; `-`: paths gone."""
+    """Return the changes. `=`: new values by path; `~`: changed members of maps; `-`: removed paths."""
     whole: Document = {}
     members: Document = {}
     for path, value in now.items():
@@ -218,20 +223,22 @@ def document_changes(before: Document, now: Document) -> Document:
             members[path] = {key: item for key, item in value.items() if dumped(item) != dumped(old[key])}
         else:
             whole[path] = value
-    gone = [path for path in before if path not in now]
-    return {"=": whole} | ({"~": members} if members else {}) | ({"-": gone} if gone else {})
+    removed = [path for path in before if path not in now]
+    return {"=": whole} | ({"~": members} if members else {}) | ({"-": removed} if removed else {})
 
 
 def changed_document(before: Document, change: Document) -> Document:
-    """The opposite of `document_changes`."""
-    made: Document = {path: value for path, value in before.items() if path not in change.get("-", ())} | change["="]
+    """Reverse `document_changes`."""
+    document: Document = {path: value for path, value in before.items() if path not in change.get("-", ())} | change[
+        "="
+    ]
     for path, members in change.get("~", {}).items():
-        made[path] = made[path] | members
-    return made
+        document[path] = document[path] | members
+    return document
 
 
 def dumped(value: Any) -> str:
-    """JSON in one spelling: the same text, the same value to the last bit."""
+    """Return JSON in one spelling: equal texts mean equal values to the last bit."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -15,7 +15,7 @@ from bundlekeel.core.planning.engine import PlanResult, plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCycle:
-    """One record and its frame; without a frame, `why` it could not be rebuilt."""
+    """One record and its frame. `why`: the reason if there is no frame."""
 
     record: CycleRecord
     frame: Frame | None = None
@@ -24,8 +24,7 @@ class RebuiltCycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCycle:
-    """One cycle planned again. `recorded`, `hash`: of the recorded plan, and of the new one. `same`: the new plan has
-    the recorded hash."""
+    """One cycle planned again. `recorded`, `hash`: hashes of the recorded and the new plan. `same`: equal."""
 
     epoch: int
     cycle: int
@@ -38,8 +37,10 @@ class ReplayedCycle:
 
 
 def rebuilt(records: Iterable[CycleRecord]) -> Iterator[RebuiltCycle]:
-    """Every record with its frame, in the order given: that of epochs and cycles. A record whose base is missing, or
-    whose checksum does not hold, has none, and neither have those after it up to the next whole picture."""
+    """Yield every record with its frame. The records must be in the order of epochs and cycles.
+
+    A record without base or with a wrong checksum has no frame, nor have those after it up to the next full snapshot.
+    """
     last: tuple[int, int, Frame] | None = None
     for record in records:
         try:
@@ -78,13 +79,13 @@ def _next(last: tuple[int, int, Frame] | None, record: CycleRecord) -> Frame:
 def replay(item: RebuiltCycle) -> ReplayedCycle:
     """Plan a rebuilt cycle again with this release."""
     record = item.record
-    made: PlanResult | None = None
+    result: PlanResult | None = None
     why = item.why
     if item.frame is not None:
         try:
-            given = input_of(item.frame)
-            _known(given.params)
-            made = plan(given)
+            plan_input = input_of(item.frame)
+            _require_installed(plan_input.params)
+            result = plan(plan_input)
         except HistoryError as error:
             why = str(error)
     return ReplayedCycle(
@@ -92,15 +93,15 @@ def replay(item: RebuiltCycle) -> ReplayedCycle:
         cycle=record.cycle,
         wall_ms=record.wall_ms,
         recorded=record.outcome.plan_hash,
-        hash=made.plan.hash if made is not None else "",
-        moves=len(made.plan.moves) if made is not None else 0,
-        same=made is not None and made.plan.hash == record.outcome.plan_hash,
+        hash=result.plan.hash if result is not None else "",
+        moves=len(result.plan.moves) if result is not None else 0,
+        same=result is not None and result.plan.hash == record.outcome.plan_hash,
         why=why,
     )
 
 
-def _known(params: Parameters) -> None:
-    """HistoryError when what was in force is not installed here: a plugin's."""
+def _require_installed(params: Parameters) -> None:
+    """Raise HistoryError if the strategy or placement is not installed here: a plugin's."""
     for name, value in (("strategy", params.strategy), ("placement", params.placement)):
         if value not in choices(name):
             raise HistoryError(f"the {name} {value!r} is not known here; a plugin was in force")

@@ -1,1 +1,1 @@
-"""What people ask for in the cluster's own terms: brokers emptied or filled, bundles moved or split by hand. Pure."""
+"""Operators' requests as bundles and brokers: drain, warm, move, unload, repair. Pure."""

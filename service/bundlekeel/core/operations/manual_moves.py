@@ -1,10 +1,10 @@
-"""Bundles moved because a person asked for it, on the same draft and guard as any plan. Pure.
+"""Moves that an operator requests for single bundles, on the same draft and guard as any plan. Pure.
 
-A person may move an idle bundle and, with `override_cool_down`, one that moved recently, also back to where it was.
-Pins, exclusions, policies, moves under way and frozen intents apply as in every plan; brokers that are cordoned,
-overloaded or full take nothing. Nothing moves while too few brokers are known or too many changed at once, nor beyond
-the budget of an hour. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and windows do not
-apply; to unload many bundles at once, the budgets of a cycle and the adaptive rate do.
+An operator may move an idle bundle and, with `override_cool_down`, one that moved recently, also back to its old
+broker. Pins, exclusions, policies, moves in transit and frozen intents apply as in every plan. Brokers that are
+cordoned, overloaded or full receive nothing. Nothing moves while too few brokers report or too many changed at the same
+time, nor beyond the budget of an hour. The other budgets, the adaptive rate, quarantined pairs, the roll-out hold and
+windows do not apply. To unload many bundles, the budgets of a cycle and the adaptive rate do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bundlekeel.core.operations.relocation import Request, by_person
 from bundlekeel.core.planning.draft import Draft
 
 RULE = "by hand"
-# Obstacles that may be gone in a later cycle: when many bundles are unloaded, one waits for that.
+# Obstacles that may disappear in a later cycle. A request for many bundles waits for that.
 PASSING: Final = (
     CYCLE_BUDGETS
     | GENTLE
@@ -38,7 +38,7 @@ PASSING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCandidate:
-    """One broker for the bundle: scores as ratios, with the bundle on it too, or the code that says why not there."""
+    """One broker as a target: its scores as ratios, without and with the bundle, or the code of the obstacle."""
 
     broker: str
     score_before: float
@@ -48,7 +48,7 @@ class TargetCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualPlan:
-    """What would be done: the move, or why there is none. `candidates`: what every other broker says to it."""
+    """Result of a request: the move or the refusal. `candidates`: score or obstacle of every other broker."""
 
     bundle: str
     source: str
@@ -60,8 +60,11 @@ class ManualPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unloads:
-    """Many bundles that are to leave their brokers. `moves`: largest first, in whatever cycle; `admitted`: those that
-    fit the budgets of this one; `waiting`: why others do not go yet, with a move or none; `refused`: what stays."""
+    """Result of a request to unload many bundles.
+
+    `moves`: for this and later cycles, largest first. `admitted`: those within the budgets of this cycle. `waiting`:
+    reasons why others wait, with or without a move. `refused`: bundles that stay.
+    """
 
     moves: tuple[Move, ...]
     admitted: tuple[Move, ...]
@@ -70,29 +73,34 @@ class Unloads:
 
 
 def manual_move(
-    given: Request, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
+    request: Request, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
 ) -> ManualPlan:
-    """The move of this bundle from its owner to `target`, or to the broker with most room when none is named.
+    """Plan the move of this bundle from its owner to `target`, or to the broker with most headroom if that is empty.
 
-    The snapshot must name the bundle at its owner (core/operations/owned.py). `override_cool_down`: although it moved
-    recently, also back to the broker it came from.
+    The snapshot must contain the bundle at its owner (core/operations/owned.py). `override_cool_down`: allow it
+    although it moved recently, also back to the broker it came from.
     """
-    manual = _ManualDraft(given, override=override_cool_down)
-    made = manual.plan(bundle, source, target)
-    return replace(made, loads=manual.draft.loads(manual.draft.moves)) if made.move is not None else made
+    manual = _ManualDraft(request, override=override_cool_down)
+    result = manual.plan(bundle, source, target)
+    return replace(result, loads=manual.draft.loads(manual.draft.moves)) if result.move is not None else result
 
 
-def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
-    """Each of these bundles (bundle -> owner) to the broker with most room then: each one as `manual_move` moves it,
-    and within the budgets of a cycle and the adaptive rate, which one bundle alone is free of."""
-    manual, bundles = _ManualDraft(given, override=override_cool_down), given.snapshot.bundles
+def unload_all(request: Request, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
+    """Plan to move each of these bundles (bundle -> owner) to the broker that has most headroom then.
+
+    Each is moved like in `manual_move`, and within the budgets of a cycle and the adaptive rate, which do not limit
+    that one.
+    """
+    manual, bundles = _ManualDraft(request, override=override_cool_down), request.snapshot.bundles
     traffic = {bundles.names[row]: float(bundles.short[row].sum()) for row in bundles.rows_named(sources)}
     ordered = sorted(sources, key=lambda bundle: (-traffic.get(bundle, 0.0), bundle))
     refusals = [
-        made.refusal for made in (manual.plan(name, sources[name]) for name in ordered) if made.refusal is not None
+        result.refusal
+        for result in (manual.plan(name, sources[name]) for name in ordered)
+        if result.refusal is not None
     ]
     admitted, held_back = admit(
-        manual.draft.moves, given.params, given.guard, given.snapshot.wall_ms, manual.draft.carried(), swaps=False
+        manual.draft.moves, request.params, request.guard, request.snapshot.wall_ms, manual.draft.carried(), swaps=False
     )
     refusals += held_back
     refused = {item.bundle: item for item in refusals if not _passes(item)}
@@ -105,37 +113,37 @@ def unload_all(given: Request, sources: Mapping[str, str], *, override_cool_down
 
 
 def _passes(refusal: Refusal) -> bool:
-    """Whether the obstacle may be gone in a later cycle. A budget of 0 never is."""
+    """Return whether the obstacle may disappear in a later cycle. A budget of 0 never does."""
     return refusal.code in PASSING and (refusal.limit != 0 or refusal.code is Code.ADAPTIVE_RATE)
 
 
 class _ManualDraft:
-    """Bundles taken one after the other into one draft, each as a person may move it."""
+    """Adds bundles to one draft, one after the other, by the rules for requests of operators."""
 
-    def __init__(self, given: Request, *, override: bool) -> None:
-        snapshot = given.snapshot
-        self._given = given
+    def __init__(self, request: Request, *, override: bool) -> None:
+        snapshot = request.snapshot
+        self._request = request
         self._override = override
-        self.draft = Draft(snapshot, given.ledger, given.params, given.memory.turn, given.memory.costs)
-        limits = limits_of(snapshot, given.policies, given.ledger)
+        self.draft = Draft(snapshot, request.ledger, request.params, request.memory.turn, request.memory.costs)
+        limits = limits_of(snapshot, request.policies, request.ledger)
         if limits is not None:
             self.draft.restrict(limits.mask, limits.group)
-        self._movable, self._found = by_person(given)
-        self._shut = closed_brokers(snapshot.brokers.ids, given.guard, given.params, snapshot.wall_ms)
+        self._movable, self._eligibility = by_person(request)
+        self._shut = closed_brokers(snapshot.brokers.ids, request.guard, request.params, snapshot.wall_ms)
         self.draft.close(self._shut)
-        self._bans = None if override else bans_of(snapshot, given.guard, given.params)
-        self._unsettled = given.ledger.bundles()
-        self._stopped = _stopped(given)
+        self._bans = None if override else bans_of(snapshot, request.guard, request.params)
+        self._unsettled = request.ledger.bundles()
+        self._stopped = _stopped(request)
 
     def plan(self, bundle: str, source: str, target: str = "") -> ManualPlan:
-        """The move of this bundle, which is in the draft then, or why there is none."""
+        """Add the move of this bundle to the draft, and return it or the refusal."""
         index, draft = self.draft.snapshot.brokers.rows, self.draft
-        row = next(iter(self._given.snapshot.bundles.rows_named({bundle})), -1)
+        row = next(iter(self._request.snapshot.bundles.rows_named({bundle})), -1)
         if source not in index or row < 0:
             return _refused(bundle, source, Code.NO_LOAD_DATA, "its broker has no usable report")
         if target and target not in index:
             return _refused(bundle, source, Code.NO_LEGAL_TARGET, f"{target} has no usable report")
-        # The broker (row) that it left so recently that it does not go back, and from when (ms) it may; -1: none.
+        # The broker (row) to which the bundle may not return yet, and from when (ms) it may; -1: none.
         left, left_until = self._bans.back.get(row, (-1, 0)) if self._bans is not None else (-1, 0)
         candidates = self._candidates(row, index[source], left)
         if self._stopped is not None:
@@ -158,15 +166,15 @@ class _ManualDraft:
         return ManualPlan(bundle=bundle, source=source, move=move, candidates=tuple(candidates))
 
     def _bound(self, row: int) -> tuple[Code | None, str]:
-        """Why the bundle itself may not move."""
-        snapshot, guard = self._given.snapshot, self._given.guard
+        """Return why the bundle itself may not move."""
+        snapshot, guard = self._request.snapshot, self._request.guard
         if not self._movable[row]:
-            return self._found.codes[row], ""
+            return self._eligibility.codes[row], ""
         if self.draft.held[snapshot.bundles.namespace[row]]:
             return Code.ANTI_AFFINITY, ""
         name = snapshot.bundles.names[row]
         moved = guard.recent.get(name)
-        until = moved.at_ms + rest_ms(guard, self._given.params, name) if moved is not None else 0
+        until = moved.at_ms + rest_ms(guard, self._request.params, name) if moved is not None else 0
         if not self._override and until > snapshot.wall_ms:
             return Code.COOL_DOWN, f"until {clock_text(until)}"
         if not self._override and name in self._unsettled:
@@ -174,14 +182,14 @@ class _ManualDraft:
         return None, ""
 
     def _candidates(self, row: int, source: int, left: int) -> list[TargetCandidate]:
-        """What every other broker says to the bundle, in id order. `left`: where it does not return to, or -1."""
+        """Return the score or obstacle of every other broker, in id order. `left`: row without return, or -1."""
         draft = self.draft
-        ids, bundles = self._given.snapshot.brokers.ids, self._given.snapshot.bundles
+        ids, bundles = self._request.snapshot.brokers.ids, self._request.snapshot.bundles
         others = np.array([target for target in range(len(ids)) if target != source], dtype=np.int64)
         after = draft.with_bundle(row, source, others)
-        legal, limit = draft.legal_targets(), self._given.params.overloaded_threshold_percent / 100
+        legal, limit = draft.legal_targets(), self._request.params.overloaded_threshold_percent / 100
         idle = not draft.pressure(source)[row - int(bundles.starts[source])].any()
-        found = []
+        targets = []
         for target, score in zip(others.tolist(), after.tolist(), strict=True):
             code = self._shut.get(target)
             if code is None and not np.isfinite(score):
@@ -191,7 +199,7 @@ class _ManualDraft:
                 code = Code.NO_RETURN
             if code is None and not idle and (not legal[target] or score > limit):
                 code = Code.TARGET_OVERLOADED
-            found.append(
+            targets.append(
                 TargetCandidate(
                     broker=ids[target],
                     score_before=float(draft.score[target]),
@@ -199,7 +207,7 @@ class _ManualDraft:
                     code=code,
                 )
             )
-        return found
+        return targets
 
 
 def _refused(
@@ -209,9 +217,9 @@ def _refused(
     return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates or ()))
 
 
-def _stopped(given: Request) -> Refusal | None:
-    """Why nothing may move at all now, whatever a person says: the snapshot may be wrong, or the hour is used up."""
-    snapshot, params, guard = given.snapshot, given.params, given.guard
+def _stopped(request: Request) -> Refusal | None:
+    """Return why nothing at all may move now: the snapshot may be wrong, or the hourly budget is used up."""
+    snapshot, params, guard = request.snapshot, request.params, request.guard
     hold = hold_of(snapshot, guard, params)
     if hold is not None and hold.everything:
         return Refusal(hold.code, detail=hold.sentence)

@@ -1,7 +1,7 @@
-"""What a broker really owns, beside what it reports: bundles without a loaded topic are in no load report.
+"""Add bundles that a broker owns but does not report: bundles without a loaded topic are in no load report.
 
-A load report (`LocalBrokerData.lastStats`) lists bundles with topics only, and may be 15 minutes old; a broker that is
-to be empty must be judged by the list of what it owns (`/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces`).
+A load report (`LocalBrokerData.lastStats`) lists only bundles with topics, and may be 15 minutes old. Whether a broker
+is empty depends on the list of its bundles (`/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from bundlekeel.core.model.snapshot import BundleTable, Snapshot, freeze, groupe
 
 
 def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snapshot:
-    """The snapshot with every bundle of `owned` (broker -> bundles) at its broker.
+    """Return the snapshot with every bundle of `owned` (broker -> bundles) at its broker.
 
-    Bundles that no broker reports are added without traffic; those that an older report names elsewhere change their
-    owner. Brokers that are not in the snapshot are left out. The same snapshot when there is nothing to add.
+    Unreported bundles are added without traffic. Bundles that an older report lists elsewhere change their owner.
+    Brokers that are not in the snapshot are ignored. Returns the same object if nothing changes.
     """
     index = snapshot.brokers.rows
     at = {name: index[broker] for broker, names in owned.items() if broker in index for name in names}
     bundles = snapshot.bundles
     moved = {row: at[bundles.names[row]] for row in bundles.rows_named(at)}
     moved = {row: owner for row, owner in moved.items() if int(bundles.owner[row]) != owner}
-    known = {bundles.names[row] for row in bundles.rows_named(at)}
-    added = sorted(name for name in at if name not in known)
+    reported = {bundles.names[row] for row in bundles.rows_named(at)}
+    added = sorted(name for name in at if name not in reported)
     if not moved and not added:
         return snapshot
     owner = bundles.owner.copy()
@@ -44,7 +44,7 @@ def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snap
 
 
 def _with_idle(bundles: BundleTable, added: Mapping[str, int], brokers: int) -> BundleTable:
-    """The table with these idle bundles (name -> owner row) added, grouped by owner again."""
+    """Return the table with these idle bundles (name -> owner row), grouped by owner again."""
     namespaces = dict.fromkeys((*bundles.namespaces, *map(namespace_of, added)))
     number = {name: row for row, name in enumerate(namespaces)}
     columns: dict[str, Any] = {
@@ -56,6 +56,6 @@ def _with_idle(bundles: BundleTable, added: Mapping[str, int], brokers: int) -> 
     columns["namespace"][len(bundles) :] = [number[namespace_of(name)] for name in added]
     columns["system"][len(bundles) :] = [is_system_bundle(name) for name in added]
     whole = replace(bundles, names=(*bundles.names, *added), namespaces=tuple(namespaces), **columns)
-    made = grouped(whole, whole.owner, brokers)
-    freeze(made)
-    return made
+    table = grouped(whole, whole.owner, brokers)
+    freeze(table)
+    return table

@@ -1,16 +1,16 @@
-"""Drains and warm-ups, which people ask for: planned before the shedder decides. Pure.
+"""Drains and warm-ups requested by operators, planned before the shedder decides. Pure.
 
-Their moves are in the ledger when the shedder decides, so it sees the cluster as it will be, does not move those
-bundles and has its own budget; the plan holds the moves of both.
+Their moves are in the ledger when the shedder decides. So it uses the future state, does not move those bundles and has
+its own budget. The plan contains the moves of both.
 
-Drain: Pulsar has no cordon, and its placement prefers an empty broker, so a drain is no plan but a loop: every cycle
-moves what is there, idle bundles too. Heartbeat, SLA and `pulsar/system` bundles, pins, exclusions, policies, moves
-under way and frozen intents bind a bundle here as in every move. Idle, cool-down and what the reports do not show yet
-do not; a drain has a budget of its own.
+Drain: Pulsar has no cordon, and its placement prefers an empty broker. So a drain is a loop: every cycle moves the
+bundles that are there, idle ones too. Heartbeat, SLA and `pulsar/system` bundles, pins, exclusions, policies, moves in
+transit and frozen intents apply as in every move. Idle, cool-down and unsettled moves do not; a drain has its own
+budget.
 
-Warm-up: a broker that is new or restarted has empty caches and is slow when it gets its whole share at once. So its
-bundles come from the most loaded brokers, at most `warm_max_moves_per_cycle` a cycle, until the broker carries
-`warm_until_share` of the mean score.
+Warm-up: a new or restarted broker has empty caches and is slow if it gets its whole share immediately. So its bundles
+come from the most loaded brokers, at most `warm_max_moves_per_cycle` per cycle, until the broker has `warm_until_share`
+of the mean score.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ DRAIN = "drain"
 WARM = "warm"
 RULES = (DRAIN, WARM)
 REPAIR = "repair"
-# The moves of these rules are not made for the balance, so it is not judged by them.
+# Moves of these rules have another purpose than balance, so balance is not judged by them.
 NOT_FOR_BALANCE = (*RULES, REPAIR)
-# Of so many moves one is the largest that is left: a giant must not wait until the very end, and not come first.
+# One of this many moves is the largest bundle left: it must not wait until the end, and not come first.
 LARGEST_EVERY = 4
 
 
@@ -57,27 +57,28 @@ def drain(
     owned: Mapping[str, Collection[str]],
     budget: int,
 ) -> list[Refusal]:
-    """Take moves off `sources` into the draft; the refusals say why each other bundle of theirs stays for now.
+    """Add moves off `sources` to the draft. The refusals explain why each other bundle there stays for now.
 
-    `movable` marks bundles (rows) a person may move, `eligible` says why the others may not. `closed`: brokers that
-    take nothing. `owned`: what a source owns by its own list; without it, what it reports counts. `budget`: moves.
+    `movable`: mask of bundles (rows) that an operator may move; `eligible`: reasons for the others. `closed`: brokers
+    that receive nothing. `owned`: bundles of a source by its own list; without it, its report counts. `budget`: number
+    of moves.
     """
-    ids, given = draft.snapshot.brokers.ids, budget
+    ids, total = draft.snapshot.brokers.ids, budget
     rows = [row for row, broker in enumerate(ids) if broker in sources]
     open_to = np.array([broker not in closed and broker not in sources for broker in ids], dtype=bool)
     refusals: list[Refusal] = []
     queues = []
     for source in rows:
         here = _there(draft, source, owned.get(ids[source]))
-        # System bundles belong to the broker: they are not counted as left behind.
+        # System bundles belong to the broker: they do not count as remaining.
         bound = here[~movable[here] & ~draft.snapshot.bundles.system[here]]
         refusals += [eligible.refusal(draft.snapshot, row) for row in bound.tolist()]
         queues.append([(source, row) for row in in_order(draft, here[movable[here]])])
     for source, row in _in_turn(queues):
         name, broker = draft.snapshot.bundles.names[row], ids[source]
         if budget <= 0:
-            limit, used = float(given), float(given - budget)
-            detail = f"limit {given} a cycle, {given - budget} used, continues in the next cycle"
+            limit, used = float(total), float(total - budget)
+            detail = f"limit {total} a cycle, {total - budget} used, continues in the next cycle"
             refusals.append(Refusal(Code.BUDGET_OF_DRAIN, name, broker, detail, limit=limit, used=used))
             continue
         target, runner_up, code = best_target(draft, row, source, open_to)
@@ -90,7 +91,7 @@ def drain(
 
 
 def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
-    """Rows of what is still at the broker: by its own list, else by its report less what is known to have left."""
+    """Return the rows of bundles still at the broker: by its own list, else its report without moves in the ledger."""
     span = draft.snapshot.bundles.rows_of(source)
     rows = np.arange(span.start, span.stop)
     if listed is None:
@@ -101,7 +102,7 @@ def _there(draft: Draft, source: int, listed: Collection[str] | None) -> Ints:
 
 
 def in_order(draft: Draft, rows: Ints) -> list[int]:
-    """Least disruption first, by clients (producers and consumers), then traffic; every fourth the largest left."""
+    """Order bundles by disruption: clients (producers and consumers), then traffic; every fourth is the largest."""
     bundles = draft.snapshot.bundles
     clients, traffic = bundles.counts[rows, 1:].sum(axis=1), bundles.short[rows].sum(axis=1)
     traffic = np.where(bundles.latest[rows].any(axis=1), traffic, 0.0)
@@ -114,14 +115,14 @@ def in_order(draft: Draft, rows: Ints) -> list[int]:
 
 
 def _in_turn(queues: Iterable[list[tuple[int, int]]]) -> Iterable[tuple[int, int]]:
-    """One of each queue after the other, so that several drains share the budget."""
+    """Take one item of each queue in turn, so that several drains share the budget."""
     return (item for item in chain.from_iterable(zip_longest(*queues)) if item is not None)
 
 
 def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[int, int, Code | None]:
-    """The broker (row) with most room for this bundle, the next best one (-1: none), and why there is none, or None.
+    """Return the broker (row) with most headroom for this bundle, the next best (-1: none), and the obstacle or None.
 
-    Most room: the lowest score with the bundle on it; for an idle bundle, which changes no score, the fewest bundles.
+    Most headroom: the lowest score with the bundle. For an idle bundle, which changes no score: the fewest bundles.
     """
     start = int(draft.snapshot.bundles.starts[source])
     idle = not draft.pressure(source)[row - start].any()
@@ -146,8 +147,10 @@ def best_target(draft: Draft, row: int, source: int, open_to: Bools) -> tuple[in
 def warm(
     draft: Draft, eligible: Bools, *, targets: Collection[str], closed: Collection[str], budget: int, waiting: bool
 ) -> dict[str, bool]:
-    """Add moves to these brokers to the draft. By broker: whether it is warm, or no further move helps, which is not
-    known while bundles wait until their moves are seen (`waiting`)."""
+    """Add moves to these brokers to the draft. Return, by broker, whether it is warm or no further move helps.
+
+    Whether a move helps is unknown while bundles wait until their moves are visible (`waiting`).
+    """
     ids = draft.snapshot.brokers.ids
     open_to = np.array([broker not in closed for broker in ids], dtype=bool)
     mean = float(draft.score[open_to].mean()) if open_to.any() else 0.0
@@ -155,20 +158,20 @@ def warm(
     for target, broker in enumerate(ids):
         if broker not in targets:
             continue
-        taken = 0
-        while taken < budget and not is_warm(draft, target, mean) and _take_one(draft, eligible, target, mean, closed):
-            taken += 1
-        ready[broker] = taken == 0 and (not waiting or is_warm(draft, target, mean))
+        count = 0
+        while count < budget and not is_warm(draft, target, mean) and _take_one(draft, eligible, target, mean, closed):
+            count += 1
+        ready[broker] = count == 0 and (not waiting or is_warm(draft, target, mean))
     return ready
 
 
 def is_warm(draft: Draft, target: int, mean: float) -> bool:
-    """Whether the broker carries `warm_until_share` of the mean score."""
+    """Return whether the broker has `warm_until_share` of the mean score."""
     return float(draft.score[target]) >= draft.params.warm_until_share * mean - EPSILON
 
 
 def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: Collection[str]) -> bool:
-    """Move one bundle from the most loaded broker that has a suitable one; False when there is none."""
+    """Move one bundle from the most loaded broker that has a suitable one. Return False if there is none."""
     if not draft.legal_targets()[target]:
         return False
     limit = draft.params.overloaded_threshold_percent / 100
@@ -191,7 +194,7 @@ def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Everything these moves depend on. `owned`: what draining brokers own by their own list (broker -> bundles)."""
+    """Everything these moves depend on. `owned`: bundles of draining brokers by their own list (broker -> bundles)."""
 
     snapshot: Snapshot
     ledger: Ledger
@@ -204,9 +207,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """Moves of drains, warms and repairs, why other bundles stay that should move, loads before all of them.
+    """Moves of drains, warms and repairs, the refusals of other bundles that should move, and the loads before.
 
-    `ready`: by warming broker, whether it is warm, or nothing more helps.
+    `ready`: by warming broker, whether it is warm or no further move helps.
     """
 
     moves: tuple[Move, ...] = ()
@@ -230,29 +233,29 @@ class Relocation:
         )
 
     def booked(self, ledger: Ledger, snapshot: Snapshot) -> Ledger:
-        """The ledger with these moves under way."""
+        """Return the ledger with these moves in transit."""
         return open_entries(ledger, self.moves, snapshot, snapshot.wall_ms) if self.moves else ledger
 
-    def merged(self, made: Plan) -> Plan:
-        """The shedder's plan together with these moves, which come first."""
+    def merged(self, shed: Plan) -> Plan:
+        """Return the shedder's plan together with these moves, which come first."""
         if not self.moves and not self.refusals:
-            return made
+            return shed
         named = {move.bundle for move in self.moves} | {item.bundle for item in self.refusals}
         before = {row.broker: row for row in self.loads}
         whole = replace(
-            made,
-            moves=(*self.moves, *made.moves),
-            refusals=(*self.refusals, *(item for item in made.refusals if item.bundle not in named)),
-            splits=tuple(item for item in made.splits if item.bundle not in {move.bundle for move in self.moves}),
-            loads=tuple(_since(before.get(row.broker, row), row) for row in made.loads),
-            verdict=replace(made.verdict, sentence=self._sentence(made)) if self.moves else made.verdict,
+            shed,
+            moves=(*self.moves, *shed.moves),
+            refusals=(*self.refusals, *(item for item in shed.refusals if item.bundle not in named)),
+            splits=tuple(item for item in shed.splits if item.bundle not in {move.bundle for move in self.moves}),
+            loads=tuple(_since(before.get(row.broker, row), row) for row in shed.loads),
+            verdict=replace(shed.verdict, sentence=self._sentence(shed)) if self.moves else shed.verdict,
         )
-        if self.moves and not made.moves:
+        if self.moves and not shed.moves:
             code = Code.REPAIR if len(self.repairs) == len(self.moves) else Code.ADMIN
             whole = replace(whole, verdict=replace(whole.verdict, code=code))
         return replace(whole, hash=plan_hash(whole))
 
-    def _sentence(self, made: Plan) -> str:
+    def _sentence(self, shed: Plan) -> str:
         left = sum(move.rule == DRAIN for move in self.moves)
         back = len(self.repairs)
         came = len(self.moves) - left - back
@@ -261,7 +264,7 @@ class Relocation:
         parts += (
             [f"{numbered(back, 'bundle', 'return')} to primary brokers of their isolation policies"] if back else []
         )
-        return f"{', '.join(parts)}; {made.verdict.sentence}"
+        return f"{', '.join(parts)}; {shed.verdict.sentence}"
 
 
 def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
@@ -274,46 +277,46 @@ def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
     )
 
 
-def relocate(given: Request) -> Relocation:
-    """The moves of every drain and warm that fit now. None while too few brokers are seen."""
-    snapshot, params, guard = given.snapshot, given.params, given.guard
+def relocate(request: Request) -> Relocation:
+    """Plan the moves of every drain and warm-up that fit now; none while too few brokers report."""
+    snapshot, params, guard = request.snapshot, request.params, request.guard
     if not guard.draining and not guard.warming:
         return Relocation()
     if len(snapshot.brokers) < 2 or completeness(snapshot, params) is not None:
         return Relocation()
-    draft = Draft(snapshot, given.ledger, params, given.memory.turn, given.memory.costs)
-    limits = limits_of(snapshot, given.policies, given.ledger)
+    draft = Draft(snapshot, request.ledger, params, request.memory.turn, request.memory.costs)
+    limits = limits_of(snapshot, request.policies, request.ledger)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
     shut = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
     draft.close(shut)
     closed = frozenset(snapshot.brokers.ids[row] for row in shut)
-    movable, codes = by_person(given)
+    movable, codes = by_person(request)
     refusals = drain(
         draft,
         movable,
         codes,
         sources=guard.draining,
         closed=closed,
-        owned=given.owned,
+        owned=request.owned,
         budget=params.drain_max_moves_per_cycle,
     )
-    ready = _warmed(given, draft, limits, closed) if guard.warming else {}
+    ready = _warmed(request, draft, limits, closed) if guard.warming else {}
     return Relocation(moves=tuple(draft.moves), refusals=tuple(refusals), loads=draft.loads(draft.moves), ready=ready)
 
 
-def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]) -> dict[str, bool]:
-    """Fill the warming brokers, with bundles that the shedder may move too, and with those that left them recently."""
-    under_way = given.ledger.under_way()
-    warming = given.guard.warming
-    recent = {name: moved for name, moved in given.guard.recent.items() if moved.source not in warming}
+def _warmed(request: Request, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]) -> dict[str, bool]:
+    """Fill the warming brokers with bundles that the shedder may move, and with bundles that left them recently."""
+    under_way = request.ledger.under_way()
+    warming = request.guard.warming
+    recent = {name: moved for name, moved in request.guard.recent.items() if moved.source not in warming}
     eligible = eligibility(
-        given.snapshot,
-        replace(given.guard, recent=recent),
-        given.params,
-        given.snapshot.wall_ms,
+        request.snapshot,
+        replace(request.guard, recent=recent),
+        request.params,
+        request.snapshot.wall_ms,
         under_way,
-        unsettled=given.ledger.bundles() - under_way,
+        unsettled=request.ledger.bundles() - under_way,
         limits=limits,
     )
     return warm(
@@ -321,21 +324,21 @@ def _warmed(given: Request, draft: Draft, limits: AllowedTargets | None, closed:
         eligible.mask,
         targets=warming - closed,
         closed=closed,
-        budget=given.params.warm_max_moves_per_cycle,
-        waiting=bool(given.ledger.entries),
+        budget=request.params.warm_max_moves_per_cycle,
+        waiting=bool(request.ledger.entries),
     )
 
 
-def by_person(given: Request) -> tuple[Bools, Eligibility]:
-    """Bundles (rows) a person may move, and why each other one may not.
+def by_person(request: Request) -> tuple[Bools, Eligibility]:
+    """Return the bundles (rows) that an operator may move, and the reasons for the others.
 
-    Idle, cool-down and unsettled bundles may be: those rules are there to spare clients, and a person has decided.
+    Idle, cool-down and unsettled bundles may move: those rules protect clients, and an operator has decided.
     """
-    blunt = replace(given.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
-    limits = limits_of(given.snapshot, given.policies, given.ledger)
-    found = eligibility(
-        given.snapshot, blunt, given.params, given.snapshot.wall_ms, given.ledger.under_way(), limits=limits
+    blunt = replace(request.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
+    limits = limits_of(request.snapshot, request.policies, request.ledger)
+    result = eligibility(
+        request.snapshot, blunt, request.params, request.snapshot.wall_ms, request.ledger.under_way(), limits=limits
     )
-    movable = found.mask.copy()
-    movable[np.array(found.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True
-    return movable, found
+    movable = result.mask.copy()
+    movable[np.array(result.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True
+    return movable, result

@@ -1,6 +1,7 @@
-"""Quotas of groups of tenants and namespaces that hold over all brokers (PIP-82): what may pass where. Pure.
+"""Quotas that hold over all brokers, for groups of tenants and namespaces (PIP-82). Pure.
 
-`groups`: what was declared and who belongs to it. `usage`: what passes, by group, broker and topic. `lines`: that at
-each broker, with the last figures of those that do not answer. `shares`: who gets how much. `split`: by past usage
-inside a broker. `enforce`: which topic policies that makes. `native`: the same by Pulsar's ResourceGroups.
+`groups`: declared groups and their members. `usage`: throughput by group, broker and topic. `lines`: the throughput at
+each broker, with the last values of brokers that do not respond. `shares`: the share of each topic. `topic_shares`:
+shares in proportion to throughput within a broker. `enforce`: the resulting topic policies. `native`: the same limits
+as ResourceGroups of Pulsar.
 """

@@ -1,4 +1,4 @@
-"""Orders, sums and maxima of runs in columns of half a million rows, faster than NumPy's general functions."""
+"""Order, sums and maxima of runs in columns of half a million rows, faster than NumPy's general functions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 from bundlekeel.core.model.load import Floats, Ints
 
 _SHORT: Final = 1 << 16
-# Runs are mostly single rows below this part of rows that are not the first of theirs.
+# Below this ratio of rows that are not the first of their run, most runs are single rows.
 _FEW: Final = 8
 
 
 def in_order(numbers: Ints) -> Ints:
-    """The order that sorts whole numbers of 0 to 2^32 - 1, equal ones as they come. Short integers are sorted by their
-    digits, much faster than long ones: two rounds of them instead."""
+    """Return the stable order that sorts integers from 0 to 2^32 - 1.
+
+    NumPy sorts short integers by their digits, much faster than long ones, so this sorts by each half.
+    """
     order = np.argsort((numbers & (_SHORT - 1)).astype(np.uint16), kind="stable")
     if len(numbers) == 0 or int(numbers.max()) < _SHORT:
         return order
@@ -24,7 +26,7 @@ def in_order(numbers: Ints) -> Ints:
 
 
 def runs(rates: Floats, starts: Ints) -> tuple[Floats, Floats]:
-    """Sum and maximum of each run of rows, shape (runs, columns). `starts`: the first row of each, rising from 0."""
+    """Return sum and maximum of each run of rows, shape (runs, columns). `starts`: first row of each, rising from 0."""
     if len(rates) - len(starts) > len(starts) // _FEW:
         return np.add.reduceat(rates, starts), np.maximum.reduceat(rates, starts)
     if len(starts) == len(rates):

@@ -1,12 +1,12 @@
-"""From shares to topic policies: which to write, which to leave and why, which to restore. Pure.
+"""Compute topic policies from shares: which to write, which to skip and why, which to restore. Pure.
 
-Enforcer `policies`. A topic policy beats that of the namespace and of the broker, so what we write is never looser
-than the rate that would be in force without us: the stricter wins, in each of messages and bytes. Each partition gets
-share / partitions, in whole numbers, at least 1 (Pulsar reads 0 as no limit).
+Enforcer `policies`. A topic policy overrides those of the namespace and of the broker. So Bundlekeel never writes a
+looser rate than the one that would apply without it: the stricter one wins, for messages and for bytes. Each partition
+gets share / partitions, as an integer of at least 1 (Pulsar reads 0 as no limit).
 
-Crash safe: before a policy is written for the first time `OwnedRate.original` keeps what was there, and before each
-write `OwnedRate.ours` keeps what will be; who leads next finds the old or the new value there and goes on. Any
-other value is somebody else's: it becomes the original, and is never overwritten by something looser nor restored away.
+Crash safe. Before the first write of a policy, `OwnedRate.original` stores the value that was there. Before each write,
+`OwnedRate.ours` stores the new value. The next leader finds the old or the new value there and continues. Any other
+value was written by another client: it becomes the original. Bundlekeel never loosens it and never restores over it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ COLUMNS: Final = {PUBLISH: (0, 1), DISPATCH: (2, 3)}
 
 
 class Rate(NamedTuple):
-    """Messages and bytes in `period` seconds for each partition; -1 is no limit. `relative`: a dispatch rate on top of
-    the publish rate (`relativeToPublishRate`), which no fixed rate can be compared with."""
+    """Messages and bytes per `period` seconds for each partition; -1: no limit.
+
+    `relative`: a dispatch rate on top of the publish rate (`relativeToPublishRate`), which no fixed rate compares with.
+    """
 
     messages: int = -1
     size: int = -1
@@ -40,18 +42,18 @@ class Rate(NamedTuple):
 
     @property
     def free(self) -> bool:
-        """No limit at all (Pulsar drops such a policy)."""
+        """Whether both limits are absent (Pulsar drops such a policy)."""
         return self.messages <= 0 and self.size <= 0
 
     def per_second(self) -> Rate:
-        """The same as a rate of one second; cut, at least 1."""
+        """Return the same limits as a rate per second, rounded down to integers of at least 1."""
         scale = max(1, self.period)
         messages, size = ((max(1, value // scale) if value > 0 else -1) for value in (self.messages, self.size))
         return Rate(messages, size, self.relative)
 
 
 FREE: Final = Rate()
-# So many writes without an answer are remembered of a place.
+# Maximum number of unconfirmed writes stored per place.
 _REMEMBERED: Final = 4
 
 
@@ -65,8 +67,11 @@ class PolicyKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InForce:
-    """What was read of a place. `topic`: its policy, None without one; `around`: what namespace and broker settings
-    would limit it to; `allowed`: whether its brokers have topic policies on."""
+    """Rates read for one place.
+
+    `topic`: its own policy; None: it has none. `around`: the limits from namespace and broker settings. `allowed`:
+    whether topic policies are enabled on its brokers.
+    """
 
     topic: Rate | None = None
     around: tuple[Rate, ...] = ()
@@ -75,9 +80,11 @@ class InForce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedRate:
-    """A place we write to, for a group. `original`: the policy before us, None without one. `ours`: what we wrote or
-    were about to write since one of these was last read there, the newest last: a write whose answer was lost may land
-    later."""
+    """A policy that Bundlekeel writes for a group.
+
+    `original`: the policy before Bundlekeel; None: there was none. `ours`: the rates written, or about to be written,
+    since one of them was last read there, oldest first. A write whose response was lost may still take effect later.
+    """
 
     group: str
     original: Rate | None
@@ -85,7 +92,7 @@ class OwnedRate:
 
 
 class RateChange(NamedTuple):
-    """One write. `rate` None: remove the policy. `before`: what is there now. `restores`: gives back the original."""
+    """One write. `rate` None: remove the policy. `before`: the current policy. `restores`: it restores the original."""
 
     place: PolicyKey
     before: Rate | None
@@ -95,13 +102,13 @@ class RateChange(NamedTuple):
 
 
 class SkippedPolicy(NamedTuple):
-    """A place that is left as it is, and why."""
+    """A place that is not written, and the reason."""
 
     place: PolicyKey
     why: str
 
 
-# Why a place is left. Nothing is wrong where its rate is as it should be.
+# Reasons for a skipped place. UNCHANGED: its rate is already right.
 UNCHANGED = ""
 STRICTER, POLICIES_OFF, RELATIVE = Code.STRICTER_RATE_IN_FORCE, Code.TOPIC_POLICIES_OFF, Code.RELATIVE_DISPATCH_RATE
 BUDGET, NOT_READ, ABSENT = Code.BUDGET_OF_RATES, Code.RATE_NOT_READ, Code.TOPIC_ABSENT
@@ -110,9 +117,12 @@ NOT_REACHED = Code.RATE_NOT_REACHED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBudget:
-    """When a write is worth it. `up`, `down`: least change of a rate (its part). `short`: any rise is, while the rates
-    of its group add up to so much less than they should (a part of that). `most`: writes now, restores too. `first`:
-    places that waited for time in the last cycle."""
+    """Limits for the writes of one cycle.
+
+    `up`, `down`: smallest relative change of a rate that is written. `short`: if the rates of a group add up to less
+    than their target by this part, any rise is written. `most`: maximum number of writes, restores included. `first`:
+    places that had to wait in the last cycle.
+    """
 
     up: float = 0.10
     down: float = 0.05
@@ -123,8 +133,11 @@ class WriteBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnforcerPlan:
-    """`changes`: in their order, those that waited and decreases first. `owned`: to be stored *before* the changes are
-    made. `left`: the rest, one reason each. `forget`: places that are done with once their change has been made."""
+    """Writes of one cycle.
+
+    `changes`: in order of execution: places that waited, then decreases. `owned`: to be stored *before* the changes are
+    written. `left`: skipped places with their reasons. `forget`: places to drop from `owned` after their change.
+    """
 
     changes: tuple[RateChange, ...] = ()
     owned: Mapping[PolicyKey, OwnedRate] = field(default_factory=dict)
@@ -139,17 +152,17 @@ def plan_writes(
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> EnforcerPlan:
-    """What to write so that topics have their shares, and what to give back of topics that are in no group any more.
+    """Plan the writes that give topics their shares, and the restores of topics that left their group.
 
-    A held place whose topic belongs to a group but has no share is left as it is: the topic is on its way to another
-    broker, or has no clients now. Places that were not read (not in `in_force`) are neither written nor given back.
+    An owned place is not changed if its topic belongs to a group but has no share: the topic is moving to another
+    broker, or has no clients now. Places that were not read (not in `in_force`) are neither written nor restored.
     """
-    wanted = dict(_wanted(shares))
-    short = _short(wanted, in_force, owned, write_budget)
+    targets = dict(_target_rates(shares))
+    short = _short(targets, in_force, owned, write_budget)
     eager = replace(write_budget, up=0.0)
     decided: list[tuple[RateChange, OwnedRate | None]] = []
     left: list[SkippedPolicy] = []
-    for place, (group, rate, _) in wanted.items():
+    for place, (group, rate, _) in targets.items():
         there = in_force.get(place)
         least = eager if (group, place.side) in short else write_budget
         outcome = (
@@ -161,30 +174,30 @@ def plan_writes(
             left.append(outcome)
         else:
             decided.append(outcome)
-    without = [place for place in owned if place not in wanted]
+    without = [place for place in owned if place not in targets]
     left += [SkippedPolicy(place, ABSENT) for place in without if _limited(place, membership)]
-    gone = [place for place in without if place in in_force and not _limited(place, membership)]
-    restored = [_restore(place, owned[place], in_force[place]) for place in sorted(gone, key=_name)]
-    return _assemble(decided, [item for item in restored if item is not None], left, owned, gone, write_budget)
+    leaving = [place for place in without if place in in_force and not _limited(place, membership)]
+    restored = [_restore(place, owned[place], in_force[place]) for place in sorted(leaving, key=_name)]
+    return _assemble(decided, [item for item in restored if item is not None], left, owned, leaving, write_budget)
 
 
 def give_back(owned: Mapping[PolicyKey, OwnedRate], in_force: Mapping[PolicyKey, InForce], most: int) -> EnforcerPlan:
-    """Everything back as it was (the group is removed, the sidecar hands back)."""
-    gone = sorted((place for place in owned if place in in_force), key=_name)
-    restored = [_restore(place, owned[place], in_force[place]) for place in gone]
-    return _assemble([], [item for item in restored if item], [], owned, gone, WriteBudget(most=most))
+    """Plan the restore of all originals, when a group is removed or the sidecar hands back."""
+    owned_places = sorted((place for place in owned if place in in_force), key=_name)
+    restored = [_restore(place, owned[place], in_force[place]) for place in owned_places]
+    return _assemble([], [item for item in restored if item], [], owned, owned_places, WriteBudget(most=most))
 
 
 def stricter(rates: Iterable[Rate]) -> Rate:
-    """The smaller of all limits, in messages and in bytes. Relative rates have no say."""
-    known = [rate.per_second() for rate in rates if not rate.relative]
-    messages = [rate.messages for rate in known if rate.messages > 0]
-    sizes = [rate.size for rate in known if rate.size > 0]
+    """Return the smallest limits, in messages and in bytes. Relative rates are ignored."""
+    absolute = [rate.per_second() for rate in rates if not rate.relative]
+    messages = [rate.messages for rate in absolute if rate.messages > 0]
+    sizes = [rate.size for rate in absolute if rate.size > 0]
     return Rate(min(messages, default=-1), min(sizes, default=-1))
 
 
 def _limited(place: PolicyKey, membership: Membership) -> bool:
-    """Whether the topic is in a group that limits this side."""
+    """Return whether the topic is in a group that limits this side."""
     row = membership.group_of.get(parse_topic(place.topic).namespace)
     if row is None:
         return False
@@ -193,14 +206,14 @@ def _limited(place: PolicyKey, membership: Membership) -> bool:
 
 
 def _short(
-    wanted: Mapping[PolicyKey, tuple[str, Rate, int]],
+    targets: Mapping[PolicyKey, tuple[str, Rate, int]],
     in_force: Mapping[PolicyKey, InForce],
     owned: Mapping[PolicyKey, OwnedRate],
     write_budget: WriteBudget,
 ) -> set[tuple[str, str]]:
-    """Groups and sides whose rates add up to too little: each of them is nearly as it should be, and all too low."""
+    """Return the groups and sides whose rates add up to too little: each is nearly right, but all are too low."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for place, (group, rate, parts) in wanted.items():
+    for place, (group, rate, parts) in targets.items():
         there, before = in_force.get(place), owned.get(place)
         if there is not None and there.topic is not None and _is_ours(there, before):
             total = sums.setdefault((group, place.side), [0, 0, 0, 0])
@@ -212,7 +225,7 @@ def _short(
     return {key for key, (a, b, c, d) in sums.items() if a < least * b or c < least * d}
 
 
-def _wanted(shares: Shares) -> Iterable[tuple[PolicyKey, tuple[str, Rate, int]]]:
+def _target_rates(shares: Shares) -> Iterable[tuple[PolicyKey, tuple[str, Rate, int]]]:
     most = (MOST_MESSAGES, MOST_BYTES, MOST_MESSAGES, MOST_BYTES)
     columns = [_whole(shares, kind, most[kind]) for kind in range(len(most))]
     for row, (group, topic) in enumerate(shares.keys):
@@ -223,11 +236,11 @@ def _wanted(shares: Shares) -> Iterable[tuple[PolicyKey, tuple[str, Rate, int]]]
 
 
 def _whole(shares: Shares, kind: int, most: int) -> list[int]:
-    """What each partition of each topic may pass, in whole numbers, -1 for no limit.
+    """Return the rate of each partition of each topic as integers; -1: no limit.
 
-    Cut, and what that leaves of a group's sum is given out in ones, first to those that lost most: at a level of 13.9
-    messages/s a group would lose 7 % of its limit otherwise. One that is not held back is not cut so far that it would
-    be: it would be taken for one that wants more, and back, without end. What it passes does not change by that.
+    Rates are rounded down. The remainder of a group's sum is distributed in ones, first to the topics that lost most:
+    at a level of 13.9 messages/s a group would otherwise lose 7 % of its limit. A topic that is not limited is never
+    rounded down to its own throughput: the next cycle would count it as limited, the one after it not, without end.
     """
     share, parts = shares.share[:, kind], shares.partitions
     limited = np.isfinite(share)
@@ -250,7 +263,7 @@ def _whole(shares: Shares, kind: int, most: int) -> list[int]:
 def _decide(
     place: PolicyKey, group: str, rate: Rate, there: InForce, before: OwnedRate | None, write_budget: WriteBudget
 ) -> tuple[RateChange, OwnedRate | None] | SkippedPolicy:
-    """The write of one place with what to remember, or why not."""
+    """Return the write of one place and the record to store for it, or the reason to skip it."""
     if not there.allowed:
         return SkippedPolicy(place, POLICIES_OFF)
     original = _original(there, before)
@@ -271,16 +284,19 @@ def _decide(
 
 
 def _ours(there: InForce, before: OwnedRate | None, target: Rate) -> tuple[Rate, ...]:
-    """What may be there from now on: the target, and what was written before unless the newest of that was read."""
-    known = () if before is None else before.ours
-    if there.topic is not None and known[-1:] == (there.topic,):
-        known = known[-1:]
-    return (*(rate for rate in known if rate != target), target)[-_REMEMBERED:]
+    """Return the rates that may be there from now on: the target, and all earlier writes without a confirmation."""
+    earlier = () if before is None else before.ours
+    if there.topic is not None and earlier[-1:] == (there.topic,):
+        earlier = earlier[-1:]
+    return (*(rate for rate in earlier if rate != target), target)[-_REMEMBERED:]
 
 
 def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
-    """Messages and bytes a second that a partition passes at most because of us; infinite where nothing is, or
-    another rate limits it as strictly: a topic at such a rate cannot want more."""
+    """Return the messages and bytes per second to which only Bundlekeel's policy limits a partition.
+
+    Infinite if there is no such limit, or if another rate is as strict: a topic at that rate cannot have a higher
+    demand.
+    """
     if before is None or there.topic is None or not _is_ours(there, before):
         return math.inf, math.inf
     foreign = stricter(_ruling(there, before.original))[:2]
@@ -290,7 +306,7 @@ def ours_alone(there: InForce, before: OwnedRate | None) -> tuple[float, float]:
 
 
 def _ruling(there: InForce, original: Rate | None) -> tuple[Rate, ...]:
-    """What would hold without us. A topic policy hides those around it: ours has to repeat what is stricter there."""
+    """Return the rates that would apply without Bundlekeel. A topic policy hides those of the namespace and broker."""
     return there.around if original is None or original.free else (original,)
 
 
@@ -299,12 +315,12 @@ def _is_ours(there: InForce, before: OwnedRate | None) -> bool:
 
 
 def _original(there: InForce, before: OwnedRate | None) -> Rate | None:
-    """What would be there without us: what was, or what somebody put there since."""
+    """Return the policy without Bundlekeel: the original, or the one that another client has written since."""
     return before.original if before is not None and _is_ours(there, before) else there.topic
 
 
 def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
-    """Whether any of the two rates changes by enough; a limit that comes or goes always does."""
+    """Return whether one of the two rates changes by enough. A limit that appears or disappears always does."""
     for old, new in zip((now or FREE)[:2], target[:2], strict=True):
         if (old > 0) != (new > 0):
             return True
@@ -314,7 +330,7 @@ def _worth(now: Rate | None, target: Rate, write_budget: WriteBudget) -> bool:
 
 
 def _restore(place: PolicyKey, before: OwnedRate, there: InForce) -> RateChange | None:
-    """Back to the original; None where somebody else's value, or the original, is there already."""
+    """Return the restore of the original; None if the original or another client's value is there already."""
     if not _is_ours(there, before) or there.topic == before.original:
         return None
     return RateChange(place, there.topic, before.original, before.group, restores=True)
@@ -325,30 +341,30 @@ def _assemble(
     restored: Sequence[RateChange],
     left: Sequence[SkippedPolicy],
     owned: Mapping[PolicyKey, OwnedRate],
-    gone: Sequence[PolicyKey],
+    leaving: Sequence[PolicyKey],
     write_budget: WriteBudget,
 ) -> EnforcerPlan:
-    """What waited first; then decreases (they keep the limit), restores, the largest increases; within the budget."""
-    memory = {change.place: keep for change, keep in decided}
+    """Order the writes and cut them to the budget: waiting places, decreases, restores, then the largest increases."""
+    memory = {change.place: record for change, record in decided}
     every = [*(change for change, _ in decided), *restored]
     every.sort(key=lambda change: (change.place not in write_budget.first, *_urgency(change)))
     changes, late = every[: write_budget.most], every[write_budget.most :]
-    kept = dict(owned)
+    records = dict(owned)
     for change in changes:
-        keep = memory.get(change.place)
-        if keep is not None:
-            kept[change.place] = keep
+        record = memory.get(change.place)
+        if record is not None:
+            records[change.place] = record
     waiting = {change.place for change in late}
-    given_back = {change.place for change in changes if change.restores}
-    done = [place for place in gone if place not in waiting and place not in given_back]
+    restoring = {change.place for change in changes if change.restores}
+    done = [place for place in leaving if place not in waiting and place not in restoring]
     for place in done:
-        kept.pop(place, None)
+        records.pop(place, None)
     rest = [*left, *(SkippedPolicy(change.place, BUDGET) for change in late)]
     return EnforcerPlan(
         changes=tuple(changes),
-        owned=kept,
+        owned=records,
         left=tuple(sorted(rest, key=lambda item: _name(item.place))),
-        forget=tuple(sorted(given_back, key=_name)),
+        forget=tuple(sorted(restoring, key=_name)),
     )
 
 
@@ -360,10 +376,10 @@ def _urgency(change: RateChange) -> tuple[int, float, tuple[str, str]]:
 
 
 def _factor(before: Rate, after: Rate) -> float:
-    """By how much the stricter-changed of the two rates changes; no limit counts as a very high one."""
+    """Return the factor by which the rate with the strictest change changes. No limit counts as a very high rate."""
     pairs = zip(before[:2], after[:2], strict=True)
-    found = [(new if new > 0 else MOST_BYTES) / (old if old > 0 else MOST_BYTES) for old, new in pairs]
-    return min(found) if min(found) < 1 else max(found)
+    factors = [(new if new > 0 else MOST_BYTES) / (old if old > 0 else MOST_BYTES) for old, new in pairs]
+    return min(factors) if min(factors) < 1 else max(factors)
 
 
 def _name(place: PolicyKey) -> tuple[str, str]:

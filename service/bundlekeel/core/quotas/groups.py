@@ -1,8 +1,8 @@
-"""Groups: limits and members as declared, checked, and which namespaces they are at the moment.
+"""Groups as declared (limits and members), their checks, and the namespaces that belong to them now.
 
-A member is written as the guard's exclusions are: `t:acme` (every namespace of the tenant, those to come too),
-`n:acme/orders`, and globs of either (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no
-hierarchy of limits, and two groups over one namespace would count its traffic twice.
+A member is written like an exclusion of the guard: `t:acme` (every namespace of the tenant, later ones included),
+`n:acme/orders`, and globs of either (`n:acme/tmp-*`). A namespace belongs to one group at most: PIP-82 has no hierarchy
+of limits, and two groups over one namespace would count its traffic twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispa
 PUBLISH_MESSAGES, PUBLISH_BYTES, DISPATCH_MESSAGES, DISPATCH_BYTES = range(4)
 Rates = tuple[float, float, float, float]
 
-# What Pulsar's PublishRate and DispatchRate can carry: a Java int for messages, a long for bytes.
+# Maximum of Pulsar's PublishRate and DispatchRate: a Java int for messages, a long for bytes.
 MOST_MESSAGES: Final = 2**31 - 1
 MOST_BYTES: Final = 2**63 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -35,7 +35,7 @@ _MEMBERS: Final = "t:TENANT or n:TENANT/NAMESPACE, with * and ? where wanted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLimits:
-    """What all members together may pass, per second; None is no limit."""
+    """Limits of all members of a group together, per second; None: no limit."""
 
     publish_messages: float | None = None
     publish_bytes: float | None = None
@@ -43,9 +43,9 @@ class QuotaLimits:
     dispatch_bytes: float | None = None
 
     def rates(self) -> Rates:
-        """In the order of `KINDS`, infinite where there is no limit."""
-        found = [math.inf if (value := getattr(self, name)) is None else float(value) for name in KINDS]
-        return found[0], found[1], found[2], found[3]
+        """Return the limits in the order of `KINDS`; infinite: no limit."""
+        rates = [math.inf if (value := getattr(self, name)) is None else float(value) for name in KINDS]
+        return rates[0], rates[1], rates[2], rates[3]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class QuotaGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Which namespaces belong to which group now. `problems`: what is wrong with that, one error each.
+    """The group of each namespace now. `problems`: one error for each unknown tenant or conflict.
 
-    Where two groups claim a namespace it stays with the one declared first until somebody decides.
+    A namespace that two groups claim stays in the group declared first until an operator resolves the conflict.
     """
 
     groups: tuple[QuotaGroup, ...] = ()
@@ -69,12 +69,15 @@ class Membership:
     problems: tuple[ConfigError, ...] = ()
 
     def limits(self) -> Floats:
-        """Shape (groups, 4), columns `KINDS`; infinite where there is no limit."""
+        """Return the limits, shape (groups, 4), columns `KINDS`; infinite: no limit."""
         return np.array([group.limits.rates() for group in self.groups], dtype=np.float64).reshape(-1, len(KINDS))
 
 
 def check_group(group: QuotaGroup) -> QuotaGroup:
-    """The group, if it can be kept. ConfigError names field (below `quotas.groups`), value and what is allowed."""
+    """Return the group after its checks.
+
+    Raises ConfigError if a value is invalid, with the field (below `quotas.groups`), the value and the allowed values.
+    """
     where = f"quotas.groups.{group.name}"
     if _NAME.fullmatch(group.name) is None:
         raise _error("not a name", where, group.name, "letters, digits, dots, dashes and underscores")
@@ -94,7 +97,10 @@ def check_group(group: QuotaGroup) -> QuotaGroup:
 
 
 def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
-    """All of them, also against each other as far as that can be told without a cluster. ConfigError as above."""
+    """Return all groups after their checks, one by one and, as far as possible without a cluster, against each other.
+
+    Raises ConfigError if a value is invalid or two groups overlap.
+    """
     owners: dict[str, str] = {}
     for group in groups:
         check_group(group)
@@ -111,7 +117,7 @@ def check_groups(groups: Sequence[QuotaGroup]) -> tuple[QuotaGroup, ...]:
 
 
 def check_least(group: QuotaGroup, least: Rates) -> QuotaGroup:
-    """The group, if it can be held to its limits: each topic may pass `least` in any case. ConfigError as above."""
+    """Return the group. Raises ConfigError if a limit is below `least`, the rate that every topic may always use."""
     for kind, lowest in zip(KINDS, least, strict=True):
         value = getattr(group.limits, kind)
         if value is not None and value < lowest:
@@ -122,11 +128,11 @@ def check_least(group: QuotaGroup, least: Rates) -> QuotaGroup:
 
 
 def resolve(groups: Sequence[QuotaGroup], tenants: Collection[str], namespaces: Iterable[str]) -> Membership:
-    """Who belongs where, with the tenants and namespaces there are now. Never raises: see `problems`.
+    """Assign the namespaces of the cluster to the groups. Errors are returned in `problems`.
 
-    Namespaces of Pulsar itself (system, heartbeats, SLA monitors) join only where they are named.
+    Pulsar's own namespaces (system, heartbeats, SLA monitors) belong to a group only if a member names them.
     """
-    names, known = _Names(namespaces), ", ".join(sorted(tenants))
+    names, tenant_names = _Names(namespaces), ", ".join(sorted(tenants))
     group_of: dict[str, int] = {}
     problems: list[ConfigError] = []
     for row, group in enumerate(groups):
@@ -135,8 +141,8 @@ def resolve(groups: Sequence[QuotaGroup], tenants: Collection[str], namespaces: 
             kind, _, text = member.partition(":")
             tenant = text if kind == TENANT else tenant_of(text)
             if _GLOB.search(tenant) is None and tenant not in tenants:
-                problems.append(_error("unknown tenant", where, member, known))
-            for name in names.of(kind, text):
+                problems.append(_error("unknown tenant", where, member, tenant_names))
+            for name in names.covered_by(kind, text):
                 other = group_of.setdefault(name, row)
                 if other != row:
                     problems.append(_overlap(group.name, name, groups[other].name))
@@ -144,7 +150,7 @@ def resolve(groups: Sequence[QuotaGroup], tenants: Collection[str], namespaces: 
 
 
 class _Names:
-    """Namespaces, found by members without looking at all of them for each."""
+    """Namespaces, indexed by tenant to find those of a member without a scan."""
 
     def __init__(self, namespaces: Iterable[str]) -> None:
         self._all = sorted(set(namespaces))
@@ -153,16 +159,16 @@ class _Names:
         for name in self._all:
             self._by_tenant.setdefault(tenant_of(name), []).append(name)
 
-    def of(self, kind: str, text: str) -> Sequence[str]:
-        """Those that a member means, sorted; Pulsar's own only where they are named."""
+    def covered_by(self, kind: str, text: str) -> Sequence[str]:
+        """Return the namespaces that a member covers, sorted. Pulsar's own are covered only by their exact name."""
         if _GLOB.search(text) is None:
             if kind == NAMESPACE:
                 return (text,) if text in self._there else ()
-            found = self._by_tenant.get(text, [])
+            names = self._by_tenant.get(text, [])
         else:
             keys = [tenant_of(name) for name in self._all] if kind == TENANT else self._all
-            found = [self._all[row] for row in np.flatnonzero(matches(text, keys)).tolist()]
-        return [name for name in found if not is_system_bundle(f"{name}/")]
+            names = [self._all[row] for row in np.flatnonzero(matches(text, keys)).tolist()]
+        return [name for name in names if not is_system_bundle(f"{name}/")]
 
 
 def _check_limit(where: str, value: object, kind: str) -> None:
@@ -188,8 +194,7 @@ def _check_member(where: str, member: str) -> None:
 
 
 def _check_inside(groups: Sequence[QuotaGroup]) -> None:
-    """A namespace named in one group whose tenant, or a glob over it, is a member of another one: an error of the one
-    that comes later."""
+    """Raise ConfigError, for the later group, if a tenant or glob of one group covers a namespace named in another."""
     owners = {
         member.partition(":")[2]: row for row, group in enumerate(groups) for member in group.members if _plain(member)
     }
@@ -197,7 +202,7 @@ def _check_inside(groups: Sequence[QuotaGroup]) -> None:
     for row, group in enumerate(groups):
         for member in group.members:
             kind, _, text = member.partition(":")
-            for name in names.of(kind, text):
+            for name in names.covered_by(kind, text):
                 if (owner := owners[name]) < row:
                     clashes.append((row, member, groups[owner].name))
                 elif owner > row:
@@ -216,8 +221,8 @@ def _overlap(group: str, member: str, other: str) -> ConfigError:
 
 
 def _error(what: str, where: str, value: object, allowed: str) -> ConfigError:
-    given = "" if value is None else f" = {value!r}"
-    return ConfigError(f"{where}{given}: {what} (allowed: {allowed})", field=where, value=value, allowed=allowed)
+    assignment = "" if value is None else f" = {value!r}"
+    return ConfigError(f"{where}{assignment}: {what} (allowed: {allowed})", field=where, value=value, allowed=allowed)
 
 
 def _once(problems: Iterable[ConfigError]) -> tuple[ConfigError, ...]:

@@ -1,7 +1,7 @@
-"""What was measured of topics at each broker, as columns: 100 brokers with 5,000 topics each are half a million rows.
+"""Throughput of topics at each broker, as columns: 100 brokers with 5,000 topics each are half a million rows.
 
-The leader measures all of it itself in each cycle and shares out what it measured. Of a broker that did not answer the
-last figures count (`latest`), until it answers again or its registration ends; a new term begins without any.
+The leader measures everything itself in each cycle. For a broker that did not respond, the last values are used
+(`latest`) until it responds again or its registration ends. A new term starts without values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bundlekeel.core.quotas.columns import runs
 from bundlekeel.core.quotas.groups import KINDS
 from bundlekeel.core.quotas.usage import Key, UsageLine, UsageTable
 
-# A partition that passes this part of what it may is held back.
+# A partition that passes this part of its limit counts as limited.
 AT_LIMIT: Final = 0.95
 
 T = TypeVar("T")
@@ -52,16 +52,16 @@ class Lines:
     partitions: Ints = field(default_factory=_none)
 
     @staticmethod
-    def of(said: Mapping[str, Mapping[Key, UsageLine]]) -> Lines:
-        """From single lines, by participant and key."""
-        participants = tuple(sorted(said))
-        keys = tuple(sorted(set().union(*said.values())))
+    def of(lines_by_participant: Mapping[str, Mapping[Key, UsageLine]]) -> Lines:
+        """Build the table from single lines, by participant and key."""
+        participants = tuple(sorted(lines_by_participant))
+        keys = tuple(sorted(set().union(*lines_by_participant.values())))
         place = {key: row for row, key in enumerate(keys)}
         rows = [
-            (number, place[key], said[name][key])
+            (number, place[key], lines_by_participant[name][key])
             for key in keys
             for number, name in enumerate(participants)
-            if key in said[name]
+            if key in lines_by_participant[name]
         ]
         return Lines(
             participants=participants,
@@ -78,15 +78,15 @@ class Lines:
         return len(self.key)
 
     def speaking(self) -> set[str]:
-        """The participants that have rows."""
+        """Return the participants that have rows."""
         return {self.participants[row] for row in np.unique(self.participant).tolist()}
 
     def ids(self) -> Ints:
-        """A number for each row, rising; equal in two tables over the same names where participant and key are."""
+        """Return an ascending number per row, equal for equal participants and keys in tables over the same names."""
         return self.key * len(self.participants) + self.participant
 
     def take(self, rows: Ints | Bools) -> Lines:
-        """Some of the rows, in their order."""
+        """Return some of the rows, in the given order."""
         if rows.dtype == bool:
             if rows.all():
                 return self
@@ -101,18 +101,18 @@ class Lines:
             partitions=self.partitions.take(rows),
         )
 
-    def only(self, participants: Collection[str]) -> Lines:
-        """Without what others say."""
+    def keep_participants(self, participants: Collection[str]) -> Lines:
+        """Return the lines of `participants`, without all others."""
         if all(name in participants for name in self.participants):
             return self
         stays = np.array([name in participants for name in self.participants], dtype=bool)
         number = np.cumsum(stays) - 1
-        kept = self.take(stays[self.participant])
+        rows = self.take(stays[self.participant])
         names = tuple(name for name in self.participants if name in participants)
-        return replace(kept, participants=names, participant=number[kept.participant])
+        return replace(rows, participants=names, participant=number[rows.participant])
 
     def over(self, participants: tuple[str, ...], keys: tuple[Key, ...]) -> Lines:
-        """The same over other names, sorted, with all of these among them."""
+        """Return the same rows over other sorted names, which must include the current ones."""
         if participants == self.participants and keys is self.keys:
             return self
         return replace(
@@ -124,7 +124,7 @@ class Lines:
         )
 
     def trimmed(self) -> Lines:
-        """Without keys that have no row."""
+        """Return the same rows without the keys that have none."""
         used = np.bincount(self.key, minlength=len(self.keys)) > 0
         if used.all():
             return self
@@ -133,10 +133,10 @@ class Lines:
 
 
 def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, at_limit: float = AT_LIMIT) -> Lines:
-    """What was measured at each broker of the table, those without such topics too.
+    """Return the throughput at each broker of the table, brokers without such topics included.
 
-    `partitions`: of the topics that have some. `passing`: shape (keys of the table, 4), what one partition of the topic
-    may pass now (infinite: no limit). A partition that passes `at_limit` of that counts as held back.
+    `partitions`: by topic with partitions, their number. `passing`: shape (keys of the table, 4), current limit of one
+    partition (infinite: no limit). A partition that passes `at_limit` of its limit counts as limited.
     """
     starts = np.flatnonzero(np.diff(table.key, prepend=-1) | np.diff(table.broker, prepend=-1))
     if len(starts) == 0:
@@ -157,18 +157,21 @@ def lines_of(table: UsageTable, partitions: Mapping[str, int], passing: Floats, 
 
 
 def latest(last: Lines, now: Lines, alive: Collection[str]) -> Lines:
-    """The last figures of each participant that is alive: those measured now (`now.participants`, with or without
-    topics) replace all that were there of it; of the others those before."""
+    """Return the last values of each participant in `alive`.
+
+    Rows of `now.participants` replace all of their earlier rows, even if they have no topics now. The others keep
+    theirs.
+    """
     silent = set(alive).difference(now.participants)
-    kept = last.only(silent).trimmed()
-    if len(kept) == 0:
+    earlier = last.keep_participants(silent).trimmed()
+    if len(earlier) == 0:
         return now
-    kept, now = together(kept, now)
-    return joined(now, kept)
+    earlier, now = together(earlier, now)
+    return joined(now, earlier)
 
 
 def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
-    """The number of each name among others; -1 where it is not there."""
+    """Return the index of each name in `others`; -1: absent."""
     if not others:
         return np.full(len(names), -1, dtype=np.int64)
     if names is others or names == others:
@@ -178,13 +181,13 @@ def renumbered(names: Sequence[T], others: Sequence[T]) -> Ints:
 
 
 def together(one: Lines, other: Lines) -> tuple[Lines, Lines]:
-    """Both over the same names."""
+    """Return both tables over the same names."""
     participants, keys = _union(one.participants, other.participants), _union(one.keys, other.keys)
     return one.over(participants, keys), other.over(participants, keys)
 
 
 def joined(one: Lines, other: Lines) -> Lines:
-    """Rows of both, over the same names and of different pairs."""
+    """Return the rows of both tables, which share their names and no pair of participant and key."""
     if len(other) == 0 or len(one) == 0:
         return one if len(other) == 0 else other
     order = np.argsort(np.concatenate([one.ids(), other.ids()]), kind="stable")

@@ -1,7 +1,7 @@
-"""Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and reports their known defects. Pure.
+"""Enforcer `native`: maintain Pulsar's ResourceGroups as declared, and report their documented defects. Pure.
 
-A ResourceGroup of the group's name is attached to each of its namespaces. What was there before is in
-`OwnedResourceGroup`, stored before the first write, and given back when the group goes.
+Each namespace of a group is attached to a ResourceGroup of the group's name. `OwnedResourceGroup` stores the state
+before the first write. That state is restored when the group is removed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from bundlekeel.core.quotas.groups import (
     QuotaGroup,
 )
 
-# A broker with the least quota there is passes about this many messages/s or bytes/s.
+# A broker with the smallest possible quota passes about this many messages/s or bytes/s.
 _STARVED = 1.5
-# Or, when bytes are limited, a message now and then, whatever its size: less than this part of what an even share is.
+# With a limit on bytes, a starved broker may still pass single messages: less than this part of an even share.
 _SCRAP = 0.01
-# Groups that pass less than this part of their limit are not held back by it.
+# A group that passes less than this part of its limit is not limited by it.
 _FULL = 0.5
 
 
 class ResourceGroup(NamedTuple):
-    """A ResourceGroup: rates a second over all brokers; -1 is no limit."""
+    """A ResourceGroup: rates per second over all brokers; -1: no limit."""
 
     publish_messages: int = -1
     publish_bytes: int = -1
@@ -40,8 +40,11 @@ class ResourceGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupBrokers:
-    """Who serves a group. `brokers`: those there now that ever did; `newest`: the newest start of a broker, in ms;
-    `gone`: those that did and are not there any more, each with `newest` of the time before it went."""
+    """Brokers that serve a group.
+
+    `brokers`: running brokers that serve it or did. `newest`: the latest start of a broker, Unix ms. `gone`: brokers
+    that served it and stopped, each with the value of `newest` before it stopped.
+    """
 
     brokers: tuple[str, ...] = ()
     newest: int = 0
@@ -50,8 +53,11 @@ class GroupBrokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedResourceGroup:
-    """A ResourceGroup we keep. `original`: the one of this name before us, None without one. `attached`: what each
-    namespace was attached to before us, "" for nothing. `serving`: who serves it, for the next leader."""
+    """A ResourceGroup that Bundlekeel manages.
+
+    `original`: the ResourceGroup of this name before Bundlekeel; None: there was none. `attached`: by namespace, the
+    ResourceGroup it was attached to before; "": none. `serving`: the brokers that serve it, stored for the next leader.
+    """
 
     original: ResourceGroup | None = None
     attached: Mapping[str, str] = field(default_factory=dict)
@@ -59,8 +65,11 @@ class OwnedResourceGroup:
 
 
 class ResourceGroupWrite(NamedTuple):
-    """One write. `namespace` "": the ResourceGroup `name`, which is `before` (None: there is none), becomes `group`
-    (None: is removed). Else the namespace, which is attached to `leaves`, is attached to `name` ("": to nothing)."""
+    """One write.
+
+    `namespace` "": the ResourceGroup `name` changes from `before` (None: absent) to `group` (None: delete it).
+    Otherwise the namespace is detached from `leaves` and attached to `name` ("": to none).
+    """
 
     name: str
     group: ResourceGroup | None = None
@@ -70,15 +79,18 @@ class ResourceGroupWrite(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What is written: a namespace (these have a slash) or a ResourceGroup (these have none)."""
+        """Name of the written object: a namespace (contains a slash) or a ResourceGroup (contains none)."""
         return self.namespace or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativePlan:
-    """`sets` make and change ResourceGroups, `moves` attach namespaces, `ends` give ResourceGroups back. A move needs
-    that its ResourceGroup is there, an end that all have left. `kept` is to be stored before them, `done` are the names
-    to forget when all that concerns them is written."""
+    """Writes of one cycle.
+
+    `sets` create and change ResourceGroups, `moves` attach namespaces, `ends` restore or delete ResourceGroups. A move
+    needs its ResourceGroup; an end needs that all namespaces have left. `kept` must be stored before the writes.
+    `done`: names to drop from it after all of their writes succeeded.
+    """
 
     sets: tuple[ResourceGroupWrite, ...] = ()
     moves: tuple[ResourceGroupWrite, ...] = ()
@@ -88,12 +100,15 @@ class NativePlan:
 
     @property
     def puts(self) -> tuple[ResourceGroupWrite, ...]:
-        """All of them, in their order."""
+        """All writes, in order."""
         return (*self.sets, *self.moves, *self.ends)
 
     def chosen(self, most: int, tried: Mapping[str, int]) -> frozenset[ResourceGroupWrite]:
-        """So many puts at most: those tried the longest ago, but none without what it needs. `tried`: by what is
-        written, the number of the plan; one that always fails cannot starve the others."""
+        """Choose at most `most` writes: those tried the longest ago, and none without the write it needs.
+
+        `tried`: by name of the written object, the number of its last plan. A write that always fails cannot starve the
+        others.
+        """
         never = -1
         needs = {put.name: tried.get(put.what, never) for put in self.sets if put.before is None}
         turn = {put: max(tried.get(put.what, never), needs.get(put.name, never)) for put in (*self.sets, *self.moves)}
@@ -101,13 +116,13 @@ class NativePlan:
         for put in self.moves:
             leaving[put.leaves] = max(leaving.get(put.leaves, never), turn[put])
         turn |= {put: max(tried.get(put.what, never), leaving.get(put.name, never)) for put in self.ends}
-        # The sort keeps the order of those tried at the same time, so what is needed comes first.
+        # The sort is stable, so of writes tried at the same time a needed one comes first.
         return frozenset(sorted(self.puts, key=lambda put: turn[put])[:most])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
-    """One thing that Pulsar does to a group which its limit does not ask for."""
+    """A behavior of Pulsar that differs from the declared limit of a group."""
 
     code: Code
     group: str
@@ -115,10 +130,10 @@ class Defect:
 
 
 def resource_group_of(group: QuotaGroup) -> ResourceGroup:
-    """What Pulsar is told of a group; bytes and messages are cut to whole numbers."""
+    """Return the ResourceGroup of a quota group. Bytes and messages are rounded down to integers."""
     limits = group.limits
-    given = (limits.publish_messages, limits.publish_bytes, limits.dispatch_messages, limits.dispatch_bytes)
-    return ResourceGroup(*(-1 if value is None else int(value) for value in given))
+    limits_of_kinds = (limits.publish_messages, limits.publish_bytes, limits.dispatch_messages, limits.dispatch_bytes)
+    return ResourceGroup(*(-1 if value is None else int(value) for value in limits_of_kinds))
 
 
 def plan_native(
@@ -128,24 +143,26 @@ def plan_native(
     kept: Mapping[str, OwnedResourceGroup],
     absent: Collection[str] = (),
 ) -> NativePlan:
-    """What to write. `groups`: the ResourceGroups there are, by the names of declared and of kept ones, and of those
-    that namespaces may go back to; `attached`: what each namespace is attached to, by all namespaces that belong to a
-    group or once did; `absent`: those that are not there any more. What is in none of them was not read, and is left
-    alone."""
-    made = _Made(membership, groups, attached, kept, absent)
+    """Plan the writes of one cycle.
+
+    `groups`: existing ResourceGroups by name, for declared names, names in `kept` and names to which namespaces may
+    return; None: absent. `attached`: the current ResourceGroup of each namespace that belongs or belonged to a group.
+    `absent`: namespaces that no longer exist. A name that is missing everywhere was not read, and is not changed.
+    """
+    draft = _Draft(membership, groups, attached, kept, absent)
     for group in membership.groups:
         if group.name in groups:
-            made.keep(group)
+            draft.keep(group)
     for name in sorted(kept):
-        made.release(name)
-    done = tuple(made.done)
+        draft.release(name)
+    done = tuple(draft.done)
     return NativePlan(
-        sets=tuple(made.sets), moves=tuple(made.moves), ends=tuple(made.ends), kept=made.memory, done=done
+        sets=tuple(draft.sets), moves=tuple(draft.moves), ends=tuple(draft.ends), kept=draft.memory, done=done
     )
 
 
-class _Made:
-    """A plan in the making."""
+class _Draft:
+    """Collects the writes of one plan."""
 
     def __init__(
         self,
@@ -169,10 +186,10 @@ class _Made:
         self.done: list[str] = []
 
     def keep(self, group: QuotaGroup) -> None:
-        """A declared group, whose ResourceGroup was read: it and its members."""
-        name, wanted, now = group.name, resource_group_of(group), self._groups[group.name]
-        if now != wanted:
-            self.sets.append(ResourceGroupWrite(name, wanted, before=now))
+        """Add the writes for a declared group whose ResourceGroup was read, and for its members."""
+        name, target, now = group.name, resource_group_of(group), self._groups[group.name]
+        if now != target:
+            self.sets.append(ResourceGroupWrite(name, target, before=now))
         before = self.memory.get(name, OwnedResourceGroup(original=now))
         joining = {item: self._attached[item] for item in self._members[name] if item in self._attached}
         original = {item: self._before_us(item, there) for item, there in joining.items()}
@@ -182,16 +199,16 @@ class _Made:
         ]
 
     def release(self, name: str) -> None:
-        """A kept ResourceGroup: namespaces that left it, and, when no group declares it any more, itself."""
-        held, attached = self._kept[name], self._attached
-        leaving = [item for item in held.attached if self._taken.get(item) != name]
+        """Add the writes for namespaces that left a ResourceGroup, and for its end if no group declares it."""
+        record, attached = self._kept[name], self._attached
+        leaving = [item for item in record.attached if self._taken.get(item) != name]
         still = [item for item in leaving if attached.get(item) == name]
         for item in still:
-            target = self._goes_to(item, held.attached[item])
-            # What another group takes goes there at once: in between it would have no limit.
+            target = self._goes_to(item, record.attached[item])
+            # A namespace of another group moves there directly: in between it would have no limit.
             if item not in self._taken and target != name:
                 self.moves.append(ResourceGroupWrite(target, namespace=item, leaves=name))
-        # Others attached it elsewhere since, or we did: that is over. What is to go is kept until it has gone.
+        # Another client, or Bundlekeel, attached these elsewhere: drop them. The others stay until they have left.
         over = {item for item in leaving if item in attached and attached[item] != name}
         if name in self._declared:
             over |= self._absent.intersection(leaving)
@@ -202,20 +219,20 @@ class _Made:
         if name in self._declared or name not in self._groups or waits:
             return
         now = self._groups[name]
-        if now not in (None, held.original):
-            self.ends.append(ResourceGroupWrite(name, held.original, before=now))
+        if now not in (None, record.original):
+            self.ends.append(ResourceGroupWrite(name, record.original, before=now))
         self.done.append(name)
 
     def _before_us(self, namespace: str, there: str) -> str:
-        """What a namespace was attached to before us, which is `there` unless that is ours."""
-        seen: set[str] = set()
-        while there not in seen and there in self._kept and namespace in self._kept[there].attached:
-            seen.add(there)
+        """Return the ResourceGroup of a namespace before Bundlekeel: `there`, unless Bundlekeel attached it."""
+        visited: set[str] = set()
+        while there not in visited and there in self._kept and namespace in self._kept[there].attached:
+            visited.add(there)
             there = self._kept[there].attached[namespace]
         return there
 
     def _goes_to(self, namespace: str, was: str) -> str:
-        """Where a namespace is to go; to nothing when what it was attached to is not there any more, or goes too."""
+        """Return the ResourceGroup to which a namespace returns; "" if that one is absent or is removed too."""
         was = self._before_us(namespace, was)
         if was in self._declared:
             return was
@@ -225,8 +242,11 @@ class _Made:
 
 
 def serving_after(before: GroupBrokers, serving: Collection[str], starts: Mapping[str, int]) -> GroupBrokers:
-    """Who serves a group by now. `serving`: brokers it passes something at; `starts`: when each broker there started,
-    in ms. Each broker counts what a dead one said last until it restarts itself, or the dead one is back."""
+    """Return the brokers that serve a group now.
+
+    `serving`: brokers where it has throughput. `starts`: start time of each running broker, Unix ms. Each broker counts
+    the last report of a stopped one until it restarts itself or the stopped one is back.
+    """
     gone = dict(before.gone) | {name: before.newest for name in before.brokers if name not in starts}
     oldest = min(starts.values(), default=0)
     return GroupBrokers(
@@ -239,27 +259,29 @@ def serving_after(before: GroupBrokers, serving: Collection[str], starts: Mappin
 def defects(
     group: QuotaGroup, usage: Floats, brokers: Collection[str], gone: Collection[str], *, exchanged: bool
 ) -> tuple[Defect, ...]:
-    """What is known to go wrong with this group now. `usage`: by broker in the order of `brokers`, columns `KINDS`;
-    `gone`: brokers that are not there any more and whose last word still counts; `exchanged`: whether brokers
-    tell each other their usage."""
-    found: list[Defect] = []
+    """Return the defects that affect this group now.
+
+    `usage`: one row per broker in the order of `brokers`, columns `KINDS`. `gone`: stopped brokers whose last report
+    still counts. `exchanged`: whether brokers exchange their usage.
+    """
+    defects_now: list[Defect] = []
     if not exchanged and len(brokers) > 1:
-        found.append(Defect(code=Code.USAGE_NOT_EXCHANGED, group=group.name, detail=f"{len(brokers)} brokers"))
+        defects_now.append(Defect(code=Code.USAGE_NOT_EXCHANGED, group=group.name, detail=f"{len(brokers)} brokers"))
     if group.limits.dispatch_messages is not None or group.limits.dispatch_bytes is not None:
         passes = float(usage[:, DISPATCH_MESSAGES].sum()), float(usage[:, DISPATCH_BYTES].sum())
         detail = f"{passes[0]:.0f} messages/s and {passes[1]:.0f} bytes/s are delivered"
-        found.append(Defect(code=Code.DISPATCH_NOT_ENFORCED, group=group.name, detail=detail))
+        defects_now.append(Defect(code=Code.DISPATCH_NOT_ENFORCED, group=group.name, detail=detail))
     if exchanged and gone:
-        found.append(Defect(code=Code.DEAD_BROKER_COUNTED, group=group.name, detail=", ".join(sorted(gone))))
+        defects_now.append(Defect(code=Code.DEAD_BROKER_COUNTED, group=group.name, detail=", ".join(sorted(gone))))
     poor = sorted(_starved(group, usage, brokers)) if exchanged else []
     if poor:
-        found.append(Defect(code=Code.STARVED_AFTER_MOVE, group=group.name, detail=", ".join(poor)))
-    return tuple(found)
+        defects_now.append(Defect(code=Code.STARVED_AFTER_MOVE, group=group.name, detail=", ".join(poor)))
+    return tuple(defects_now)
 
 
 def _starved(group: QuotaGroup, usage: Floats, brokers: Collection[str]) -> set[str]:
-    """Brokers that pass next to nothing of a group that is at a limit on publishing."""
-    found: set[str] = set()
+    """Return the brokers that pass almost nothing of a group that is at a publish limit."""
+    starved: set[str] = set()
     messages = usage[:, PUBLISH_MESSAGES]
     for column, limit in (
         (PUBLISH_MESSAGES, group.limits.publish_messages),
@@ -273,5 +295,5 @@ def _starved(group: QuotaGroup, usage: Floats, brokers: Collection[str]) -> set[
             few |= (messages <= _STARVED) & (rates <= _SCRAP * limit / max(1, len(brokers)))
         poor = {name for name, low in zip(brokers, ((rates > 0) & few).tolist(), strict=True) if low}
         if limit > len(poor) * _STARVED * 2:
-            found |= poor
-    return found
+            starved |= poor
+    return starved

@@ -1,4 +1,4 @@
-"""Usage of resource groups that brokers publish by Pulsar's own transport (PIP-82), for one of its periods. Pure."""
+"""Usage of resource groups that brokers publish through Pulsar's own transport (PIP-82), per period. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PassedUsage(NamedTuple):
-    """What passed in one period: messages, and their bytes."""
+    """Messages, and their bytes, in one period."""
 
     messages: int
     size: int
@@ -15,8 +15,10 @@ class PassedUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceGroupUsage:
-    """What a broker reports about one ResourceGroup. None: nothing new, it differs by no more than 5 % from what it
-    said last; every fifth period or so it says both sides anyway."""
+    """Usage of one ResourceGroup at one broker. None: it differs by at most 5 % from the last report.
+
+    A broker reports both sides in about every fifth period anyway.
+    """
 
     group: str
     publish: PassedUsage | None = None
@@ -25,7 +27,7 @@ class ResourceGroupUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageMessage:
-    """One message: the service URL of a broker, and all ResourceGroups that namespaces are attached to there."""
+    """One usage message: the service URL of a broker, and all ResourceGroups attached to namespaces there."""
 
     broker: str
     groups: tuple[ResourceGroupUsage, ...] = ()

@@ -1,12 +1,14 @@
-"""The share engine: how much each topic of a group may pass in the next cycle. Memory in, memory out.
+"""The share engine: compute the limit of each topic of a group for the next cycle. State in, state out.
 
-What a topic passes is its demand only while it is not limited. A topic that is limited below its known demand keeps
-that demand. A topic that is limited although it got its known demand wants more, by an unknown amount: first it gets
-half-way to the fair level (PIP-82's stealing rule; at most twice what it passes, unless it passed nothing before), and
-if it uses that too, its demand counts as unlimited. A lower demand counts when it was seen twice, at once if nothing
-passes. Then max-min fairness: each topic gets its known demand and some room to show growth, those that want more
-share the rest evenly, and what is left is room for bursts. Sums never exceed the limit, except by floors of idle
-topics, the least rates that Pulsar can express, and `overcommit`; `Shares.excess` says by how much.
+The throughput of a topic is its demand only while it is not limited. A topic that is limited below its known demand
+keeps that demand. A topic that is limited although it got its known demand has a higher one, of unknown size. At first
+it gets half-way to the fair level (PIP-82's stealing rule), at most twice its throughput unless that was 0 before. If
+it uses that too, its demand counts as unlimited. A lower demand counts after two cycles, or immediately if the
+throughput is 0.
+
+Then shares are max-min fair. Each topic gets its known demand and some headroom, so that growth is visible. Topics with
+unlimited demand share the rest evenly. The remainder is headroom for bursts. Sums never exceed the limit, except by
+floors of idle topics, the smallest rates that Pulsar can express, and `overcommit`. `Shares.excess` is that difference.
 """
 
 from __future__ import annotations
@@ -36,17 +38,16 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareTuning:
-    """How shares are made.
+    """Parameters of the share engine.
 
-    room: how far above its demand a topic that is not held back may grow before it is (a part of its demand).
-    overcommit: the part of that room which does not count against the limit, since it is not used: sums may exceed the
-    limit by this part. Without it (0) the room of small topics is taken from the largest, which then may get less than
-    its fair share.
-    floor: the part of the limit that topics which pass nothing get together, so that they can start; on top of it.
-    least_messages, least_bytes: no share is below this rate a second, even if the sum then exceeds the limit.
-    burst: most of the limit that one topic gets beyond its demand while no other topic wants it.
-    grace: cycles for which a topic that vanished (its bundle moves) keeps its claim.
-    split: `even` or `proportional` (to past usage) among the topics of a broker that are held back.
+    room: headroom of a topic that is not limited, as a part of its demand.
+    overcommit: the part of that headroom which does not count against the limit, since it is not used: sums may exceed
+    the limit by this part. Without it (0), the headroom of small topics reduces the share of the largest ones.
+    floor: the part of the limit that idle topics get together, in addition to the limit, so that they can start.
+    least_messages, least_bytes: no share is below this rate per second, even if the sum then exceeds the limit.
+    burst: the largest part of the limit that one topic gets beyond its demand while no other topic needs it.
+    grace: number of cycles for which an absent topic keeps its claim (its bundle may be moving).
+    split: distribution among the limited topics of a broker: `even` or `proportional` (to throughput).
     """
 
     room: float = 0.10
@@ -59,16 +60,16 @@ class ShareTuning:
     split: str = EVEN
 
     def least(self, kind: int) -> float:
-        """The least rate of a kind (column of `KINDS`)."""
+        """Return the smallest rate of a kind (column of `KINDS`), per second."""
         return self.least_messages if KINDS[kind].endswith("messages") else self.least_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicClaims:
-    """One row for each topic, sorted by key. Matrices have the shape (topics, 4), columns `KINDS`.
+    """One row per topic, sorted by key. Matrices have the shape (topics, 4), columns `KINDS`.
 
-    `group`: number of its group. `usage`: what passes. `need`: the share with which that passes: the busiest partition
-    times the number of partitions. `throttled`: held back, its demand is unknown.
+    `group`: index of its group. `usage`: throughput. `need`: the share that allows this throughput: the busiest
+    partition times the number of partitions. `throttled`: the topic is limited, so its demand is unknown.
     """
 
     keys: tuple[Key, ...]
@@ -82,8 +83,12 @@ class TopicClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareMemory:
-    """Of each topic: its claim of the last cycle, what it is known to want, the share it got, for how many cycles that
-    was not enough (`streak`; -1: it was cut below what it wants), and for how many it is absent."""
+    """State of each topic between two cycles.
+
+    `usage`, `need`, `throttled`: its last claim. `known`: its known demand. `share`: its last share. `streak`: number
+    of cycles in which that share was not enough; -1: it was below the known demand. `absent`: number of cycles without
+    a report.
+    """
 
     keys: tuple[Key, ...] = ()
     usage: Floats = field(default_factory=_nothing)
@@ -98,11 +103,11 @@ class ShareMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What each topic may pass, all its partitions together; infinite where there is no limit. Shape (topics, 4).
+    """Limit of each topic for all of its partitions together, shape (topics, 4); infinite: no limit.
 
-    `level` (groups, 4): what a topic that is limited gets; infinite where none is. `excess` (groups, 4): how far
-    the sum is above the limit: at most its parts `floor` and `overcommit`, and topics times the least rate. `content`
-    (topics, 4): what a topic that is not held back needs to pass what it passes; 0 of one that is.
+    `level` (groups, 4): the share of a limited topic; infinite if no topic is limited. `excess` (groups, 4): the sum of
+    the shares minus the limit: at most its parts `floor` and `overcommit`, and the smallest rate of each topic.
+    `content` (topics, 4): the share that allows the current throughput; 0 for a limited topic.
     """
 
     keys: tuple[Key, ...]
@@ -114,13 +119,13 @@ class Shares:
     content: Floats
 
     def of(self, key: Key) -> Floats | None:
-        """The share of one topic, shape (4,)."""
+        """Return the share of one topic, shape (4,); None: the topic is unknown."""
         rows = [row for row, name in enumerate(self.keys) if name == key]
         return self.share[rows[0]] if rows else None
 
 
 def claims_of(lines: Lines, groups: Sequence[str]) -> TopicClaims:
-    """Topics put together over participants. Groups that are not in `groups` are left out."""
+    """Sum the lines of each topic over its participants. Groups that are not in `groups` are skipped."""
     number = {name: row for row, name in enumerate(groups)}
     group_of = np.fromiter((number.get(key[0], -1) for key in lines.keys), dtype=np.int64, count=len(lines.keys))
     if group_of.min(initial=0) < 0:
@@ -147,7 +152,7 @@ def claims_of(lines: Lines, groups: Sequence[str]) -> TopicClaims:
 def share_out(
     limits: Floats, groups: Sequence[str], claims: TopicClaims, memory: ShareMemory, tuning: ShareTuning
 ) -> tuple[Shares, ShareMemory]:
-    """One cycle. `limits`: shape (groups, 4), infinite for none, in the order of `groups`."""
+    """Compute the shares of one cycle. `limits`: shape (groups, 4), in the order of `groups`; infinite: no limit."""
     old = renumbered(claims.keys, memory.keys)
     was_idle = np.ones(claims.usage.shape, dtype=bool)
     was_idle[old >= 0] = memory.usage[old[old >= 0]] <= 0
@@ -170,8 +175,8 @@ def share_out(
         )
         share[rows, kind], level[:, kind] = _fill_column(column, tuning)
         if tuning.split == PROPORTIONAL:
-            held = limited[claims.group] & claims.throttled[:, kind]
-            share[:, kind] = by_usage(share[:, kind], claims.group, held, claims.homes, kind)
+            limited_topics = limited[claims.group] & claims.throttled[:, kind]
+            share[:, kind] = by_usage(share[:, kind], claims.group, limited_topics, claims.homes, kind)
         share[rows, kind] = np.maximum(share[rows, kind], tuning.least(kind))
         total = _sums(share[rows, kind], column.group, len(limits))
         excess[:, kind] = np.where(limited, np.maximum(total - limits[:, kind], 0.0), 0.0)
@@ -189,7 +194,7 @@ def share_out(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """One kind of rate: the limit of each group, and of each topic its group, usage, need and history."""
+    """One kind of rate: the limit of each group, and the group, usage, need and history of each topic."""
 
     limit: Floats
     group: Ints
@@ -201,49 +206,49 @@ class _Column:
 
 
 def _fill_column(column: _Column, tuning: ShareTuning) -> tuple[Floats, Floats]:
-    """Shares of the topics and level of the groups."""
+    """Return the shares of the topics and the levels of the groups."""
     group, count = column.group, len(column.limit)
     members = np.maximum(np.bincount(group, minlength=count), 1)
     idle = column.usage <= 0
     busy = np.flatnonzero(~idle)
-    # What counts against the limit is less than what is given by the overcommitted part of the room.
-    known = np.maximum(column.known[busy], column.need[busy])
-    counted = known * (1 + max(tuning.room - tuning.overcommit, 0.0))
+    # The overcommitted part of the headroom is distributed but does not count against the limit.
+    demand = np.maximum(column.known[busy], column.need[busy])
+    counted = demand * (1 + max(tuning.room - tuning.overcommit, 0.0))
     grows = column.streak[busy] > 0
     filled, level = water_fill(column.limit, group[busy], np.where(grows, np.inf, counted))
     if grows.any():
-        asked = np.maximum(counted, np.where(grows, _probes(column, busy, level[group[busy]]), 0.0))
-        filled, level = water_fill(column.limit, group[busy], asked)
+        demands = np.maximum(counted, np.where(grows, _probes(column, busy, level[group[busy]]), 0.0))
+        filled, level = water_fill(column.limit, group[busy], demands)
     content = filled >= counted
-    filled = np.where(content, np.maximum(filled, known * (1 + tuning.room)), filled)
-    given = np.zeros_like(column.usage)
-    given[busy] = filled
-    left = np.maximum(column.limit - _sums(given, group, count), 0.0)
-    given = given + np.minimum(left / members, tuning.burst * column.limit)[group]
-    # Rounding may not lift a sum above its limit.
+    filled = np.where(content, np.maximum(filled, demand * (1 + tuning.room)), filled)
+    shares = np.zeros_like(column.usage)
+    shares[busy] = filled
+    left = np.maximum(column.limit - _sums(shares, group, count), 0.0)
+    shares = shares + np.minimum(left / members, tuning.burst * column.limit)[group]
+    # Rounding must not lift a sum above its limit.
     most = column.limit * (1 + min(tuning.overcommit, tuning.room)) * _TIGHT
-    total = _sums(given, group, count)
+    total = _sums(shares, group, count)
     over = total > most
-    given = given * np.where(over, most / np.where(over, total, 1.0), 1.0)[group]
+    shares = shares * np.where(over, most / np.where(over, total, 1.0), 1.0)[group]
     floor = tuning.floor * column.limit / members
-    return np.where(idle, np.maximum(floor[group], given), given), level
+    return np.where(idle, np.maximum(floor[group], shares), shares), level
 
 
 def _probes(column: _Column, busy: Ints, fair: Floats) -> Floats:
-    """What topics ask that are held back although they got what they were known to want. `fair`: their level."""
+    """Return the demand to try for topics that are limited at their known demand. `fair`: their level."""
     usage, streak = column.usage[busy], column.streak[busy]
     midway = usage + np.maximum(fair - usage, 0.0) / 2
     twice = 2 * np.maximum(column.need[busy], usage)
     first = np.where(column.was_idle[busy], midway, np.minimum(midway, twice))
-    found: Floats = np.where(streak <= 1, first, np.inf)
-    return found
+    probes: Floats = np.where(streak <= 1, first, np.inf)
+    return probes
 
 
 def water_fill(capacity: Floats, group: Ints, ask: Floats) -> tuple[Floats, Floats]:
-    """Max-min shares of each group's capacity: (share of each row, level of each group).
+    """Return the max-min shares of each group's capacity: the share of each row and the level of each group.
 
-    A row gets what it asks if that is no more than the level, else the level; the level is infinite where all get what
-    they ask. The order of rows makes no difference, not even in rounding: sums run over sorted values.
+    A row gets its demand if that is at most the level, otherwise the level. The level is infinite if all rows get their
+    demand. The order of rows makes no difference, not even in rounding: sums run over sorted values.
     """
     count = len(capacity)
     order = np.lexsort((ask, group))
@@ -256,8 +261,8 @@ def water_fill(capacity: Floats, group: Ints, ask: Floats) -> tuple[Floats, Floa
         content = waiting & (wish <= level[place])
         if not content.any():
             break
-        taken = np.bincount(place[content], wish[content], minlength=count)
-        left = np.maximum(left - taken, 0.0)
+        used = np.bincount(place[content], wish[content], minlength=count)
+        left = np.maximum(left - used, 0.0)
         waiting &= ~content
     share = np.empty_like(wish)
     share[order] = np.where(waiting, level[place], wish)
@@ -272,14 +277,14 @@ def _sums(values: Floats, group: Ints, count: int) -> Floats:
 def _with_absent(
     claims: TopicClaims, groups: Sequence[str], memory: ShareMemory, tuning: ShareTuning, old: Ints, was_idle: Bools
 ) -> tuple[TopicClaims, ShareMemory, Bools]:
-    """The claims and those of topics that are absent for a moment, sorted; and what is to be remembered of them."""
+    """Add the claims of topics that are absent for a few cycles. Returns the sorted claims and the state to store."""
     number = {name: row for row, name in enumerate(groups)}
     missing = np.ones(len(memory.keys), dtype=bool)
     missing[old[old >= 0]] = False
     away = [row for row in np.flatnonzero(missing & (memory.absent < tuning.grace)) if memory.keys[row][0] in number]
-    known, streak = _learnt(claims, memory, old, tuning.room)
+    demand, streak = _learnt(claims, memory, old, tuning.room)
     keys = claims.keys + tuple(memory.keys[row] for row in away)
-    # Sorted already unless some are absent.
+    # The keys are sorted already if no topic is absent.
     order = np.arange(len(keys), dtype=np.int64)
     if away:
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
@@ -289,7 +294,7 @@ def _with_absent(
         usage=np.concatenate([claims.usage, memory.usage[away]])[order],
         need=np.concatenate([claims.need, memory.need[away]])[order],
         throttled=np.concatenate([claims.throttled, memory.throttled[away]])[order],
-        known=np.concatenate([known, memory.known[away]])[order],
+        known=np.concatenate([demand, memory.known[away]])[order],
         streak=np.concatenate([streak, memory.streak[away]])[order],
         absent=np.concatenate([np.zeros(len(claims.keys), dtype=np.int64), memory.absent[away] + 1])[order],
         partitions=np.concatenate([claims.partitions, memory.partitions[away]])[order],
@@ -309,21 +314,23 @@ def _with_absent(
 
 
 def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) -> tuple[Floats, Floats]:
-    """What each topic is known to want, and for how many cycles it wanted more than that. Shape (topics, 4) each."""
-    seen = old >= 0
-    known, share, streak = (np.zeros(claims.usage.shape) for _ in range(3))
+    """Return the known demand of each topic and its streak (see `ShareMemory`). Shape (topics, 4) each."""
+    reported = old >= 0
+    demand, share, streak = (np.zeros(claims.usage.shape) for _ in range(3))
     share[:] = np.inf
-    known[seen], share[seen] = memory.known[old[seen]], memory.share[old[seen]]
-    streak[seen] = memory.streak[old[seen]]
-    # Cut below its demand: that explains why it is limited.
-    explained = share < known * (1 + room) * (1 - 1e-9)
-    # What passes goes up and down, least of all steadily where a limit works: less is believed when seen twice.
-    before = np.zeros_like(known)
-    before[seen] = np.where(memory.throttled[old[seen]], known[seen], np.minimum(known[seen], memory.need[old[seen]]))
+    demand[reported], share[reported] = memory.known[old[reported]], memory.share[old[reported]]
+    streak[reported] = memory.streak[old[reported]]
+    # The share was below the demand, which explains why the topic is limited.
+    explained = share < demand * (1 + room) * (1 - 1e-9)
+    # Throughput varies, most of all under a limit. So a lower demand is used only after two cycles.
+    before = np.zeros_like(demand)
+    before[reported] = np.where(
+        memory.throttled[old[reported]], demand[reported], np.minimum(demand[reported], memory.need[old[reported]])
+    )
     falls = np.where(claims.usage > 0, np.maximum(claims.need, before), 0.0)
     return (
-        np.where(claims.throttled, known, falls),
-        # After a cut what has waited comes first: one cycle more before that counts as demand.
+        np.where(claims.throttled, demand, falls),
+        # After a cut the backlog comes first, so one more cycle passes before throughput counts as demand.
         np.where(claims.throttled, np.where(explained, -1.0, streak + 1), 0.0),
     )
 

@@ -1,7 +1,7 @@
-"""Usage: what passes, as columns, by group, broker and topic.
+"""Usage: throughput by group, broker and topic, as columns.
 
-Pulsar resolves topic policies by the partitioned topic, so that is the topic here; each row is one partition (or a
-topic that is none) at its broker.
+Pulsar resolves topic policies by the partitioned topic. So `topic` is the partitioned topic here, and each row is one
+partition, or one topic without partitions, at its broker.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
 
 _PARTITION: Final = "-partition-"
 Key = tuple[str, str]  # group, topic
-# Names that are told again are compared so many at once.
+# Number of names that are compared in one step with those of the last report.
 _STRIDE: Final = 64
-# So many names that are told no more are kept in any case.
+# Number of names of absent topics that stay in the cache in any case.
 _SPARE_NAMES: Final = 10_000
 
 
 class TopicRates(NamedTuple):
-    """What one broker reports: of each topic or partition it serves, by full name and sorted, its rates averaged over
-    the last report cycle; shape (names, 4), columns `KINDS`."""
+    """Report of one broker: the rates of each topic or partition it serves, averaged over the last report cycle.
+
+    `names`: full names, sorted. `rates`: shape (names, 4), columns `KINDS`.
+    """
 
     broker: str
     names: tuple[str, ...]
@@ -37,10 +39,11 @@ class TopicRates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageTable:
-    """One row for each topic or partition that belongs to a group, sorted by topic and broker.
+    """One row per topic or partition that belongs to a group, sorted by topic and broker.
 
-    `keys`: group and (partitioned) topic, sorted; `key`: number in them; `broker`: number in `brokers`; `group`: number
-    of its group; `rates`: shape (rows, 4), columns `KINDS`. `seen`: of topics that have partitions, how many are seen.
+    `keys`: group and (partitioned) topic, sorted. `key`: index in `keys`. `broker`: index in `brokers`. `group`: index
+    of its group. `rates`: shape (rows, 4), columns `KINDS`. `seen`: number of reported partitions, by partitioned
+    topic.
     """
 
     keys: tuple[Key, ...]
@@ -52,18 +55,20 @@ class UsageTable:
     seen: Mapping[str, int]
 
     def by_group(self, count: int) -> Floats:
-        """Shape (count, 4)."""
+        """Return the rates summed by group, shape (count, 4)."""
         return sums(self.rates, self.group, count)
 
     def by_broker(self, group: int) -> Floats:
-        """Of one group, shape (brokers, 4)."""
+        """Return the rates of one group summed by broker, shape (brokers, 4)."""
         mine = self.group == group
         return sums(self.rates[mine], self.broker[mine], len(self.brokers))
 
 
 class _Names(dict[str, int]):
-    """Numbers of topics that were told: of each its key, -1 for what belongs to no group; and of each key its topic and
-    group. By partitioned topic as it is told: a dictionary of all partitions would be larger than everything else."""
+    """Cache from topic name to key; -1: the topic is in no group. Also the topic and the group of each key.
+
+    The names are of partitioned topics: a dictionary of all partitions would be larger than everything else.
+    """
 
     def __init__(self, membership: Membership) -> None:
         super().__init__()
@@ -71,33 +76,38 @@ class _Names(dict[str, int]):
         self.topics: list[str] = []
         self.groups: list[int] = []
 
-    def of(self, names: Sequence[str]) -> Ints:
-        """Of each name twice its key, one more where it is a partition; below 0 for what belongs to no group. Raises
-        ValueError for what is not a topic name."""
+    def numbers_of(self, names: Sequence[str]) -> Ints:
+        """Return twice the key of each name, plus one for a partition; negative for topics without a group.
+
+        Raises ValueError if a name is not a topic name.
+        """
         topics = topics_of(names)
         key = np.fromiter(map(self.__getitem__, topics), dtype=np.int64, count=len(names))
         parted = np.fromiter(map(is_not, topics, names), dtype=bool, count=len(names))
         return np.where(key < 0, -1, 2 * key + parted)
 
-    def again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
-        """The same where most were told before, with these numbers, and few came or went in between: names that stand
-        next to each other again need not be looked up. Raises ValueError for what is not a topic name."""
+    def numbers_again(self, names: Sequence[str], before: Sequence[str], ids: Ints) -> Ints:
+        """Return the same numbers as `numbers_of`, reusing `ids`, the numbers of the names `before`.
+
+        Names that follow each other as before need no look-up, so this is fast if few topics came or went. Raises
+        ValueError if a name is not a topic name.
+        """
         if not before:
-            return self.of(names)
-        found = np.empty(len(names), dtype=np.int64)
+            return self.numbers_of(names)
+        numbers = np.empty(len(names), dtype=np.int64)
         old = 0
         for new in range(0, len(names), _STRIDE):
             part = names[new : new + _STRIDE]
             if part == before[old : old + _STRIDE]:
-                found[new : new + len(part)] = ids[old : old + len(part)]
+                numbers[new : new + len(part)] = ids[old : old + len(part)]
                 old += len(part)
                 continue
-            found[new : new + len(part)] = self.of(part)
+            numbers[new : new + len(part)] = self.numbers_of(part)
             old = _after(before, part[-1], old)
-        return found
+        return numbers
 
     def __missing__(self, topic: str) -> int:
-        """Number a topic told for the first time; however it is written, it has one key."""
+        """Return the key of a new topic name, and add it. Every spelling of a topic has the same key."""
         domain, namespace, local = topic_parts(topic)
         group = self.membership.group_of.get(namespace)
         if group is None:
@@ -113,61 +123,62 @@ class _Names(dict[str, int]):
 
 
 class Catalogue:
-    """Makes usage tables. What follows from names alone is kept from one to the next: parsing half a million names
-    takes seconds."""
+    """Builds usage tables. Caches what depends on names alone: parsing half a million names takes seconds."""
 
     def __init__(self) -> None:
         self._names = _Names(Membership())
-        self._told: dict[str, tuple[tuple[str, ...], Ints]] = {}
+        self._reports: dict[str, tuple[tuple[str, ...], Ints]] = {}
         self._used = np.zeros(0, dtype=bool)
         self._keys: tuple[Key, ...] = ()
         self._rank = np.zeros(0, dtype=np.int64)
         self._frame: tuple[UsageTable, Ints] | None = None
         self._counted: tuple[tuple[Key, ...], Ints, Mapping[str, int]] = ((), self._rank, {})
 
-    def table(self, told: Sequence[TopicRates], membership: Membership) -> UsageTable:
-        """The topics whose namespace belongs to a group, each broker told once. What is no finite positive rate counts
-        as none. Raises ValueError for what is not a topic name."""
-        told = sorted(told, key=lambda item: item.broker)
-        self._renew(membership, sum(len(item.names) for item in told))
-        for item in told:
-            known = self._told.get(item.broker)
-            if known is None or known[0] != item.names:
-                before, ids = known if known is not None else ((), self._rank[:0])
-                self._told[item.broker] = item.names, self._names.again(item.names, before, ids)
+    def table(self, reports: Sequence[TopicRates], membership: Membership) -> UsageTable:
+        """Return the topics whose namespace belongs to a group, from one report per broker.
+
+        Rates that are not finite and positive count as 0. Raises ValueError if a name is not a topic name.
+        """
+        reports = sorted(reports, key=lambda item: item.broker)
+        self._renew(membership, sum(len(item.names) for item in reports))
+        for item in reports:
+            cached = self._reports.get(item.broker)
+            if cached is None or cached[0] != item.names:
+                before, ids = cached if cached is not None else ((), self._rank[:0])
+                self._reports[item.broker] = item.names, self._names.numbers_again(item.names, before, ids)
                 self._frame = None
-        brokers = tuple(item.broker for item in told)
+        brokers = tuple(item.broker for item in reports)
         if self._frame is None or self._frame[0].brokers != brokers:
-            self._told = {name: self._told[name] for name in brokers}
+            self._reports = {name: self._reports[name] for name in brokers}
             self._frame = self._framed(brokers)
-        made, rows = self._frame
-        rates = np.concatenate([item.rates for item in told]) if told else np.zeros((0, len(KINDS)))
+        frame, rows = self._frame
+        rates = np.concatenate([item.rates for item in reports]) if reports else np.zeros((0, len(KINDS)))
         rates = rates.take(rows, axis=0)
         rates[~(np.isfinite(rates) & (rates > 0))] = 0.0
-        return replace(made, rates=rates)
+        return replace(frame, rates=rates)
 
     def _renew(self, membership: Membership, rows: int) -> None:
-        """Forget everything when groups have changed, and unreported names when they are too many."""
+        """Clear the cache if the groups have changed or too many of its names are no longer reported."""
         old = self._names.membership
         same = membership.groups == old.groups and membership.group_of == old.group_of
         if not same or len(self._names) > 2 * rows + _SPARE_NAMES:
-            self._names, self._told, self._frame = _Names(membership), {}, None
+            self._names, self._reports, self._frame = _Names(membership), {}, None
             self._used = np.zeros(0, dtype=bool)
             self._keys = ()
 
     def _framed(self, brokers: tuple[str, ...]) -> tuple[UsageTable, Ints]:
-        """A table without rates, and which of the told rows, one broker after the other, stand in it in which order."""
-        numbers = [ids for _, ids in self._told.values()]
+        """Return a table without rates, and the index of each of its rows in the concatenated reports."""
+        numbers = [ids for _, ids in self._reports.values()]
         ids = np.concatenate([np.zeros(0, dtype=np.int64), *numbers])
         broker = np.repeat(np.arange(len(brokers)), [len(item) for item in numbers])
         key, parted = ids >> 1, (ids & 1) == 1
-        kept = np.flatnonzero(key >= 0)
-        self._sort(key[kept])
-        ranked = self._rank[key[kept]]
-        # Brokers come in their order already.
+        rows_in_groups = np.flatnonzero(key >= 0)
+        self._sort(key[rows_in_groups])
+        ranked = self._rank[key[rows_in_groups]]
+        # The rows are in the order of brokers already.
         order = in_order(ranked)
-        rows = kept[order]
-        count = np.bincount(ranked[parted[kept]], minlength=len(self._keys))
+        rows = rows_in_groups[order]
+        count = np.bincount(ranked[parted[rows_in_groups]], minlength=len(self._keys))
         table = UsageTable(
             keys=self._keys,
             brokers=brokers,
@@ -175,19 +186,19 @@ class Catalogue:
             broker=broker[rows],
             group=np.array(self._names.groups, dtype=np.int64)[key[rows]],
             rates=np.zeros((0, len(KINDS))),
-            seen=self._seen(count),
+            seen=self._partition_counts(count),
         )
         return table, rows
 
-    def _seen(self, count: Ints) -> Mapping[str, int]:
-        keys, old, found = self._counted
+    def _partition_counts(self, count: Ints) -> Mapping[str, int]:
+        keys, old, counts = self._counted
         if keys is not self._keys or not np.array_equal(count, old):
-            found = {self._keys[row][1]: number for row, number in enumerate(count.tolist()) if number}
-            self._counted = self._keys, count, found
-        return found
+            counts = {self._keys[row][1]: number for row, number in enumerate(count.tolist()) if number}
+            self._counted = self._keys, count, counts
+        return counts
 
     def _sort(self, key: Ints) -> None:
-        """The keys in use, sorted; the same tuple as before unless some came or went."""
+        """Sort the keys in use. The tuple stays the same object unless topics came or went."""
         topics, groups = self._names.topics, self._names.groups
         used = np.bincount(key, minlength=len(topics)) > 0
         if np.array_equal(used, self._used):
@@ -205,7 +216,7 @@ class Catalogue:
 
 
 def _after(names: Sequence[str], name: str, since: int) -> int:
-    """Where a name that is not far from there is followed; what it would be without a change if it is not there."""
+    """Return the index after `name`, searched near `since`; one step further if it is not there."""
     try:
         return names.index(name, max(0, since - _STRIDE), since + 2 * _STRIDE) + 1
     except ValueError:
@@ -213,12 +224,12 @@ def _after(names: Sequence[str], name: str, since: int) -> int:
 
 
 def topic_of(name: str) -> str:
-    """The partitioned topic of a partition; any other topic is its own."""
+    """Return the partitioned topic of a partition; any other topic name is returned unchanged."""
     return topics_of((name,))[0]
 
 
 def topics_of(names: Iterable[str]) -> list[str]:
-    """The same of many; the very string where it is its own."""
+    """Return the partitioned topic of each name; unchanged names stay the same object."""
     return [
         base if mark and number.isdecimal() else name
         for name in names
@@ -227,16 +238,16 @@ def topics_of(names: Iterable[str]) -> list[str]:
 
 
 def sums(rates: Floats, key: Ints, count: int) -> Floats:
-    """Rows summed by key, in their order. Shape (count, columns)."""
+    """Sum rows by key. The result has shape (count, columns)."""
     columns = [np.bincount(key, rates[:, column], minlength=count) for column in range(rates.shape[1])]
     return np.stack(columns, axis=1) if columns else np.zeros((count, 0))
 
 
 class UsageLine(NamedTuple):
-    """What one participant says of one topic of a group: the sum of its partitions there.
+    """Report of one participant on one topic of a group: the sum of its partitions there.
 
     `peak`: its busiest partition there. `throttled`: by kind, whether a partition there is at its limit, so that its
-    demand is unknown. `partitions`: of the whole topic, wherever they are.
+    demand is unknown. `partitions`: number of partitions of the whole topic, at all brokers.
     """
 
     usage: Rates
@@ -246,5 +257,5 @@ class UsageLine(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Nothing passes."""
+        """Whether the topic has no throughput."""
         return not any(self.usage)
