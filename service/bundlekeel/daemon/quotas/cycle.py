@@ -128,8 +128,8 @@ class Quotas:
     async def run(self) -> None:
         """Run cycles until cancelled.
 
-        The next cycle tries again to read or store whatever failed. A changed group, or a new term, starts the next
-        cycle within a second.
+        The next cycle tries again to read or store whatever failed. A changed group, or the end of a term, ends the
+        wait for the next cycle within a second.
         """
         try:
             await self._run()

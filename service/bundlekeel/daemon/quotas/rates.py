@@ -134,7 +134,7 @@ class RateKeeper:
     def passing(self, keys: Sequence[Key]) -> Floats:
         """Return the rate that quotas let each partition of many topics pass, shape (keys, 4).
 
-        Infinite where there is no limit, or where another limit is stricter.
+        Infinite where there is no limit, or where another limit is at least as strict.
         """
         rates = chain.from_iterable(self._passing(key[1]) for key in keys)
         return np.fromiter(rates, dtype=np.float64, count=len(keys) * len(KINDS)).reshape(-1, len(KINDS))

@@ -286,8 +286,8 @@ def publish_topics(
 ) -> None:
     """Publish, after `publish`, the metrics of the `most` most relevant topics of all groups.
 
-    Topics that lose most of their group's limit come first, then held back topics, then busy topics. A series per
-    topic would be too many: a broker can serve 100,000 topics.
+    Topics that lose most of their group's limit come first, then held back topics, then busy topics. Brokers have
+    too many topics for a series each.
     """
     if most and len(cycle_report.claims.keys):
         claims, limits, lost = (

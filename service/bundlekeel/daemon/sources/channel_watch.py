@@ -42,8 +42,8 @@ BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_
 # Keep an entry that was replaced by force for this long.
 REMEMBERED_MS: Final = 10_000
 _UNREACHABLE_REMEDY: Final = (
-    "look at the broker's process and log; its bundles have no other owner before its metadata session ends, then the "
-    "leader broker gives them away"
+    "check the broker's process and log; its bundles have no other owner until its metadata session ends, then the "
+    "leader broker reassigns them"
 )
 _VARIANT_REMEDY: Final = (
     "finish the migration: the same loadManagerServiceUnitStateTableViewClassName on every broker, and afterwards "

@@ -121,7 +121,6 @@ class _BrokerCounters:
     loads: list[MeasuredLoad] = field(default_factory=list)
     """The load between each two readings of the last `PROCESS_SECONDS`."""
     load: MeasuredLoad | None = None
-    """The last load."""
     agreement: Agreement = field(default_factory=Agreement)
     doubt: str = ""
     """Why `load` is not used; "": it is used."""
@@ -134,9 +133,8 @@ class _BrokerCounters:
     others: float = 0.0
     """Share of the CPU that other processes than the broker use."""
     read_at: float = float("-inf")
-    """Start of the last reading."""
+    """Start of the last reading, which took `took` seconds."""
     took: float = 0.0
-    """Seconds that the last reading took."""
     refused: str = ""
     """Why the broker returned no counters; "": it did."""
     state: str = "waiting"
@@ -149,11 +147,8 @@ class _BrokerCounters:
     signal: CpuSignal = field(default_factory=CpuSignal)
     """Values of the probes."""
     probe_at: float = 0.0
-    """Start of the last probe."""
     probe_took: float = 0.0
-    """Seconds that the last probe took."""
     probe_failed: bool = False
-    """Whether the last probe failed."""
     probe: asyncio.Task[None] | None = None
 
     def forget(self) -> None:

@@ -243,7 +243,9 @@ class ExtensibleBrokers:
             if score is not None:
                 return _build_report(entry, _imputed(entry, stats, score), stats, ())
             return _exclude(
-                entry, Code.NO_LOAD_DATA, "no load data since we listen, and none of another broker with traffic"
+                entry,
+                Code.NO_LOAD_DATA,
+                "no load data since Bundlekeel listens, and none of another broker with traffic",
             )
         if load is not None and scored and now.boot - self._feed_ok_boot <= self._fresh_seconds:
             marks = ((Code.TOP_BUNDLES_ONLY.value, "bundles"),) if self._bundles == "all" else ()

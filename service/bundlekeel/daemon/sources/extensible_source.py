@@ -381,7 +381,7 @@ def of_newest_class(picture: RawClusterView) -> RawClusterView:
     others = {item.broker_id for item in picture.endpoints.values() if item.load_manager != newest}
     kind = "extensible" if _EXTENSIONS in newest else "modular"
     skipped = [
-        ExcludedBroker(broker_id=broker, code=Code.MIXED_LOAD_MANAGERS, detail=f"runs another one than {newest}")
+        ExcludedBroker(broker_id=broker, code=Code.MIXED_LOAD_MANAGERS, detail=f"does not run {newest}")
         for broker in sorted(others)
     ]
     excluded = [item for item in picture.excluded if item.broker_id not in others]
