@@ -30,7 +30,7 @@ from bundlekeel.adapters.zookeeper import (
 from bundlekeel.core.model.errors import SnapshotError, StoreError
 from bundlekeel.core.model.store_urls import parse_store_url
 from bundlekeel.core.model.uris import LOOPBACK
-from bundlekeel.daemon.operations.doctor import DoctorContext, away
+from bundlekeel.daemon.operations.doctor import DoctorContext, describe_store_failure
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
@@ -303,7 +303,7 @@ async def until_connected(
     waited = 0.0
     while not (out.coordination.connected and (out.configuration.connected or not configuration)):
         if waited >= within:
-            raise StoreError(away(settings.store_url, out.coordination.obstacle, within))
+            raise StoreError(describe_store_failure(settings.store_url, out.coordination.obstacle, within))
         await out.clock.sleep(0.05)
         waited += 0.05
 

@@ -13,11 +13,11 @@ from bundlekeel.daemon.operations.takeover import (
     TakeoverContext,
     TakeoverResult,
     handback,
-    nobody_balances,
     preview,
     read_record,
     takeover,
     unknown_namespaces,
+    why_nothing_balances,
 )
 from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.ports import BrokerEndpoint
@@ -45,7 +45,7 @@ async def take_over(
             result = await takeover(context, split=split == "off", reason=reason, by=by, namespaces=namespaces)
         answer = json_result(result, before)
         answer["warnings"] += await unknown_namespaces(out.metadata, namespaces)
-        if why := await nobody_balances(out.coordination):
+        if why := await why_nothing_balances(out.coordination):
             answer["warnings"].append(f"nothing balances what is taken over: {why}")
         return answer
 

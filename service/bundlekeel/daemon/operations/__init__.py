@@ -1,1 +1,1 @@
-"""What people ask for."""
+"""Operators' requests: drains, moves, takeovers, reviews, plans and checks."""

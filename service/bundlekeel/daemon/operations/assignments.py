@@ -25,9 +25,9 @@ from bundlekeel.daemon.state.takeover_record import EXCLUDED, name_set
 from bundlekeel.ports import Metadata, Ownership
 
 _PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
-# Brokers that a sentence names.
+# At most this many brokers in a sentence.
 _NAMED = 5
-# Each answer names every broker in every step: so many answers, and so many answers times brokers.
+# Limits of results, and of results times brokers: each result contains every broker in every step.
 MOST_ANSWERS = 200
 MOST_CANDIDATES = 20_000
 
@@ -35,9 +35,10 @@ MOST_CANDIDATES = 20_000
 async def assignments(
     names: Sequence[str], *, cycle: Cycle, policies: PolicyCache, metadata: Metadata, ownership: Ownership
 ) -> list[AssignmentView]:
-    """One answer a bundle; a partitioned topic has one a partition, a namespace one a bundle.
+    """Return one result per bundle, for a partitioned topic one per partition, for a namespace one per bundle.
 
-    NotFound for what does not exist, SnapshotError before the first cycle, ConfigError when it is too much at once.
+    Raises NotFound if a name does not exist, SnapshotError before the first cycle, and ConfigError if there are too
+    many bundles.
     """
     snapshot = cycle.demand_snapshot()
     rows = [row for name in names for row in await where(name, metadata=metadata, ownership=ownership)]
@@ -46,43 +47,44 @@ async def assignments(
         allowed = f"at most {numbered(most, 'bundle')} at once with {numbered(len(snapshot.brokers), 'broker')}"
         raise ConfigError(f"these are {len(rows)} bundles", field="names", value=len(rows), allowed=allowed)
     cycle_state, params, settings = cycle.cycle_state, cycle.params, cycle.config.adoptable()
-    asked = AssignmentInput(
+    inputs = AssignmentInput(
         draft=Draft(snapshot, cycle_state.ledger, params, cycle_state.memory.turn, cycle_state.memory.costs),
         ledger=cycle_state.ledger,
         policies=await policies.read((*snapshot.bundles.namespaces, *(namespace_of(row.bundle) for row in rows))),
         placement=_placement(settings.get(_PLACEMENT_KEY, "")),
         in_turn=name_set(settings.get(EXCLUDED, "")),
     )
-    # In a thread: each answer names every broker in every step.
-    return await asyncio.to_thread(lambda: [_answer(row, asked) for row in rows])
+    # In a thread, because each result contains every broker in every step.
+    return await asyncio.to_thread(lambda: [_answer(row, inputs) for row in rows])
 
 
 def _placement(class_name: str) -> str:
-    """Return our name of the placement class that brokers run; of an unknown class its own name without the package.
+    """Return our name of the placement class that brokers run; for an unknown class its own name without the
+    package.
 
-    Without one it is LeastLongTermMessageRate, Pulsar's default.
+    Without a class it is LeastLongTermMessageRate, Pulsar's default.
     """
     short = class_name.rpartition(".")[2] or "LeastLongTermMessageRate"
     return STRATEGY_CLASSES.get(short, short)
 
 
-def _answer(row: Place, asked: AssignmentInput) -> AssignmentView:
+def _answer(row: Place, inputs: AssignmentInput) -> AssignmentView:
     topic = row.topic or ""
-    made = assign(asked, row.bundle, non_persistent=topic.startswith("non-persistent://"))
+    assignment = assign(inputs, row.bundle, non_persistent=topic.startswith("non-persistent://"))
     return AssignmentView(
         topic=row.topic,
         hash=row.hash,
-        bundle=made.bundle,
+        bundle=assignment.bundle,
         owner=row.broker,
         state=row.state,
-        preallocated=made.preallocated or None,
-        chosen=made.chosen or None,
-        placement=made.placement,
-        candidates=list(made.candidates),
-        one_of=list(made.one_of),
-        code=made.code.value if made.code is not None else None,
-        sentence=_sentence(made),
-        steps=[_step(item) for item in made.steps],
+        preallocated=assignment.preallocated or None,
+        chosen=assignment.chosen or None,
+        placement=assignment.placement,
+        candidates=list(assignment.candidates),
+        one_of=list(assignment.one_of),
+        code=assignment.code.value if assignment.code is not None else None,
+        sentence=_sentence(assignment),
+        steps=[_step(item) for item in assignment.steps],
     )
 
 
@@ -98,13 +100,13 @@ def _step(step: AssignmentStep) -> StepView:
     )
 
 
-def _sentence(made: Assignment) -> str:
-    if made.code is not None:
-        return f"no broker: {EXPLANATIONS[made.code]}"
-    if made.preallocated:
-        return f"{made.chosen}, which it is on its way to already"
-    target = made.chosen or "any of the candidates"
-    if made.chosen and made.one_of:
-        more = len(made.one_of) - _NAMED
-        target = f"one of these: {', '.join(made.one_of[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
-    return f"{target}, by {made.placement} among {len(made.candidates)}"
+def _sentence(assignment: Assignment) -> str:
+    if assignment.code is not None:
+        return f"no broker: {EXPLANATIONS[assignment.code]}"
+    if assignment.preallocated:
+        return f"{assignment.chosen}, which it is on its way to already"
+    target = assignment.chosen or "any of the candidates"
+    if assignment.chosen and assignment.one_of:
+        more = len(assignment.one_of) - _NAMED
+        target = f"one of these: {', '.join(assignment.one_of[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    return f"{target}, by {assignment.placement} among {len(assignment.candidates)}"

@@ -1,6 +1,7 @@
-"""`doctor`: every connection and permission, what is wrong, and how to fix it. Reads only, in every mode.
+"""`doctor`: checks every connection and permission, and explains how to fix each problem. Reads only, in every mode.
 
-The one exception is the command's write below our own root, which every sidecar needs and which only sidecars read.
+The one exception is the command's write below our own root. Every sidecar needs this right, and only sidecars read
+there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from bundlekeel.daemon.gate.gate import ACTED_ON
 from bundlekeel.daemon.operations.doctor_channel import channel_checks
 from bundlekeel.daemon.operations.doctor_checks import clocks_check, document_check, migration_check
 from bundlekeel.daemon.operations.go_live import live_loads_check, unmatched_checks
-from bundlekeel.daemon.operations.takeover import NO_LEADER, nobody_balances, unknown_namespaces
+from bundlekeel.daemon.operations.takeover import NO_LEADER, unknown_namespaces, why_nothing_balances
 from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
 from bundlekeel.daemon.sources.channel_watch import ChannelWatch
 from bundlekeel.daemon.sources.counters import LiveLoads
@@ -49,18 +50,20 @@ from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadT
 from bundlekeel.settings.parameters import STOCK
 
 _PATIENCE = 5
-# Brokers whose load changes publish it within this time.
+# Brokers publish a changed load within this time, in seconds.
 _LOADS_SECONDS = 5.0
-# Modes in which brokers publish their load on topics, when they have something to say.
+# Modes in which brokers publish their load on topics after changes.
 _PUBLISHING = ("extensible", "mixed")
-# CPU figures this close (share of the limit) are the same; samples are taken at different moments.
+# CPU values that differ by at most this share of the limit count as equal: their samples have different times.
 CPU_ALIKE_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
-    """What the checks look at. `used`: the parameters that follow from a broker's configuration, and where each is
-    from. `hosts`: the Host headers that the API of this host takes.
+    """Dependencies of the checks.
+
+    `used`: returns the parameters that follow from a broker's configuration, and the origin of each. `hosts`: the
+    Host headers that the API of this host accepts.
     """
 
     coordination: Coordination
@@ -115,8 +118,8 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     return checks
 
 
-def away(address: str, obstacle: str, within: float) -> str:
-    """What keeps a metadata store away: what was met, or, where nothing was met, that there is no answer."""
+def describe_store_failure(address: str, obstacle: str, within: float) -> str:
+    """Return why a metadata store is unavailable: the connection error, or a time-out after `within` seconds."""
     return f"{address} cannot be used: {obstacle}" if obstacle else f"{address} did not answer within {within:.0f} s"
 
 
@@ -129,7 +132,7 @@ async def _store(context: DoctorContext, within: float) -> Check:
         return Check.passed("metadata store", f"{context.store_address} answers")
     return Check.failed(
         "metadata store",
-        away(context.store_address, context.coordination.obstacle, within),
+        describe_store_failure(context.store_address, context.coordination.obstacle, within),
         "check `metadata_store` in the settings and that this host may reach the ZooKeeper client port",
     )
 
@@ -153,7 +156,7 @@ async def _root(context: DoctorContext, *, writes: bool) -> Check:
         version = document.version if document else None
         await context.coordination.write_shared("doctor", b"{}", version=version)
     except StaleWrite:
-        pass  # somebody else's doctor wrote at the same moment: so writing works
+        pass  # another doctor wrote at the same time: so writing works
     except StoreError as error:
         fix = "grant create, read, write and delete below the `/bundlekeel` root to this identity"
         return Check.failed("own root", f"cannot write below Bundlekeel's root: {error}", fix)
@@ -175,7 +178,7 @@ async def _members(context: DoctorContext) -> Check:
         fix = "compare `bundlekeel config show --changed` of their hosts: the file of whichever leads counts"
         return Check.warned("sidecars", f"{text}; their settings differ: {apart}", fix)
     local = [member for member in members if host_and_port(member.url)[0] in LOOPBACK]
-    # On one host no two listen on one port.
+    # On one host, no two sidecars can listen on the same port.
     if not local or len(local) == len(urls) == len(set(urls)):
         return Check.passed("sidecars", text)
     names = some([member.id for member in local])
@@ -215,7 +218,7 @@ async def _picture(context: DoctorContext, within: float) -> tuple[RawClusterVie
 
 
 async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Whether the brokers run under our cluster's name, and have policies where we read them."""
+    """Check that the brokers run with our cluster's name, and have their policies where we read them."""
     name, store = "cluster name", "configuration store"
     try:
         await context.config.refresh(picture.endpoints, force=True)
@@ -233,7 +236,7 @@ async def _identity(context: DoctorContext, picture: RawClusterView) -> list[Che
 
 
 def _compared(name: str, theirs: str) -> Check:
-    """What the brokers show, which ours agrees with; where none does, nothing was compared."""
+    """Return a check with the value of the brokers, which agrees with ours, or a warning if no broker reported it."""
     if theirs:
         return Check.passed(name, theirs)
     fix = "let this sidecar read the brokers' configuration: see the check `admin API`"
@@ -243,13 +246,16 @@ def _compared(name: str, theirs: str) -> Check:
 async def _listening(
     context: DoctorContext, picture: RawClusterView, within: float
 ) -> tuple[LoadTables, RawClusterView]:
-    """The load topics, once they are followed (a process that has just started is still connecting), and the picture
-    with the loads that brokers publish in the next seconds: those that do not change much are silent for minutes."""
-    begun, tables = context.clock.boot(), context.feed()
+    """Return the load topics and the view, after waiting for both.
+
+    A process that has just started is still connecting. Brokers whose load does not change much publish nothing for
+    minutes; changed loads arrive within seconds.
+    """
+    start, tables = context.clock.boot(), context.feed()
     while picture.mode in _PUBLISHING:
         silent = tables.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
         patience = within if tables.state in ("off", "connecting") else min(within, _LOADS_SECONDS) if silent else 0.0
-        if context.clock.boot() - begun >= patience:
+        if context.clock.boot() - start >= patience:
             break
         await context.clock.sleep(0.1)
         tables = context.feed()
@@ -270,7 +276,10 @@ def _reports(context: DoctorContext, picture: RawClusterView, tables: LoadTables
 
 
 def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTables) -> Check:
-    """A broker that has not published since we began to listen. That is wrong only after its longest silence."""
+    """Check a broker that has not published its load since we began to listen.
+
+    That is wrong only after the longest interval between its reports.
+    """
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
     listened = (context.clock.wall_ms() - tables.since_ms) / 1000
     silence = f"a broker without changes publishes every {longest:g} s"
@@ -287,8 +296,8 @@ def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTabl
 def _unusable(item: ExcludedBroker) -> Check:
     return Check.failed(
         "reports",
-        f"{item.broker_id} is left out: {item.code} {item.detail}".strip(),
-        "look at that broker's log and at its node under /loadbalance/brokers; a restart rewrites it",
+        f"{item.broker_id} is excluded: {item.code} {item.detail}".strip(),
+        "check that broker's log and its node under /loadbalance/brokers; a restart rewrites it",
     )
 
 
@@ -310,7 +319,7 @@ def _admin(context: DoctorContext, picture: RawClusterView) -> list[Check]:
 
 
 def _reporting(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """How each broker measures and reports; a plan uses the largest of each figure (`BrokerConfig`)."""
+    """Return how each broker measures and reports. A plan uses the largest value of each setting (`BrokerConfig`)."""
     alike: dict[str, list[str]] = {}
     for broker in sorted(picture.endpoints):
         params, origins = context.used(context.config.values(broker) or {})
@@ -355,7 +364,7 @@ def _load_manager(picture: RawClusterView) -> Check:
 
 
 def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
-    """Whether the topics are followed on which extensible brokers publish their load."""
+    """Check that the topics are followed on which extensible brokers publish their load."""
     if picture.mode not in _PUBLISHING:
         return []
     reporting = sum(1 for broker in picture.endpoints if (item := tables.latest.get(broker)) and item.load is not None)
@@ -367,7 +376,7 @@ def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
 
 
 async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
-    """The last takeover, in force or ended, as far as it can be read."""
+    """Return the last takeover, active or ended, or None if it cannot be read."""
     try:
         document = await context.coordination.read(TAKEOVER)
         return decode_takeover(document.data) if document is not None else None
@@ -376,39 +385,39 @@ async def _takeover(context: DoctorContext) -> TakeoverRecord | None:
 
 
 async def _acting(context: DoctorContext, record: TakeoverRecord | None, picture: RawClusterView) -> list[Check]:
-    """Of a takeover in force, whether a sidecar balances what the brokers leave alone."""
+    """Check for an active takeover that a sidecar balances the bundles that the brokers skip."""
     if record is None or not record.active:
         return []
     scope = f" for {some(record.namespaces)}" if record.namespaces else ""
-    why, told = await nobody_balances(context.coordination), f"in force{scope}, by {record.by}"
+    why, state = await why_nothing_balances(context.coordination), f"in force{scope}, by {record.by}"
     if not why and (absent := await unknown_namespaces(context.metadata, record.namespaces)):
         fix = "name the right one: `bundlekeel takeover --namespace TENANT/NAMESPACE`"
-        return [Check.warned("takeover", f"{told}; {'; '.join(absent)}", fix)]
+        return [Check.warned("takeover", f"{state}; {'; '.join(absent)}", fix)]
     if not why and record.namespaces and context.bundles == "top" and picture.mode in _PUBLISHING:
         fix = "set `extensible.bundles: all` in the settings file of each sidecar"
-        told += ", but `extensible.bundles: top` does not show their bundles: nothing of them moves"
-        return [Check.warned("takeover", told, fix)]
+        state += ", but `extensible.bundles: top` does not show their bundles: nothing of them moves"
+        return [Check.warned("takeover", state, fix)]
     if not why:
-        return [Check.passed("takeover", told)]
-    # A pause or a lower mode may be meant.
-    made = Check.failed if why == NO_LEADER else Check.warned
+        return [Check.passed("takeover", state)]
+    # A pause or a lower mode may be intended.
+    build = Check.failed if why == NO_LEADER else Check.warned
     fix = "let a sidecar act (`bundlekeel status` says what stops it), or return the shedding: `bundlekeel handback`"
-    return [made("takeover", f"{told}, and nothing balances: {why}", fix)]
+    return [build("takeover", f"{state}, and nothing balances: {why}", fix)]
 
 
-def _off(name: str, asked: Mapping[str, bool | None]) -> Check:
-    """Of brokers none of which is known to have it on; None: it could not be asked."""
-    if unknown := [broker for broker, on in asked.items() if on is None]:
+def _off(name: str, state_of: Mapping[str, bool | None]) -> Check:
+    """Return a check of a feature that no broker is known to have on. None: the broker could not be queried."""
+    if unknown := [broker for broker, on in state_of.items() if on is None]:
         return Check.warned(name, f"not known at {some(unknown)}: they show no settings", "see the check `admin API`")
     return Check.passed(name, "off on every broker")
 
 
 def _shedding(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:
     partial_takeover, aside = namespaces_of(record), put_aside(record)
-    asked = {broker: context.config.sheds(broker) for broker in sorted(picture.endpoints)}
-    on = [broker for broker, sheds in asked.items() if sheds]
+    state_of = {broker: context.config.sheds(broker) for broker in sorted(picture.endpoints)}
+    on = [broker for broker, sheds in state_of.items() if sheds]
     if not on:
-        return _off("brokers' own shedding", asked)
+        return _off("brokers' own shedding", state_of)
     if all(left_to_us(context.config.values(broker), partial_takeover) for broker in on):
         return Check.passed("brokers' own shedding", f"on, but leaves {', '.join(partial_takeover)} to Bundlekeel")
     detail = f"on at {some(on)}"
@@ -423,10 +432,10 @@ def _shedding(context: DoctorContext, picture: RawClusterView, record: TakeoverR
 
 def _splitting(context: DoctorContext, picture: RawClusterView, record: TakeoverRecord | None) -> Check:
     name = "brokers' own splits"
-    asked = {broker: context.config.splits(broker) for broker in sorted(picture.endpoints)}
-    on = [broker for broker, splits in asked.items() if splits]
+    state_of = {broker: context.config.splits(broker) for broker in sorted(picture.endpoints)}
+    on = [broker for broker, splits in state_of.items() if splits]
     if not on:
-        return _off(name, asked)
+        return _off(name, state_of)
     unloads = any(context.config.unloads_splits(broker) for broker in on)
     detail = f"on at {some(on)}" + ("; they unload what they split" if unloads else "")
     if not turned_off(record):
@@ -440,12 +449,12 @@ async def _leader(context: DoctorContext) -> Check:
         leader = await context.metadata.metadata_leader()
     except BundlekeelError as error:
         return Check.failed("Pulsar's leader broker", str(error), "try again in a few seconds")
-    fix = "" if leader else "no broker leads the load manager, which transfers need; look at the brokers' logs"
+    fix = "" if leader else "no broker leads the load manager, which transfers need; check the brokers' logs"
     return Check(name="Pulsar's leader broker", ok=leader is not None, detail=leader or "none", fix=fix)
 
 
 def _judged(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """What the brokers' loads show of their limits and clocks."""
+    """Check the brokers' limits and clocks by their loads."""
     if picture.reports:
         return [
             _blind(context, picture),
@@ -468,8 +477,8 @@ def _blind(context: DoctorContext, picture: RawClusterView) -> Check:
     blind = []
     for report in picture.reports:
         override = match_capacity(context.capacity, report.broker_id)
-        given = override is not None and (override.nic_gbps is not None or override.throughput is not None)
-        if not given and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
+        has_override = override is not None and (override.nic_gbps is not None or override.throughput is not None)
+        if not has_override and not (report.limit[BANDWIDTH_IN] > 0 and report.limit[BANDWIDTH_OUT] > 0):
             blind.append(report.broker_id)
     if not blind:
         return Check.passed("bandwidth", "every broker has a bandwidth limit")
@@ -497,8 +506,11 @@ def _limits(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
-    """Brokers on one machine without cgroups of their own all report the whole machine's CPU: nearly the same
-    figures, however differently they are loaded."""
+    """Check that brokers do not share a machine.
+
+    Brokers on one machine without own cgroups all report the CPU of the whole machine: nearly the same values, even
+    if their loads differ.
+    """
     reports = []
     for report in picture.reports:
         override = match_capacity(context.capacity, report.broker_id)
@@ -518,19 +530,20 @@ def _shared_machine(context: DoctorContext, picture: RawClusterView) -> Check:
 
 
 async def _policies(context: DoctorContext, picture: RawClusterView) -> list[Check]:
-    """Check the policies that limit where bundles may live. One that is unreadable, or matches none, stops moves."""
+    """Check the policies that limit where bundles may live. A policy that is unreadable, or matches no broker,
+    blocks moves."""
     named = sorted({namespace_of(bundle) for report in picture.reports for bundle in report.bundle_names})
     book = PolicyCache(context.metadata, context.config)
-    found = await book.read(named)
+    policies = await book.read(named)
     for _ in range(_PATIENCE):
-        if not found.unknown:
+        if not policies.unknown:
             break
-        await context.clock.sleep(0.2)  # the configuration store's session may be a moment later
-        found = await book.read(named)
-    if found.unknown:
+        await context.clock.sleep(0.2)  # the configuration store's session may start a moment later
+        policies = await book.read(named)
+    if policies.unknown:
         fix = "check `configuration_store` in the settings; nothing moves until then"
-        return [Check.failed("policies", f"could not be read: {found.unknown}", fix)]
-    return [_readable(found), *unmatched_checks(found.isolation, tuple(sorted(picture.endpoints)))]
+        return [Check.failed("policies", f"could not be read: {policies.unknown}", fix)]
+    return [_readable(policies), *unmatched_checks(policies.isolation, tuple(sorted(picture.endpoints)))]
 
 
 def _readable(policies: Policies) -> Check:

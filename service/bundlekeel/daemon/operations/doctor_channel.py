@@ -13,9 +13,9 @@ _PAUSE_SECONDS = 0.1
 
 
 async def channel_checks(watch: ChannelWatch, clock: Clock, *, within: float = 10.0) -> list[Check]:
-    """Is it followed, where is it, is anything wrong in it? Nothing to check where the load manager has none.
+    """Check that the ownership channel is followed, its variant, and its findings; no checks if there is no channel.
 
-    Looks by itself, for a process in which `watch.run` is no task.
+    Reads the channel itself, for a process in which `watch.run` is not a task.
     """
     deadline = clock.boot() + within
     await watch.turn()
@@ -51,12 +51,12 @@ def _variant(watch: ChannelWatch) -> Check:
 
 
 def _findings(watch: ChannelWatch) -> Check:
-    found = Counter(row.code for row in watch.findings())
-    text = ", ".join(f"{count} {code}" for code, count in found.items())
+    counts = Counter(row.code for row in watch.findings())
+    text = ", ".join(f"{count} {code}" for code, count in counts.items())
     return Check(
         name="channel findings",
-        ok=not found,
+        ok=not counts,
         detail=text or "nothing wrong",
-        fix="`bundlekeel channel` lists each with its remedy" if found else "",
-        severity="warning" if found else "error",
+        fix="`bundlekeel channel` lists each with its remedy" if counts else "",
+        severity="warning" if counts else "error",
     )

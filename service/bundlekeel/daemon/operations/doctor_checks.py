@@ -1,4 +1,4 @@
-"""Checks of `doctor`: clocks, the ownership channel, documents under our root, and whether the sidecars may act."""
+"""Checks of `doctor`: documents below our root, the migration of the metadata store, and clocks."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ UNREADABLE_FIX: Final = (
     "delete that node (`desired`: not that one; `bundlekeel pause`, ask again for what people wanted, and "
     "`bundlekeel resume` last)"
 )
-# Of the takeover and of limits: nothing else knows it.
+# For the takeover and limits, because only their nodes contain the previous values.
 _FIX_RECORD: Final = (
     "do not delete that node yet: it alone says what the brokers had before; copy it, and put these values back by "
     "hand (runbook BundlekeelDocumentsUnreadable)"
 )
 _SINGLE: Final[Mapping[str, Callable[[Document], object]]] = {
-    DESIRED: lambda found: decode(found.data, Desired, what=found.path, exact=True) if found.data else None,
-    TAKEOVER: lambda found: decode_takeover(found.data),
-    REVIEWS: lambda found: decode_reviews(found.data),
+    DESIRED: lambda document: decode(document.data, Desired, what=document.path, exact=True) if document.data else None,
+    TAKEOVER: lambda document: decode_takeover(document.data),
+    REVIEWS: lambda document: decode_reviews(document.data),
 }
 _FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
-    AVERAGES: lambda found: decode(found.data, AveragesPart, what=found.path),
-    MOVES: lambda found: decode_moves(found.data, what=found.path),
-    REQUESTS: lambda found: decode_request(found.data, what=found.path),
-    INTENTS: lambda found: decode_intent(_of_bundle(found)),
-    SPLITS: lambda found: decode_split(_of_bundle(found), _bundle(found)),
+    AVERAGES: lambda document: decode(document.data, AveragesPart, what=document.path),
+    MOVES: lambda document: decode_moves(document.data, what=document.path),
+    REQUESTS: lambda document: decode_request(document.data, what=document.path),
+    INTENTS: lambda document: decode_intent(_of_bundle(document)),
+    SPLITS: lambda document: decode_split(_of_bundle(document), _bundle(document)),
 }
 
 
 async def document_check(coordination: Coordination) -> Check:
-    """Whether all of them can be read; those that cannot, with why."""
+    """Check that all documents below our root can be read; return the errors of the others."""
     bad: list[str] = []
     fixes: set[str] = set()
 
-    def look(read: Callable[[Any], object], found: Any, fix: str = UNREADABLE_FIX) -> None:
+    def look(read: Callable[[Any], object], item: Any, fix: str = UNREADABLE_FIX) -> None:
         try:
-            read(found)
+            read(item)
         except CodecError as error:
             bad.append(str(error))
             fixes.add(fix)
@@ -65,8 +65,8 @@ async def document_check(coordination: Coordination) -> Check:
             if document is not None:
                 await asyncio.to_thread(look, read, document, _FIX_RECORD if path == TAKEOVER else UNREADABLE_FIX)
         for folder, read in _FOLDERS.items():
-            for found in await coordination.read_tree(folder):
-                await asyncio.to_thread(look, read, found)
+            for document in await coordination.read_tree(folder):
+                await asyncio.to_thread(look, read, document)
         state = await coordination.read_tree(STATE)
         if state:
             await asyncio.to_thread(look, lambda chunks: decode_state(chunks, what=STATE), state)
@@ -99,14 +99,14 @@ async def migration_check(metadata: Metadata) -> Check:
     return Check.failed(name, detail, fix)
 
 
-def _bundle(found: Document) -> str:
-    return unquote(found.path.rpartition("/")[2])
+def _bundle(document: Document) -> str:
+    return unquote(document.path.rpartition("/")[2])
 
 
-def _of_bundle(found: Document) -> Document:
-    if not is_bundle(_bundle(found)):
-        raise unreadable(found.path, "its name is that of no bundle", code=Code.WRONG_TYPE)
-    return found
+def _of_bundle(document: Document) -> Document:
+    if not is_bundle(_bundle(document)):
+        raise unreadable(document.path, "its name is that of no bundle", code=Code.WRONG_TYPE)
+    return document
 
 
 _APART_SECONDS: Final = 30.0
@@ -115,8 +115,8 @@ _APART_SECONDS: Final = 30.0
 def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
     """Compare the clocks of brokers and of this host. Decisions of Pulsar depend on them, ours do not.
 
-    Brokers are compared with each other: the newest report of a quiet cluster may be old, so that all of them seem to
-    be behind this host.
+    Brokers are compared with each other. In a cluster without changes even the newest report may be old, so that all
+    brokers seem to be behind this host.
     """
     ahead = {r.broker_id: (r.clock_ahead_ms or max(0, r.last_update - now_ms)) / 1000 for r in picture.reports}
     usual = median_low(ahead.values()) if ahead else 0.0

@@ -1,7 +1,7 @@
-"""Drains, cordons and warms while they last: what a cycle needs of them, and how far they are.
+"""Drains, cordons and warms: the inputs that a cycle needs for them, and their progress.
 
-A broker that is drained is asked what it owns (`owned_bundles`), because bundles without topics are in no load report
-and a report may be minutes old. A broker that does not answer is never counted as empty.
+A drained broker is queried for its bundles (`owned_bundles`), because load reports omit bundles without topics and
+may be minutes old. A broker that does not respond never counts as empty.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-# A broker that does not say what it owns must not hold up the cycle.
+# A broker that does not list its bundles must not delay the cycle for longer than this.
 LIST_SECONDS: Final = 5.0
-# Moves in flight at one broker (ExecutorLimits.max_in_flight_per_broker), and how many are measured for an ETA.
+# Moves in flight at one broker (ExecutorLimits.max_in_flight_per_broker), and number of moves whose mean duration gives
+# the ETA.
 PARALLEL: Final = 1
 MEASURED: Final = 50
-# No move is known yet: what one takes in a quiet cluster.
+# Seconds per move until there is a measured one: the duration of a move in an idle cluster.
 GUESS_SECONDS: Final = 1.0
-# A broker is warm when so many plans in a row say so.
+# A broker is warm after this many successive plans without need to warm it.
 WARM_PLANS: Final = 3
 
 
 @dataclass(slots=True)
 class _Watch:
-    """What is known of one draining broker. `left` None: it did not say what it owns."""
+    """State of one draining broker. `left` is None if it did not list its bundles."""
 
     since_ms: int
     left: frozenset[str] | None = None
@@ -56,7 +57,7 @@ class _Watch:
 
 
 class DrainTracker:
-    """Implements `daemon.cycle.cycle.BrokerRequests`, and watches over what drains are to keep empty."""
+    """Implements `daemon.cycle.cycle.BrokerRequests`, and keeps drained brokers empty."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry
@@ -75,17 +76,17 @@ class DrainTracker:
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
-        """What draining brokers own by their own lists, as last read."""
+        """The bundles of draining brokers, by the last list of each."""
         return {broker: watch.left for broker, watch in self._watches.items() if watch.left is not None}
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
-        """The snapshot with every bundle that a draining broker owns, reported or not. Never raises."""
+        """Return the snapshot with every bundle that a draining broker owns, even if not reported. Never raises."""
         self._endpoints = tuple(picture.endpoints)
         await self._list()
         return with_owned(snapshot, self.owned)
 
     def guard(self, state: GuardState, now_ms: int) -> GuardState:
-        """The guard's state with what people want; a paused scope is left alone until its pause ends."""
+        """Return the guard's state with the operators' requests. A paused scope does not move until its pause ends."""
         desired = self._shared_state.desired
         return replace(
             state,
@@ -97,12 +98,13 @@ class DrainTracker:
         )
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
-        """Take in a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
-        told = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).told
+        """Store the results of a plan: which warming brokers are warm, which bundles stay on draining ones. Never
+        raises."""
+        with_cause = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).told
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {
-                item.bundle: told(item).code.value
+                item.bundle: with_cause(item).code.value
                 for item in refusals
                 if item.broker == broker and item.bundle and item.code is not Code.BUDGET_OF_DRAIN
             }
@@ -119,7 +121,7 @@ class DrainTracker:
         self._warm_plans.clear()
 
     async def warm_up(self, brokers: Collection[str]) -> None:
-        """Warm brokers that came back in a roll-out; not those that are to be empty. Never raises."""
+        """Warm brokers that came back in a roll-out, except those that must be empty. Never raises."""
         operator_request = OperatorRequest(
             by="bundlekeel", reason="the roll-out is over", since_ms=self._clock.wall_ms()
         )
@@ -131,13 +133,13 @@ class DrainTracker:
         _log.info("roll-out over: warming", brokers=sorted(brokers))
 
     def record(self) -> dict[str, Any]:
-        """Progress, as stored with the leader's state: every replica shows it."""
+        """Return the progress that is stored with the leader's state, so that every replica shows it."""
         return {broker: self._progress(broker, watch) for broker, watch in self._watches.items()}
 
     # --- keeping empty ---
 
     async def look(self, under_way: Collection[str]) -> bool:
-        """Ask draining brokers again what they own; whether something landed there that no plan has seen yet."""
+        """Query draining brokers again. Returns whether a bundle has arrived that no plan contains yet."""
         if not self._shared_state.desired.drains:
             self._watches.clear()
             return False
@@ -145,7 +147,10 @@ class DrainTracker:
         return any((watch.left or frozenset()) - watch.planned - set(under_way) for watch in self._watches.values())
 
     async def listed(self, broker: str) -> frozenset[str]:
-        """What one broker owns now, without its system bundles. AdminApiError; TimeoutError after 5 s."""
+        """Return the bundles of one broker now, without system bundles.
+
+        Raises AdminApiError if the request fails, and TimeoutError after 5 s.
+        """
         cluster = self._config.adoptable().get("clusterName", "")
         async with asyncio.timeout(LIST_SECONDS):
             names = await self._admin.owned_bundles(broker, cluster)
@@ -162,13 +167,13 @@ class DrainTracker:
             }
             await asyncio.gather(*(self._ask(broker, watch) for broker, watch in self._watches.items()))
             for watch in self._watches.values():
-                # What has left since that plan and comes again is new.
+                # A bundle that has left since that plan and comes again is new.
                 watch.planned &= watch.left if watch.left is not None else watch.planned
-            # Not of a broker that was stopped with bundles left: an alert would go on about a machine that is off.
+            # Drop the series of stopped brokers: an alert would continue for a machine that is off.
             self._telemetry.retain("drain_bundles", "broker", drains.keys() & set(self._endpoints))
 
     async def _ask(self, broker: str, watch: _Watch) -> None:
-        before, asked = watch.left, watch.asked_boot
+        before, last_boot = watch.left, watch.asked_boot
         if broker not in self._endpoints:
             watch.left, watch.detail = None, "not registered"
             return
@@ -179,32 +184,34 @@ class DrainTracker:
             return
         watch.asked_boot = self._clock.boot()
         if before:
-            there = len(before) * (watch.asked_boot - asked)
-            watch.bundle_seconds += there
-            self._telemetry.count("drain_bundle_seconds_total", there, broker=broker)
+            bundle_seconds = len(before) * (watch.asked_boot - last_boot)
+            watch.bundle_seconds += bundle_seconds
+            self._telemetry.count("drain_bundle_seconds_total", bundle_seconds, broker=broker)
         watch.emptied_ms = 0 if watch.left else watch.emptied_ms or self._clock.wall_ms()
         self._telemetry.gauge("drain_bundles", float(len(watch.left)), broker=broker)
 
     # --- progress ---
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """Progress of every drain: as watched here while we lead, else as the leader stored it last. That of a drain
-        which was asked for again meanwhile is of no use."""
+        """Return the progress of every drain: our own if this sidecar leads, else as stored by the leader.
+
+        Skips the progress of an earlier drain of the same broker.
+        """
         stored = self._shared_state.shared.report.get("operations") or {}
         own = self.record() if self._shared_state.leading or not stored else stored
         return {
-            broker: found
-            for broker, wanted in self._shared_state.desired.drains.items()
-            if (found := own.get(broker)) and found.get("since_ms") == wanted.since_ms
+            broker: own_progress
+            for broker, request in self._shared_state.desired.drains.items()
+            if (own_progress := own.get(broker)) and own_progress.get("since_ms") == request.since_ms
         }
 
     def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:
         records = [
             item for item in self._shared_state.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
         ]
-        # The broker may have been asked before the last of them left: a bundle counts once, left or moved.
-        gone = {item["bundle"] for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")}
-        moved = gone - (watch.left or frozenset())
+        # The broker may have been queried before the last bundle left: each bundle counts once, as left or moved.
+        departed = {item["bundle"] for item in records if item["outcome"] in ("done", "landed_elsewhere", "released")}
+        moved = departed - (watch.left or frozenset())
         blocked = {name: code for name, code in watch.blocked.items() if watch.left is None or name in watch.left}
         free = len(watch.left) - len(blocked) if watch.left is not None else 0
         return {
@@ -220,8 +227,8 @@ class DrainTracker:
         }
 
     def eta(self, moves: int) -> float:
-        """How long this many moves take at one broker, in seconds: by what the last ones took, or a guess before any
-        was measured."""
+        """Return the seconds that this many moves take at one broker, by the mean of the last moves, or by an
+        estimate."""
         took = [item["seconds"] for item in self._shared_state.moves if item["outcome"] in ("done", "released")][
             -MEASURED:
         ]

@@ -1,4 +1,4 @@
-"""Plans people asked to be carried out: left in the shared state by any replica, carried out by the leader, once."""
+"""Requested plans and moves: stored in the shared state by any replica, executed once by the leader."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ from bundlekeel.daemon.state.shared_state import SharedState
 
 _log = structlog.get_logger(__name__)
 
-# What was asked for longer ago is not carried out any more: it is not expected then.
+# Older requests are not executed: the operator does not expect them any more.
 REQUEST_MAX_AGE_MS: Final = 10 * 60 * 1000
 
 
 class Executions:
-    """Serves requests while we lead. A request is taken off the store before it is begun: never carried out twice."""
+    """Serves requests while this sidecar leads.
+
+    A request is removed from the store before it starts, so it is never executed twice.
+    """
 
     def __init__(
         self,
@@ -48,19 +51,19 @@ class Executions:
         self._executor = executor
         self._manual_moves = manual_moves
         self._reviews = reviews
-        # The epoch in which the ends of all reviewed tasks are stored.
+        # The last epoch in which the results of all reviewed tasks were stored.
         self._settled = -1
         self._gate = gate
         self._wall_ms = shared_state.wall_ms
-        # Unloads of many bundles in the order of their turns: after each cycle one of them has a turn, since they share
-        # its budgets. The cycle after which one had it last.
+        # Unloads of many bundles, in the order of their turns. One of them has a turn after each cycle, because they
+        # share its budgets. `_unloaded`: the cycle before the last turn.
         self._unloads: list[_Unload] = []
         self._unloaded = -1
 
     async def serve(self) -> None:
-        """Carry out what waits, oldest first. StoreError when the store does not answer.
+        """Execute the waiting requests, oldest first. Raises StoreError if the store does not respond.
 
-        Nothing is taken before the first cycle of a term has taken over the books: they would be overwritten.
+        Does nothing before the first cycle of a term has loaded the stored state: it would be overwritten.
         """
         if not self._cycle.leads:
             return
@@ -70,22 +73,23 @@ class Executions:
             task = task_of(request_id, body, "running")
             try:
                 self._shared_state.remember_task(task)
-                # In this order, so that every replica finds request or task at any time.
+                # In this order, so that every replica sees the request or the task at any time.
                 await self._shared_state.save(self._cycle.cycle_state, self._shared_state.shared.report, epoch=epoch)
                 await self._shared_state.close_request(request_id, epoch)
             except StoreError as error:
-                # Taken or not: it is never begun twice. If it still stands, it is taken the next time.
+                # The request never starts twice, whether it was removed or not. If it still exists, it is taken the
+                # next time.
                 task.update(state="failed", detail=f"could not be taken from the store: {error}")
                 raise
-            await self._go_on(task, partial(self._carry_out, task, body), epoch)
+            await self._run_step(task, partial(self._carry_out, task, body), epoch)
         self._unloads = [unload for unload in self._unloads if unload.epoch == self._shared_state.current_epoch()]
         if self._unloads and self._unloaded != self._cycle.cycle_state.cycle:
             unload = self._unloads.pop(0)
             self._shared_state.remember_task(unload.task)
-            await self._go_on(unload.task, partial(self._unload, unload), unload.epoch)
+            await self._run_step(unload.task, partial(self._unload, unload), unload.epoch)
 
-    async def _go_on(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
-        """One step of a task, or all of it, and its record."""
+    async def _run_step(self, task: dict[str, Any], step: Callable[[], Awaitable[None]], epoch: int) -> None:
+        """Run one step of a task, or all of it, and store the result."""
         try:
             await step()
         except BundlekeelError as error:
@@ -99,7 +103,10 @@ class Executions:
         await self._settle_reviews()
 
     async def _settle_reviews(self) -> None:
-        """At the start of a term, since the last leader may have ended during a task, and after each task."""
+        """Store the results of reviewed tasks.
+
+        Done after each task, and at the start of a term, because the last leader may have ended during a task.
+        """
         epoch = self._shared_state.current_epoch()
         if self._settled != epoch:
             await self._reviews.settle()
@@ -113,15 +120,15 @@ class Executions:
             done = f"split into {', '.join(split.children)}"
             task.update(state="done", detail=done)
             if body.get("unload"):
-                # Which child carries what is known with the next picture.
+                # The loads of the children are known with the next view of the cluster.
                 self._unloaded = self._cycle.cycle_state.cycle
                 left = dict.fromkeys(split.children, split.broker)
-                unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", begun=True)
+                unload = _Unload(task=task, body=body, epoch=split.epoch, left=left, before=f"{done}; ", started=True)
                 self._unloads.append(unload)
                 task.update(state="running", detail=unload.progress)
             return
         if "sources" in body:
-            self._still_young(body)
+            self._check_age(body)
             left = dict(body["sources"])
             self._unloads.append(_Unload(task=task, body=body, epoch=self._shared_state.current_epoch(), left=left))
             return
@@ -141,7 +148,7 @@ class Executions:
     async def _split_too(
         self, task: dict[str, Any], body: Mapping[str, Any], splits: Sequence[Split], *, landed: int
     ) -> None:
-        """The splits of a plan, after its moves, of which `landed` landed where asked."""
+        """Execute the splits of a plan, after its moves, of which `landed` reached their target."""
         done, failed, before = 0, list[str](), f"{task['detail']}; " if task["detail"] else ""
         for split in splits:
             try:
@@ -161,21 +168,21 @@ class Executions:
         task.update(detail="; ".join([f"{before}{done} of {len(splits)} split", *failed]))
 
     async def _split_of_plan(self, task: dict[str, Any], body: Mapping[str, Any], split: Split) -> Split:
-        await self._may_begin(task, body, begun=True)
+        await self._may_begin(task, body, started=True)
         return split
 
     async def _unload(self, unload: _Unload) -> None:
-        """As many bundles as the budgets of one cycle let go. The task runs until none waits any more."""
+        """Unload as many bundles as the budgets of one cycle allow. The task runs until no bundle waits any more."""
         task = unload.task
         try:
             outcomes = await self._cycle.execute(partial(self._unloads_still_wanted, unload))
         except (StoreError, SnapshotError) as error:
-            # What cannot be read now may be read in the next cycle. Another term goes on with none of it.
+            # The next cycle may succeed. Another term does not continue the task.
             self._unloads.append(unload)
             task.update(detail=f"{unload.progress}; {len(unload.left)} wait: {error}")
             return
         except BundlekeelError as error:
-            if not unload.begun:
+            if not unload.started:
                 raise
             stopped = task["state"] == "stopped"
             unload.end(Code.STOPPED if stopped else Code.NOT_PERMITTED)
@@ -184,7 +191,7 @@ class Executions:
         for outcome in outcomes:
             task["moves"].append(_row(outcome))
             unload.left.pop(outcome.bundle, None)
-        state, unload.begun = "done" if unload.landed else "failed", True
+        state, unload.started = "done" if unload.landed else "failed", True
         if any(outcome.code == Code.STOPPED for outcome in outcomes):
             unload.end(Code.STOPPED)
             state = "stopped"
@@ -193,13 +200,16 @@ class Executions:
             state = "running"
         task.update(state=state, detail=f"{unload.progress}{unload.waits if state == 'running' else ''}")
 
-    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any], *, begun: bool = False) -> None:
-        """Asked when no cycle is under way. Forbidden when the gate says so; Conflict when it cannot be read or is too
-        old, unless it has `begun`, or its proposal is not, or no longer, approved."""
+    async def _may_begin(self, task: dict[str, Any], body: Mapping[str, Any], *, started: bool = False) -> None:
+        """Check that a task may start; called while no cycle is running.
+
+        Raises Forbidden if the gate refuses it. Raises Conflict if the request cannot be read or is too old, unless
+        it has `started`, or if its proposal is not approved any more.
+        """
         if not body:
             raise Conflict(UNREADABLE)
-        if not begun:
-            self._still_young(body)
+        if not started:
+            self._check_age(body)
         review = str(body.get("review") or "")
         request = GateQuestion(action=Action.REQUEST, epoch=self._cycle.epoch, task=task["task"], approved=bool(review))
         obstacle = await self._gate.check_anew(request)
@@ -211,8 +221,8 @@ class Executions:
             await self._reviews.begin(review, task["task"])
         self._executor.request = request
 
-    def _still_young(self, body: Mapping[str, Any]) -> None:
-        """Conflict when no sidecar led, or a cycle hung, for so long that the person has given up or asked again."""
+    def _check_age(self, body: Mapping[str, Any]) -> None:
+        """Raise Conflict if the request has waited for so long that the operator has given up or sent it again."""
         left = body.get("left_ms")
         waited = self._wall_ms() - left if isinstance(left, int) else 0
         if waited > REQUEST_MAX_AGE_MS:
@@ -225,62 +235,68 @@ class Executions:
 
     async def _unloads_still_wanted(self, unload: _Unload) -> tuple[tuple[Move, ...], Plan | None]:
         self._unloaded = self._cycle.cycle_state.cycle
-        await self._may_begin(unload.task, unload.body, begun=True)
+        await self._may_begin(unload.task, unload.body, started=True)
         override = bool(unload.body.get("override_cool_down"))
-        made = await self._manual_moves.unloads_of(unload.left, override_cool_down=override)
-        for refusal in made.refused:
+        unloads = await self._manual_moves.unloads_of(unload.left, override_cool_down=override)
+        for refusal in unloads.refused:
             unload.refuse(refusal.bundle, refusal.code)
-        unload.waiting = made.waiting
-        return made.admitted, None
+        unload.waiting = unloads.waiting
+        return unloads.admitted, None
 
     async def _moves_still_wanted(
         self, task: dict[str, Any], body: Mapping[str, Any], splits: list[Split]
     ) -> tuple[tuple[Move, ...], Plan | None]:
-        """Plan again from what is now; Forbidden, or Conflict unless that is the very plan that was asked for, whose
-        `splits` are to follow. What a person moves by hand is not done for the balance: nothing is predicted."""
+        """Plan again and return the moves; `splits` receives the splits that follow.
+
+        Raises Forbidden if the gate refuses it, and Conflict if this is not the requested plan. Manual moves do not
+        serve the balance, so no prediction is returned for them.
+        """
         await self._may_begin(task, body)
         if task["kind"] != "plan":
             return await self._manual_moves.moves_of(body), None
         try:
-            wanted = PlannedActions(*([tuple(item) for item in body.get(name, [])] for name in ("moves", "splits")))
+            requested = PlannedActions(*([tuple(item) for item in body.get(name, [])] for name in ("moves", "splits")))
             request = request_of(body)
         except (TypeError, ValueError) as error:
             raise Conflict(f"{UNREADABLE} ({error})") from error
-        made = await self._planner.compute(request)
-        now = PlannedActions.of(made)
-        changed = difference(wanted, now)
+        plan = await self._planner.compute(request)
+        now = PlannedActions.of(plan)
+        changed = difference(requested, now)
         if changed:
             raise Conflict(f"the inputs changed since the plan was made: {'; '.join(changed[:5])}", difference=changed)
-        splits += made.splits
-        return made.moves, made
+        splits += plan.splits
+        return plan.moves, plan
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Unload:
-    """An unload of many bundles, carried out in the term of `epoch`. `left`: bundle -> the broker it is to leave;
-    `waiting`: why bundles did not go at its last turn; `before`: what its task had done before, for people."""
+    """An unload of many bundles, executed in the term of `epoch`.
+
+    `left`: the remaining bundles with the broker that they must leave. `waiting`: why bundles did not move at the
+    last turn. `before`: earlier results of the task, for operators.
+    """
 
     task: dict[str, Any]
     body: Mapping[str, Any]
     epoch: int
     left: dict[str, str]
     before: str = ""
-    begun: bool = False
+    started: bool = False
     waiting: tuple[Refusal, ...] = ()
 
     def refuse(self, bundle: str, code: str) -> None:
-        """It stays, for this reason."""
+        """Keep a bundle where it is, for this reason."""
         del self.left[bundle]
         self.task["moves"].append({"bundle": bundle, "outcome": "refused", "landed_on": "", "code": code})
 
     def end(self, code: str) -> None:
-        """All that are left stay."""
+        """Keep all remaining bundles where they are."""
         for bundle in list(self.left):
             self.refuse(bundle, code)
 
     @property
     def landed(self) -> int:
-        """How many bundles have left their brokers."""
+        """Number of bundles that have left their brokers."""
         return sum(
             row["outcome"] in ("done", "landed_elsewhere", "released") and row["code"] != Code.STILL_AT_SOURCE
             for row in self.task["moves"]
@@ -288,23 +304,23 @@ class _Unload:
 
     @property
     def progress(self) -> str:
-        """How far it is, for people."""
+        """Progress of the unload, for operators."""
         return f"{self.before}{self.landed} of {len(self.task['moves']) + len(self.left)} left their brokers"
 
     @property
     def waits(self) -> str:
-        """What its other bundles wait for, for people."""
+        """Reasons why the other bundles wait, for operators."""
         details = {item.code: f"{item.code} ({item.detail})" if item.detail else item.code for item in self.waiting}
         return f"; {len(self.left)} wait: {', '.join(details.values())}"
 
 
 def _row(outcome: MoveOutcome) -> dict[str, Any]:
-    """A move of a task, as people see it."""
+    """Return a move of a task, as operators see it."""
     return {name: getattr(outcome, name) for name in ("bundle", "outcome", "landed_on", "code")}
 
 
 def task_of(request_id: str, body: Mapping[str, Any], state: str) -> dict[str, Any]:
-    """A request as people see it."""
+    """Return a request as operators see it."""
     return {
         "task": request_id,
         "kind": str(body.get("kind", "plan")),
@@ -324,37 +340,37 @@ def request_of(body: Mapping[str, Any]) -> PlanRequest:
 
 
 class PlannedActions(NamedTuple):
-    """What a plan does: moves (bundle, source, target) and splits (bundle, owner)."""
+    """Actions of a plan: moves (bundle, source, target) and splits (bundle, owner)."""
 
     moves: list[tuple[str, ...]]
     splits: list[tuple[str, ...]]
 
     @classmethod
     def of(cls, plan: Plan) -> PlannedActions:
-        """Of a plan as it is computed."""
+        """Return the actions of a computed plan."""
         moves = [(move.bundle, move.source, move.target) for move in plan.moves]
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 
     @classmethod
     def of_view(cls, plan: PlanView) -> PlannedActions:
-        """Of a plan as people see it (daemon/cycle/planner.py)."""
+        """Return the actions of a plan in API form (daemon/cycle/planner.py)."""
         moves = [(move.bundle, move.source, move.target) for move in plan.moves]
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 
 
-def difference(wanted: PlannedActions, now: PlannedActions) -> list[str]:
-    """What is different between two plans, in words; nothing when they do the same."""
-    if wanted == now:
+def difference(requested: PlannedActions, now: PlannedActions) -> list[str]:
+    """Return the differences between two plans as text; empty if they have the same actions."""
+    if requested == now:
         return []
-    found = []
-    for before, after, does in ((wanted.moves, now.moves, "move"), (wanted.splits, now.splits, "be split")):
+    changes = []
+    for before, after, does in ((requested.moves, now.moves, "move"), (requested.splits, now.splits, "be split")):
         then, rows = {row[0]: row[1:] for row in before}, {row[0]: row[1:] for row in after}
-        found += [f"{bundle} would no longer {does}" for bundle in then if bundle not in rows]
-        found += [f"{bundle} would {does} now" for bundle in rows if bundle not in then]
+        changes += [f"{bundle} would no longer {does}" for bundle in then if bundle not in rows]
+        changes += [f"{bundle} would {does} now" for bundle in rows if bundle not in then]
         verb = "go" if does == "move" else "be split at"
-        found += [
+        changes += [
             f"{bundle} would {verb} {' -> '.join(rows[bundle])}"
             for bundle, place in then.items()
             if rows.get(bundle, place) != place
         ]
-    return found or ["the order of the moves"]
+    return changes or ["the order of the moves"]

@@ -1,13 +1,14 @@
-"""The failsafe job: gives the brokers their own shedding back when no sidecar has completed a cycle for too long.
+"""The failsafe job: returns the brokers' own shedding if no sidecar has completed a cycle for too long.
 
-After a takeover only Bundlekeel balances. When all sidecars are gone, or one leads and all its cycles fail, the cluster
-is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the moment of the
-last completed cycle (`CycleState.completed_ms`) from the shared state and restores what the record says.
+After a takeover only Bundlekeel balances. If all sidecars have failed, or all cycles of the leader fail, the cluster
+is worse off than before the takeover. `judge` needs no sidecar: it reads the takeover's record and the time of the
+last completed cycle (`CycleState.completed_ms`) from the shared state, and restores the values of the record.
 
-It never restores when in doubt. What cannot be read is an error, and no sign that the sidecars are gone. The moment is
-one of another machine's clock, so before anything is restored the state is watched for `confirm_seconds`: any cycle
-completed meanwhile, also one of a leader whose clock is wrong or that has just come back after an outage, calls it off.
-The state is read once more right before each write to the brokers: reading their settings first may take long.
+It never restores if in doubt. A document that cannot be read is an error, and not a sign that the sidecars have
+failed. The time is of another machine's clock, so the state is watched for `confirm_seconds` before anything is
+restored. Any cycle completed in between calls the restoration off, also one of a leader whose clock is wrong or that
+has just recovered. The state is read once more right before each write to the brokers, because reading their
+settings first may take long.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from bundlekeel.ports import Clock, Coordination
 
 CONFIRM_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0
-# A moment this far ahead of our clock says nothing of how long ago it was.
+# A time this far ahead of our clock does not show how long ago it was.
 _AHEAD_SECONDS: Final = 60.0
 
 State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
@@ -36,7 +37,7 @@ State = Literal["not_taken_over", "alive", "dead", "restored", "incomplete"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailsafeLimits:
-    """When the sidecars count as dead. `by`: who says so, for the record."""
+    """When the sidecars count as failed. `by`: the name of this job, for the record."""
 
     after_seconds: float
     confirm_seconds: float = CONFIRM_SECONDS
@@ -45,9 +46,11 @@ class FailsafeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterActivity:
-    """What the shared state says. `completed_ms`: when a cycle was completed last, 0 for never. `verdict`: the last
-    cycle's sentence. `cycle_seconds`, `takeover_seconds`: how long ago both were; the second is infinite without
-    a takeover."""
+    """Activity of the sidecars, from the shared state.
+
+    `completed_ms`: end of the last cycle, 0: never. `verdict`: the last cycle's sentence. `cycle_seconds`,
+    `takeover_seconds`: time since both; the latter is infinite without a takeover.
+    """
 
     record: TakeoverRecord | None
     completed_ms: int
@@ -58,17 +61,18 @@ class ClusterActivity:
 
     @property
     def seconds(self) -> float:
-        """How long ago the last cycle was, or the takeover, whichever is later."""
+        """Seconds since the last cycle or the takeover, whichever is later."""
         return min(self.cycle_seconds, self.takeover_seconds)
 
     def dead(self, after_seconds: float) -> bool:
-        """Whether it is long enough ago, or unknown because a clock is ahead."""
+        """Return whether this time is at least `after_seconds`, or unknown because a clock is ahead."""
         return self.record is not None and (self.seconds >= after_seconds or self.seconds < -_AHEAD_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailsafeResult:
-    """What came of it. `dead` without a restoration is a dry run's. `result`: the handback, when there was one."""
+    """Result of the job. A dry run can be `dead` without a restoration. `result`: that of the handback, if there was
+    one."""
 
     state: State
     sentence: str
@@ -76,7 +80,7 @@ class FailsafeResult:
     result: TakeoverResult | None = None
 
     def view(self) -> dict[str, Any]:
-        """As JSON, without the brokers."""
+        """Return the result as JSON, without the brokers."""
         record = self.activity.record
         return {
             "state": self.state,
@@ -89,11 +93,14 @@ class FailsafeResult:
 
 
 async def read_activity(coordination: Coordination, clock: Clock) -> ClusterActivity:
-    """The activity right now. StoreError when the store does not answer, CodecError when documents cannot be read."""
-    found = await read_record(coordination)
+    """Return the current activity.
+
+    Raises StoreError if the store does not respond, and CodecError if documents cannot be read.
+    """
+    stored = await read_record(coordination)
     documents = await coordination.read_tree(STATE)
     state = decode_state(documents, what="the leader's state") if documents else LeaderState()
-    record = found[0] if found is not None else None
+    record = stored[0] if stored is not None else None
     now = clock.wall_ms()
     return ClusterActivity(
         record=record,
@@ -111,8 +118,9 @@ async def judge(
     terms: FailsafeLimits,
     context: Callable[[], Awaitable[TakeoverContext]] | None,
 ) -> FailsafeResult:
-    """Look, watch, and restore through `context` (None: a dry run). It is asked for only when there is something to
-    do.
+    """Check the activity, watch it, and restore through `context` (None: a dry run).
+
+    `context` is called only if there is something to restore.
     """
     activity = await read_activity(coordination, clock)
     if context is not None:
@@ -140,19 +148,19 @@ async def judge(
 
     try:
         return await _restore(await context(), activity, why, terms, look_again)
-    except _CalledOff as found:
-        return found.judgement
+    except _CalledOff as error:
+        return error.judgement
 
 
 async def _record_look(coordination: Coordination, wall_ms: int) -> None:
-    """For the sidecars' metric. That it cannot be written keeps nothing from being restored."""
+    """Store the time of this check for the sidecars' metric. A failed write does not prevent a restoration."""
     with contextlib.suppress(StoreError, StaleWrite):
-        found = await coordination.read(FAILSAFE)
-        await coordination.write_shared(FAILSAFE, encode_look(wall_ms), version=found.version if found else None)
+        document = await coordination.read(FAILSAFE)
+        await coordination.write_shared(FAILSAFE, encode_look(wall_ms), version=document.version if document else None)
 
 
 class _CalledOff(Exception):
-    """A cycle was completed during the restoration."""
+    """Raised if a cycle was completed during the restoration."""
 
     def __init__(self, judgement: FailsafeResult) -> None:
         super().__init__(judgement.sentence)
@@ -160,16 +168,16 @@ class _CalledOff(Exception):
 
 
 def _changed(activity: ClusterActivity, now: ClusterActivity) -> FailsafeResult | None:
-    """What calls a restoration off, if anything has changed since it was read."""
+    """Return the result that calls a restoration off if the activity has changed; else None."""
     if now.record is None:
         return FailsafeResult(
-            state="not_taken_over", sentence="somebody else ended the takeover meanwhile", activity=now
+            state="not_taken_over", sentence="another process ended the takeover in the meantime", activity=now
         )
     if now.completed_ms != activity.completed_ms:
-        # By the leader's clock, which may be behind.
+        # Its age is by the leader's clock, which may be behind.
         return FailsafeResult(state="alive", sentence=_completed(now), activity=now)
     if now.record != activity.record:
-        return FailsafeResult(state="alive", sentence="the takeover was changed meanwhile", activity=now)
+        return FailsafeResult(state="alive", sentence="the takeover was changed in the meantime", activity=now)
     return None
 
 
@@ -182,13 +190,15 @@ async def _restore(
 ) -> FailsafeResult:
     result = await handback(context, reason=why, by=terms.by, deadman=True, look_again=look_again)
     if result is None:
-        return FailsafeResult(state="not_taken_over", sentence="somebody else restored it meanwhile", activity=activity)
+        return FailsafeResult(
+            state="not_taken_over", sentence="another process restored it in the meantime", activity=activity
+        )
     if result.complete:
         count = len(result.brokers)
         text = f"{why}; the brokers' own shedding is back, verified on {numbered(count, 'broker')}"
         return FailsafeResult(state="restored", sentence=text, activity=activity, result=result)
     missing = ", ".join(result.unverified) or "the stored overrides"
-    text = f"{why}; not verified at {missing}: the record stays, and the next run goes on"
+    text = f"{why}; not verified at {missing}: the record stays, and the next run continues"
     return FailsafeResult(state="incomplete", sentence=text, activity=activity, result=result)
 
 
@@ -208,11 +218,11 @@ def _completed(activity: ClusterActivity) -> str:
 def _why(activity: ClusterActivity) -> str:
     if not activity.completed_ms:
         return f"no cycle was ever completed, and the takeover was {_ago(activity.takeover_seconds)}"
-    said = f" (the last cycle: {activity.verdict.rstrip('.')})" if activity.verdict else ""
+    last_cycle = f" (the last cycle: {activity.verdict.rstrip('.')})" if activity.verdict else ""
     ahead = -activity.cycle_seconds
     if ahead > 0:
-        return f"no cycle is completed any more, and the last one's clock was {ahead:.0f} s ahead{said}"
-    return f"no cycle was completed for {activity.cycle_seconds:,.0f} s{said}"
+        return f"no cycle is completed any more, and the last one's clock was {ahead:.0f} s ahead{last_cycle}"
+    return f"no cycle was completed for {activity.cycle_seconds:,.0f} s{last_cycle}"
 
 
 def _ago(seconds: float) -> str:

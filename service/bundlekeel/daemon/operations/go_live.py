@@ -15,7 +15,7 @@ from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import SummaryView
 from bundlekeel.daemon.sources.counters import LiveLoads
 
-# A day of recommendations has the load of day and night in it; a restart or two may fall into it.
+# One day of recommendations covers day and night; a restart or two may interrupt it.
 DAY_MS: Final = 86_400_000
 _NEARLY_MS: Final = DAY_MS * 9 // 10
 
@@ -23,8 +23,11 @@ _NEARLY_MS: Final = DAY_MS * 9 // 10
 def go_live(
     checks: Sequence[Check], *, mode_ceiling: str, members: int, looked_ms: int, day: SummaryView, plan: Plan | None
 ) -> list[Check]:
-    """`checks`: of `examine`; `looked_ms`: when the failsafe looked last, 0: never; `day`: the last 24 hours, to now.
-    What does not hold is an error (no go) or, where a person may know better, a warning."""
+    """Return the checks of `examine` with those of a running sidecar.
+
+    `looked_ms`: last run of the failsafe, Unix ms; 0: never. `day`: summary of the last 24 hours. A failed check is
+    an error (do not start), or a warning if the operator may know better.
+    """
     ours = [_mode(mode_ceiling), _seats(members), _failsafe(looked_ms, day.until_ms)]
     return [*checks, *ours, _recommendations(day), _would_do(day, plan)]
 
@@ -37,7 +40,7 @@ def _mode(ceiling: str) -> Check:
         else "when all other checks hold: `mode: act` in the settings file, restart the sidecars one by one, then "
         "`bundlekeel takeover`"
     )
-    return Check(name="mode", ok=ok, detail=f"the settings file says {ceiling}", fix=fix, severity="warning")
+    return Check(name="mode", ok=ok, detail=f"the settings file sets {ceiling}", fix=fix, severity="warning")
 
 
 def _seats(members: int) -> Check:
@@ -46,23 +49,23 @@ def _seats(members: int) -> Check:
     return Check(name="replicas", ok=ok, detail=f"{numbered(members, 'sidecar')} running", fix=fix, severity="warning")
 
 
-# As of the alert BundlekeelFailsafeNotRunning: seven of its usual rounds.
+# As in the alert BundlekeelFailsafeNotRunning: seven of its usual intervals.
 _LOOKS_WITHIN_MS = 900_000
 
 
 def _failsafe(looked_ms: int, now_ms: int) -> Check:
     ago = max(0, now_ms - looked_ms)
-    told = f"it looked {ago // 1000} s ago" if looked_ms else "it has never looked"
+    detail = f"it looked {ago // 1000} s ago" if looked_ms else "it has never looked"
     if looked_ms and ago <= _LOOKS_WITHIN_MS:
-        return Check.passed("failsafe", told)
+        return Check.passed("failsafe", detail)
     fix = "run `bundlekeel deadman` as a CronJob or timer before the takeover (docs/operations/deadman.md)"
-    return Check.warned("failsafe", told, fix)
+    return Check.warned("failsafe", detail, fix)
 
 
 def _recommendations(day: SummaryView) -> Check:
-    known = 0 if day.known_since_ms is None else day.until_ms - day.known_since_ms
-    span = f"{known / 3_600_000:.1f} hours" if known >= 3_600_000 else numbered(round(known / 60_000), "minute")
-    ok = day.cycles > 0 and known >= _NEARLY_MS
+    span_ms = 0 if day.known_since_ms is None else day.until_ms - day.known_since_ms
+    span = f"{span_ms / 3_600_000:.1f} hours" if span_ms >= 3_600_000 else numbered(round(span_ms / 60_000), "minute")
+    ok = day.cycles > 0 and span_ms >= _NEARLY_MS
     return Check(
         name="a day of recommendations",
         ok=ok,
@@ -72,7 +75,7 @@ def _recommendations(day: SummaryView) -> Check:
 
 
 def _would_do(day: SummaryView, plan: Plan | None) -> Check:
-    """What acting would have come to. Moving in most cycles would mean that plans chase noise."""
+    """Check how often acting would have moved bundles. Moves in most cycles mean that plans follow noise."""
     often = day.cycles > 0 and day.recommended > day.cycles / 2
     if day.recommended:
         detail = f"{day.recommended} of {numbered(day.cycles, 'cycle')} recommended moves, "
@@ -86,7 +89,7 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
     return Check(name="what acting would do", ok=not often, detail=detail, fix=fix if often else "", severity="warning")
 
 
-# By state of a broker, for those that last until somebody does something.
+# Fixes by state of a broker, for states that last until an operator acts.
 _LIVE_FIXES = {
     "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
     "set `counters.source: off`; reports are used until both agree",
@@ -97,12 +100,12 @@ _LIVE_FIXES = {
 }
 
 
-# One late scrape makes a broker outdated until two more are there: two minutes, where Prometheus scrapes by the minute.
+# One late scrape makes a broker outdated until there are two more: two minutes, if Prometheus scrapes once per minute.
 _LATE_SECONDS = 300.0
 
 
 def live_loads_check(live: LiveLoads) -> Check:
-    """Which brokers are seen by their counters."""
+    """Check which brokers' loads come from their counters."""
     name, states, refused = "live loads", live.states(), live.refusals()
     if not states:
         return Check.passed(
@@ -124,8 +127,8 @@ def live_loads_check(live: LiveLoads) -> Check:
         detail += f"; {Code.COUNTERS_DISAGREE} at {min(doubts)}: {doubts[min(doubts)]}"
     late = live.outdated()
     passing = len(late) == 1 and max(late.values()) < _LATE_SECONDS
-    told = {state for state in states.values() if state != "outdated" or not passing}
-    fixes = [fix for state, fix in _LIVE_FIXES.items() if state in told]
+    lasting = {state for state in states.values() if state != "outdated" or not passing}
+    fixes = [fix for state, fix in _LIVE_FIXES.items() if state in lasting]
     return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)
 
 

@@ -1,8 +1,8 @@
-"""Transfers, unloads and splits that a person asks for: planned here, dry first; carried out by the leader.
+"""Transfers, unloads and splits that an operator requests: planned here as a dry run, executed by the leader.
 
-The leader plans again from its own picture right before it acts, with the same guard, and makes exactly that move or
-none: a request names bundle, source and target. The unload of a namespace names bundles and their sources: it takes
-many cycles, and each bundle goes where there is most room by then.
+The leader plans again from its own view right before it acts, with the same guard. It makes exactly the requested
+move or none: a request names bundle, source and target. The unload of a namespace names bundles and their sources:
+it takes many cycles, and each bundle moves to the broker with most headroom at that time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bu
 from bundlekeel.ports import Ownership, TopicLoad
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
-# What `flow_or_qps_equally_divide` goes by, with Pulsar's defaults: msg/s, MiB/s, per cent.
+# Limits of `flow_or_qps_equally_divide`, with Pulsar's defaults: msg/s, MiB/s, per cent.
 FLOW_LIMITS: Final = {
     "loadBalancerNamespaceBundleMaxMsgRate": "30000",
     "loadBalancerNamespaceBundleMaxBandwidthMbytes": "100",
@@ -76,19 +76,22 @@ class ManualMoves:
     ownership: Ownership
 
     async def move(self, name: str, to: str = "", *, override_cool_down: bool = False) -> tuple[ManualMoveView, Json]:
-        """The dry run of a transfer (to a broker) or an unload (to wherever there is most room), and the request for
-        the leader; no request (empty) when something refuses."""
+        """Return the dry run of a transfer (to a broker) or an unload (to the broker with most headroom), and the
+        request.
+
+        The request for the leader is empty if the move is refused.
+        """
         whole = await self._whole(name)
         owner = await self._owner(whole.bundle)
         if to and to not in self._registered():
             raise NotFound(unknown_broker(to, self._registered()))
-        made = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
+        plan = await self._planned(whole.bundle, owner, to, override_cool_down=override_cool_down)
         kind = "transfer" if to else "unload"
-        candidates = [self._candidate(item) for item in made.candidates]
-        answer = _answer(kind, name, whole, made, candidates=candidates, override_cool_down=override_cool_down)
-        if made.move is None:
+        candidates = [self._candidate(item) for item in plan.candidates]
+        answer = _answer(kind, name, whole, plan, candidates=candidates, override_cool_down=override_cool_down)
+        if plan.move is None:
             return answer, {}
-        target = made.move.target
+        target = plan.move.target
         body = {"kind": kind, "bundle": whole.bundle, "source": owner, "target": target}
         # Releases that know only plans read `moves`, find no such plan and refuse the request.
         return answer, body | {
@@ -98,9 +101,9 @@ class ManualMoves:
         }
 
     async def split(self, name: str, options: SplitOptions = BY_LOAD) -> tuple[ManualMoveView, Json]:
-        """The dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
+        """Return the dry run of a split, and the request for the leader. `TENANT/NAMESPACE/LARGEST` is a name, too."""
         algorithm, at = options.algorithm, options.at
-        _check_taken(algorithm, at)
+        _check_positions(algorithm, at)
         name, largest = await self._resolved(name)
         whole = await self._whole(name)
         _check_inside(whole.bundle, at)
@@ -121,16 +124,16 @@ class ManualMoves:
         )
         try:
             self._may_split(whole.bundle, owner, algorithm)
-            made = await self._cut(whole.bundle, owner, at, algorithm)
+            cut = await self._cut(whole.bundle, owner, at, algorithm)
         except SplitRefused as error:
             code = Code(error.code)
             refused = replace(answer, refusals=[refusal_view(Refusal(code, whole.bundle, owner, str(error)))])
             return replace(refused, sentence=f"{whole.bundle}{largest} would be {place}"), {}
         children = [
             ChildView(bundle=child, topics_ratio=topics, msg_rate_ratio=share[0], throughput_ratio=share[2])
-            for child, topics, share in zip(made.children, made.topics, made.shares, strict=True)
+            for child, topics, share in zip(cut.children, cut.topics, cut.shares, strict=True)
         ]
-        hash_ = _hash("split", owner, *made.children, *(["unload"] if options.unload else []))
+        hash_ = _hash("split", owner, *cut.children, *(["unload"] if options.unload else []))
         answer = replace(answer, children=children, hash=hash_)
         body = {"kind": "split", "bundle": whole.bundle, "source": owner, "at": list(at), "unload": options.unload}
         body |= {"algorithm": answer.algorithm, "hash": hash_}
@@ -139,47 +142,52 @@ class ManualMoves:
     async def unload_namespace(
         self, namespace: str, *, override_cool_down: bool = False
     ) -> tuple[NamespaceUnloadView, Json]:
-        """The dry run of the unload of every bundle of a namespace, and the request for the leader; no request (empty)
-        when all of them stay."""
+        """Return the dry run of the unload of every bundle of a namespace, and the request for the leader.
+
+        The request is empty if all bundles stay.
+        """
         bundles = [str(bundle) for bundle in await bundles_of(namespace, self.cycle.metadata)]
         owners, unowned = await self._owners(bundles)
-        made = await self._unloads(owners, override_cool_down=override_cool_down)
-        refused = (*unowned, *made.refused)
-        leaving = dict.fromkeys([*(move.bundle for move in made.moves), *(item.bundle for item in made.waiting)])
-        wanted = {name: owners[name] for name in leaving}
-        sentence = f"{len(wanted)} of {numbered(len(bundles), 'bundle')} of {namespace} to unload"
+        unloads = await self._unloads(owners, override_cool_down=override_cool_down)
+        refused = (*unowned, *unloads.refused)
+        leaving = dict.fromkeys([*(move.bundle for move in unloads.moves), *(item.bundle for item in unloads.waiting)])
+        sources = {name: owners[name] for name in leaving}
+        sentence = f"{len(sources)} of {numbered(len(bundles), 'bundle')} of {namespace} to unload"
         answer = NamespaceUnloadView(
             kind="unload",
             namespace=namespace,
             bundles=len(bundles),
-            moves=[move_view(move) for move in made.moves],
-            waiting=[refusal_view(item) for item in made.waiting],
+            moves=[move_view(move) for move in unloads.moves],
+            waiting=[refusal_view(item) for item in unloads.waiting],
             refusals=[refusal_view(item) for item in refused],
             refusal_counts=counted(refused),
-            sentence=f"{sentence}; {len(made.admitted)} within the budgets of one cycle",
+            sentence=f"{sentence}; {len(unloads.admitted)} within the budgets of one cycle",
             override_cool_down=override_cool_down,
-            hash=_hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(wanted.items()))),
+            hash=_hash("unload", namespace, *(f"{name}@{owner}" for name, owner in sorted(sources.items()))),
         )
-        if not wanted:
+        if not sources:
             return answer, {}
-        body = {"kind": "unload", "sources": wanted, "override_cool_down": override_cool_down, "hash": answer.hash}
-        return answer, body | {"moves": [[name, owner, ""] for name, owner in wanted.items()]}
+        body = {"kind": "unload", "sources": sources, "override_cool_down": override_cool_down, "hash": answer.hash}
+        return answer, body | {"moves": [[name, owner, ""] for name, owner in sources.items()]}
 
     # --- on the leader, right before it acts ---
 
     async def unloads_of(self, sources: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
-        """What of these bundles (bundle -> the broker it is to leave) may go in this cycle, what waits, what stays."""
+        """Return which of these bundles may move in this cycle, which wait, and which stay.
+
+        `sources`: the broker that each bundle must leave.
+        """
         owners, refused = await self._owners(sources)
         left = {name: owner for name, owner in owners.items() if owner != sources[name]}
         refused += [Refusal(Code.OWNER_CHANGED, name, sources[name], f"owned by {left[name]} now") for name in left]
         here = {name: owner for name, owner in owners.items() if name not in left}
-        made = await self._unloads(here, override_cool_down=override_cool_down)
+        unloads = await self._unloads(here, override_cool_down=override_cool_down)
         waiting = [item for item in refused if item.code in PASSING]
         stays = [item for item in refused if item.code not in PASSING]
-        return replace(made, waiting=(*waiting, *made.waiting), refused=(*stays, *made.refused))
+        return replace(unloads, waiting=(*waiting, *unloads.waiting), refused=(*stays, *unloads.refused))
 
     async def moves_of(self, body: Mapping[str, Any]) -> tuple[Move, ...]:
-        """The one move of a request, planned again. Conflict with what has changed."""
+        """Plan the one move of a request again. Raises Conflict with the difference if it has changed."""
         bundle, source, target = (str(body.get(key, "")) for key in ("bundle", "source", "target"))
         if not bundle or not source or not target:
             raise Conflict(UNREADABLE, code="refused", difference=[UNREADABLE])
@@ -190,15 +198,18 @@ class ManualMoves:
                 code="changed",
                 difference=[f"{bundle} is owned by {owner} now"],
             )
-        made = await self._planned(bundle, owner, target, override_cool_down=bool(body.get("override_cool_down")))
-        if made.move is None:
-            assert made.refusal is not None
-            said = _text(made.refusal)
-            raise Conflict(f"not carried out: {said}", code=made.refusal.code.value, difference=[said])
-        return (made.move,)
+        plan = await self._planned(bundle, owner, target, override_cool_down=bool(body.get("override_cool_down")))
+        if plan.move is None:
+            assert plan.refusal is not None
+            text = _text(plan.refusal)
+            raise Conflict(f"not carried out: {text}", code=plan.refusal.code.value, difference=[text])
+        return (plan.move,)
 
     async def split_of(self, body: Mapping[str, Any]) -> Split:
-        """The split of a request. Where to cut is computed anew; where the load divides, when it is carried out."""
+        """Return the split of a request.
+
+        Its boundaries are computed again; for a split by load, at its execution.
+        """
         bundle, source, at = str(body.get("bundle", "")), str(body.get("source", "")), tuple(body.get("at", ()))
         named = body.get("algorithm")
         if not bundle or not source:
@@ -212,8 +223,8 @@ class ManualMoves:
             if algorithm is not None:
                 at = positions_of(await self._cut(bundle, source, at, algorithm))
         except SplitRefused as error:
-            said = _text(Refusal(Code(error.code), detail=error.error))
-            raise Conflict(f"not carried out: {said}", code=error.code, difference=[said]) from error
+            text = _text(Refusal(Code(error.code), detail=error.error))
+            raise Conflict(f"not carried out: {text}", code=error.code, difference=[text]) from error
         halves = algorithm is SplitAlgorithm.RANGE
         return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at, halves=halves)
 
@@ -235,9 +246,9 @@ class ManualMoves:
         try:
             owner = await self.ownership.owner(bundle)
         except CodecError as error:
-            raise StoreError(f"who owns {bundle} cannot be read: {error}") from error
+            raise StoreError(f"the owner of {bundle} cannot be read: {error}") from error
         if owner is None:
-            # Extensible brokers hold such bundles without an entry in the channel: no lookup assigns them.
+            # Extensible brokers own such bundles without an entry in the channel: no lookup assigns them.
             code = Code.SYSTEM_BUNDLE if is_system_bundle(bundle) else Code.UNOWNED
             raise Conflict(f"{bundle}: {EXPLANATIONS[code]}", code=code.value, difference=[code.value])
         if owner.disabled:
@@ -246,7 +257,7 @@ class ManualMoves:
         return owner.broker_id
 
     async def _owners(self, bundles: Iterable[str]) -> tuple[dict[str, str], list[Refusal]]:
-        """bundle -> its owner, and why the others have none."""
+        """Return the owner of each bundle, and why the others have none."""
         owners, refused = dict[str, str](), list[Refusal]()
         for bundle in bundles:
             try:
@@ -261,16 +272,16 @@ class ManualMoves:
 
     async def _planned(self, bundle: str, owner: str, to: str, *, override_cool_down: bool) -> ManualPlan:
         request = await self._with_policies({bundle: owner})
-        made = await asyncio.to_thread(manual_move, request, bundle, owner, to, override_cool_down=override_cool_down)
-        if made.refusal is None:
-            return made
-        return replace(made, refusal=self._left_alone().told(made.refusal))
+        plan = await asyncio.to_thread(manual_move, request, bundle, owner, to, override_cool_down=override_cool_down)
+        if plan.refusal is None:
+            return plan
+        return replace(plan, refusal=self._left_alone().told(plan.refusal))
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
         request = await self._with_policies(owners)
         # With many brokers each bundle takes milliseconds.
-        made = await asyncio.to_thread(unload_all, request, owners, override_cool_down=override_cool_down)
-        return replace(made, refused=tuple(map(self._left_alone().told, made.refused)))
+        unloads = await asyncio.to_thread(unload_all, request, owners, override_cool_down=override_cool_down)
+        return replace(unloads, refused=tuple(map(self._left_alone().told, unloads.refused)))
 
     def _candidate(self, item: TargetCandidate) -> CandidateView:
         code = item.code
@@ -288,7 +299,7 @@ class ManualMoves:
         return LeftAlone(self.cycle.shared_state.desired, self.cycle.clock.wall_ms())
 
     async def _with_policies(self, owners: Mapping[str, str]) -> Request:
-        """What a plan of moves depends on, with each of these bundles at its owner, and policies read anew."""
+        """Return the inputs of a plan, with each of these bundles at its owner, and policies read again."""
         owned: dict[str, list[str]] = {}
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)
@@ -297,37 +308,41 @@ class ManualMoves:
         return replace(self._request(snapshot), policies=policies)
 
     def _request(self, snapshot: Snapshot) -> Request:
-        given = self.cycle.plan_input(snapshot)
+        inputs = self.cycle.plan_input(snapshot)
         return Request(
             snapshot=snapshot,
-            ledger=given.ledger,
-            guard=given.guard,
-            params=given.params,
-            memory=given.memory,
-            policies=given.policies,
-            owned=given.owned,
+            ledger=inputs.ledger,
+            guard=inputs.guard,
+            params=inputs.params,
+            memory=inputs.memory,
+            policies=inputs.policies,
+            owned=inputs.owned,
         )
 
     def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
-        """SplitRefused when the guard binds the bundle, or its owner does not support that split. Policies bind it to
-        brokers, and children stay where it is."""
+        """Raise SplitRefused if the guard blocks the bundle, or its owner does not support that split.
+
+        Policies do not block a split: they bind a bundle to brokers, and children stay at its owner.
+        """
         snapshot = with_owned(self.cycle.demand_snapshot(), {owner: [bundle]})
-        movable, found = by_person(self._request(snapshot))
+        movable, refusals = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
-        if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
-            refusal = self._left_alone().told(Refusal(found.codes[row], bundle, owner))
+        if row >= 0 and not movable[row] and refusals.codes[row] not in POLICIES:
+            refusal = self._left_alone().told(Refusal(refusals.codes[row], bundle, owner))
             raise SplitRefused(refusal.code, refusal.detail)
-        known = (self.cycle.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
-        if known is not None:
-            # What the broker is asked for, and what a person asked for: the broker's settings may leave either out.
+        setting = (self.cycle.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
+        if setting is not None:
+            # The split that the broker receives, and the one that the operator requested: the broker's settings may
+            # omit either.
             sent = SplitAlgorithm.RANGE if algorithm is SplitAlgorithm.RANGE else SplitAlgorithm.POSITIONS
-            supported = [item.strip() for item in known.strip("[]").split(",")]
+            supported = [item.strip() for item in setting.strip("[]").split(",")]
             missing = [item for item in dict.fromkeys((algorithm or sent, sent)) if item not in supported]
             if missing:
                 raise SplitRefused(Code.NOT_SUPPORTED, f"{owner} has {', '.join(supported)}; not {', '.join(missing)}")
 
     async def _resolved(self, name: str) -> tuple[str, str]:
-        """The name of the bundle meant by `TENANT/NAMESPACE/LARGEST`, and why that one; any other name as it is."""
+        """Return the bundle of `TENANT/NAMESPACE/LARGEST` and why it was chosen; any other name is returned
+        unchanged."""
         namespace, _, last = name.rpartition("/")
         if "://" in name or last.upper() not in ("LARGEST", "HOT"):
             return name, ""
@@ -345,16 +360,16 @@ class ManualMoves:
                 allowed=f"{namespace}/LARGEST; for a topic of that name persistent://{name}",
             )
         await bundles_of(namespace, self.cycle.metadata)
-        found = largest_bundle(self.cycle.demand_snapshot().bundles, namespace)
-        if found is None:
+        largest = largest_bundle(self.cycle.demand_snapshot().bundles, namespace)
+        if largest is None:
             code = Code.NO_BUNDLES.value
             raise Conflict(f"no broker reports a bundle of {namespace}", code=code, difference=[code])
-        return found[0], f", the largest by load ({found[1]}),"
+        return largest[0], f", the largest by load ({largest[1]}),"
 
     async def _cut(
         self, bundle: str, owner: str, at: tuple[int, ...], algorithm: SplitAlgorithm | None
     ) -> SplitChildren:
-        """The children that would be made. SplitRefused where there is no place to cut."""
+        """Return the children of a split. Raises SplitRefused if there is no boundary."""
         try:
             topics = await self.cycle.admin.topic_loads(bundle, owner)
         except AdminApiError as error:
@@ -376,7 +391,8 @@ class ManualMoves:
     def _boundaries(
         self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
     ) -> tuple[int, ...]:
-        """Where the broker would cut by this algorithm, with its own limits. SplitRefused where it would not."""
+        """Return where the broker would split by this algorithm, with its own limits. Raises SplitRefused if it
+        would not."""
         name = parse_bundle(bundle)
         if algorithm is SplitAlgorithm.RANGE:
             return range_equally_divide(name.lower, name.upper)
@@ -393,42 +409,44 @@ class ManualMoves:
             TopicFlow(hash=topic.hash, msg_rate=sum(topic.traffic[:2]), throughput=sum(topic.traffic[2:]))
             for topic in topics
         ]
-        found = flow_or_qps_equally_divide(flows, max_msg_rate=rate, max_bandwidth_mb=size, difference_percent=over)
-        if not found:
+        boundaries = flow_or_qps_equally_divide(
+            flows, max_msg_rate=rate, max_bandwidth_mb=size, difference_percent=over
+        )
+        if not boundaries:
             carried = f"it has {sum(flow.msg_rate for flow in flows):,.0f} msg/s"
             limits = f"{owner} cuts above {rate:,.0f} msg/s or {size:,.0f} MiB/s, and {over:.0f} % more"
             raise SplitRefused(Code.NO_BOUNDARY, f"{algorithm}: {carried}, {limits}")
-        return found
+        return boundaries
 
 
 def _answer(
     kind: str,
     name: str,
     whole: WholeBundle,
-    made: ManualPlan,
+    plan: ManualPlan,
     *,
     candidates: list[CandidateView],
     override_cool_down: bool,
 ) -> ManualMoveView:
-    move = made.move
-    sentence = whole.sentence if made.refusal is None else whole.said_of("would move")
+    move = plan.move
+    sentence = whole.sentence if plan.refusal is None else whole.sentence_with("would move")
     return ManualMoveView(
         kind=kind,
         name=name,
-        bundle=made.bundle,
-        source=made.source,
+        bundle=plan.bundle,
+        source=plan.source,
         target=move.target if move is not None else None,
         move=move_view(move) if move is not None else None,
-        refusals=[refusal_view(made.refusal)] if made.refusal is not None else [],
+        refusals=[refusal_view(plan.refusal)] if plan.refusal is not None else [],
         candidates=candidates,
-        loads=list(made.loads),
-        sentence=f"{sentence}; refused: {_text(made.refusal)}" if made.refusal is not None else sentence,
-        hash=_hash(kind, made.bundle, made.source, move.target if move is not None else ""),
+        loads=list(plan.loads),
+        sentence=f"{sentence}; refused: {_text(plan.refusal)}" if plan.refusal is not None else sentence,
+        hash=_hash(kind, plan.bundle, plan.source, move.target if move is not None else ""),
         override_cool_down=override_cool_down,
     )
 
 
-def _check_taken(algorithm: SplitAlgorithm | None, at: Sequence[int]) -> None:
+def _check_positions(algorithm: SplitAlgorithm | None, at: Sequence[int]) -> None:
     if algorithm is not None and bool(at) != (algorithm is SplitAlgorithm.POSITIONS):
         raise ConfigError(
             f"{algorithm} {'takes no positions' if at else 'needs positions'}",
@@ -442,8 +460,8 @@ def _check_inside(bundle: str, at: Sequence[int]) -> None:
     name = parse_bundle(bundle)
     outside = [_position(position) for position in at if not name.lower < position < name.upper]
     if outside:
-        told, allowed = ", ".join(outside), f"above 0x{name.lower:08x} and below 0x{name.upper:08x}"
-        raise ConfigError(f"{bundle} has no boundary at {told}", field="at", value=told, allowed=allowed)
+        positions, allowed = ", ".join(outside), f"above 0x{name.lower:08x} and below 0x{name.upper:08x}"
+        raise ConfigError(f"{bundle} has no boundary at {positions}", field="at", value=positions, allowed=allowed)
 
 
 def _position(hash_: int) -> str:

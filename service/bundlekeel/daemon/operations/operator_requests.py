@@ -64,17 +64,17 @@ from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorR
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
-# A stop is of no use once its task is long over; then it is forgotten.
+# Drop a stop after this time, long after the end of its task.
 STOP_KEPT_MS: Final = 24 * 3600 * 1000
-# No budget in a dry run: it shows everything that is to leave.
+# A dry run has no budget, so it shows all bundles that would leave.
 _ALL: Final = 1_000_000
 _ENDED: Final = ("done", "failed", "stopped")
-Asked = TypeVar("Asked", ManualMoveView, NamespaceUnloadView)
+DryRun = TypeVar("DryRun", ManualMoveView, NamespaceUnloadView)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRequests:
-    """What people ask of brokers and bundles."""
+    """Requests of operators about brokers and bundles."""
 
     shared_state: SharedState
     cycle: Cycle
@@ -87,16 +87,16 @@ class OperatorRequests:
     clock: Clock
     gate: Gate
 
-    # --- looking ---
+    # --- queries ---
 
     async def operations(self) -> OperationsView:
-        """Everything people have asked of brokers and bundles, with the progress of drains."""
+        """Return all requests about brokers and bundles, with the progress of drains."""
         desired, now, progress = self.shared_state.desired, self.clock.wall_ms(), self.drain_tracker.progress()
-        # What stops a plan stops drains too, but for a closed window, which is no lasting obstacle.
-        held = self._held()
-        without_end = {"eta_seconds": None} if held["held"] else {}
+        # Obstacles of plans block drains, too, except for a closed window, which is not a lasting obstacle.
+        obstacle = self._held()
+        without_end = {"eta_seconds": None} if obstacle["held"] else {}
         return OperationsView(
-            **held,
+            **obstacle,
             drains=[
                 msgspec.convert(
                     msgspec.to_builtins(operator_request) | {"broker": broker} | progress.get(broker, {}) | without_end,
@@ -112,28 +112,29 @@ class OperatorRequests:
         )
 
     async def task(self, task: str) -> TaskView:
-        """One task."""
+        """Return one task. Raises NotFound if there is no such task."""
         return msgspec.convert(await self._task_json(task), TaskView)
 
     async def _task_json(self, task: str) -> Json:
-        found = self._task(task)
-        if found is None:
-            asked = dict(await self.shared_state.take_requests())
-            if task in asked:
-                return task_of(task, asked[task], "waiting")
-            # The leader may have taken it since this replica looked last.
+        row = self._task(task)
+        if row is None:
+            requests = dict(await self.shared_state.take_requests())
+            if task in requests:
+                return task_of(task, requests[task], "waiting")
+            # The leader may have taken it since this replica last read the state.
             await self.shared_state.refresh()
-            found = self._task(task)
-        if found is None:
+            row = self._task(task)
+        if row is None:
             raise NotFound(f"no task {task}; `bundlekeel plan tasks` (`GET /api/v1/tasks`) lists those there are")
-        return found
+        return row
 
     def _held(self, action: Action | None = None) -> dict[str, Any]:
-        """What refuses this action now, else what kept the leader's last cycle from moving anything and lasts."""
+        """Return the obstacle to this action now, else the lasting obstacle that blocked all moves in the leader's
+        last cycle."""
         refused = self.gate.check(GateQuestion(action=action)) if action else None
         last = str(self.shared_state.shared.report.get("obstacle") or "")
-        held = refused.code.value if refused else last if last in LASTING else ""
-        return {"held": held, "held_explanation": explain(held)}
+        code = refused.code.value if refused else last if last in LASTING else ""
+        return {"held": code, "held_explanation": explain(code)}
 
     def _task(self, task: str) -> Json | None:
         return next((item for item in self.shared_state.tasks if item.get("task") == task), None)
@@ -142,49 +143,49 @@ class OperatorRequests:
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
         """Empty a broker and keep it empty."""
-        self._known(broker)
-        self._others_take(self.shared_state.desired, broker)
-        shown = await self._preview(broker, draining=True, dry_run=dry_run)
+        self._check_registered(broker)
+        self._check_others_open(self.shared_state.desired, broker)
+        view = await self._preview(broker, draining=True, dry_run=dry_run)
 
-        def drained(found: Desired) -> Desired:
-            # Asked again of what is stored: another replica may have written a drain meanwhile.
-            self._others_take(found, broker)
-            return _put(found, "drains", broker, self._operator_request(reason, by))
+        def drained(desired: Desired) -> Desired:
+            # Check the stored requests again: another replica may have added a drain in between.
+            self._check_others_open(desired, broker)
+            return _put(desired, "drains", broker, self._operator_request(reason, by))
 
         if not dry_run:
             self.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(drained, f"drain of {broker}", reason, by)
-        return shown
+        return view
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """Fill a broker gently."""
-        self._known(broker)
+        """Fill a broker gradually."""
+        self._check_registered(broker)
         _open_to_bundles(self.shared_state.desired, broker)
-        shown = await self._preview(broker, draining=False, dry_run=dry_run)
+        view = await self._preview(broker, draining=False, dry_run=dry_run)
 
-        def warmed(found: Desired) -> Desired:
-            _open_to_bundles(found, broker)
-            return _put(found, "warms", broker, self._operator_request(reason, by))
+        def warmed(desired: Desired) -> Desired:
+            _open_to_bundles(desired, broker)
+            return _put(desired, "warms", broker, self._operator_request(reason, by))
 
         if not dry_run:
             self.gate.demand(GateQuestion(action=Action.ORDER))
             await self._note(warmed, f"warm of {broker}", reason, by)
-        return shown
+        return view
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         """Stop moving bundles to a broker."""
-        self._known(broker)
+        self._check_registered(broker)
 
-        def cordoned(found: Desired) -> Desired:
-            if broker not in found.cordons:
-                self._others_take(found, broker)
-            return _put(found, "cordons", broker, self._operator_request(reason, by))
+        def cordoned(desired: Desired) -> Desired:
+            if broker not in desired.cordons:
+                self._check_others_open(desired, broker)
+            return _put(desired, "cordons", broker, self._operator_request(reason, by))
 
         await self._note(cordoned, f"cordon of {broker}", reason, by)
         return CordonedView(broker=broker, state="cordoned")
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
-        """End cordon, drain and warm; also of a broker that is away."""
+        """End cordon, drain and warm of a broker, which need not be registered."""
         ended = [kind for kind in ("cordons", "drains", "warms") if broker in getattr(self.shared_state.desired, kind)]
         if not ended:
             raise NotFound(f"{broker} is neither cordoned nor drained nor warmed")
@@ -197,7 +198,7 @@ class OperatorRequests:
         await self._note(without, f"uncordon of {broker}", reason, by)
         return UncordonedView(broker=broker, ended=[kind[:-1] for kind in ended])
 
-    # --- what stays where it is ---
+    # --- pins, exclusions and pauses ---
 
     async def pin(self, bundle: str, *, seconds: float | None, reason: str, by: str) -> PinnedView:
         """Keep a bundle, or the bundle of a topic, where it is."""
@@ -208,23 +209,25 @@ class OperatorRequests:
         return PinnedView(bundle=name, broker=broker, **msgspec.to_builtins(pin))
 
     async def unpin(self, bundle: str, *, reason: str, by: str) -> UnpinnedView:
-        """End the pin of a bundle, also of one that was divided since, or of the bundle of a topic."""
+        """End the pin of a bundle, or of the bundle of a topic. The bundle may have been split since."""
         pinned = self.shared_state.desired.pinned
         name = as_pulsar_writes(bundle)
         name = name if name in pinned else await self._bundle_of(name)
         if name not in pinned:
             raise NotFound(f"{name} is not pinned")
-        await self._note(lambda found: _drop(found, "pinned", name), f"unpin of {name}", reason, by)
+        await self._note(lambda desired: _drop(desired, "pinned", name), f"unpin of {name}", reason, by)
         return UnpinnedView(bundle=name)
 
     async def _bundle_of(self, name: str) -> str:
         wholes = await whole_bundles(name, metadata=self.metadata)
         if len(wholes) != 1:
-            raise ConfigError(f"{name} lies in {len(wholes)} bundles; name one", field="bundle", value=name)
+            raise ConfigError(
+                f"{name!r} covers {len(wholes)} bundles, but the command needs one", field="bundle", value=name
+            )
         return wholes[0].bundle
 
     async def exclude(self, pattern: str, *, seconds: float | None, reason: str, by: str) -> ExcludedView:
-        """Leave alone what matches."""
+        """Do not move bundles that match a pattern."""
         pattern, exclusion = pattern_of(pattern, self._registered), self._lasting_request(seconds, reason, by)
         change = partial(_put, table="excluded", name=pattern, value=exclusion)
         await self._note(change, f"exclusion of {pattern}", reason, by)
@@ -236,14 +239,14 @@ class OperatorRequests:
         pattern = _as_stored(pattern)
         if pattern not in self.shared_state.desired.excluded:
             raise NotFound(f"{pattern} is not excluded at run time; the settings file may exclude it")
-        await self._note(lambda found: _drop(found, "excluded", pattern), f"inclusion of {pattern}", reason, by)
+        await self._note(lambda desired: _drop(desired, "excluded", pattern), f"inclusion of {pattern}", reason, by)
         return IncludedView(pattern=pattern)
 
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
-        """Move nothing of one scope."""
+        """Move no bundle of one scope."""
         scope, pattern = scope_of(scope, self._registered)
         pause = Pause(reason=reason, by=by, since_ms=self.clock.wall_ms(), until_ms=self._until(seconds))
-        await self._note(lambda found: _put(found, "pauses", scope, pause), f"pause of {scope}", reason, by)
+        await self._note(lambda desired: _put(desired, "pauses", scope, pause), f"pause of {scope}", reason, by)
         bundles = matched(pattern, self.cycle.snapshot)
         return PausedScopeView(scope=scope, **asdict(pause_view(pause)), bundles=bundles)
 
@@ -252,10 +255,10 @@ class OperatorRequests:
         scope = _as_stored(scope)
         if scope not in self.shared_state.desired.pauses:
             raise NotFound(f"{scope} is not paused")
-        await self._note(lambda found: _drop(found, "pauses", scope), f"resume of {scope}", reason, by)
+        await self._note(lambda desired: _drop(desired, "pauses", scope), f"resume of {scope}", reason, by)
         return ResumedScopeView(scope=scope, reason=reason, by=by)
 
-    # --- by hand ---
+    # --- manual moves ---
 
     async def manual_move(
         self,
@@ -269,7 +272,7 @@ class OperatorRequests:
         reason: str = "",
         by: str = "",
     ) -> ManualMoveView:
-        """Move or split one bundle; dry unless `execute`."""
+        """Move or split one bundle; a dry run unless `execute`."""
         if verb == "transfer" and not to:
             raise ConfigError("a transfer names a broker", field="to", value=to, allowed="a broker id")
         if verb == "split":
@@ -277,7 +280,7 @@ class OperatorRequests:
         else:
             aim = to if verb == "transfer" else ""
             answer, operator_request = await self.manual_moves.move(name, aim, override_cool_down=override_cool_down)
-        return await self._asked(verb, answer, operator_request, execute=execute, reason=reason, by=by)
+        return await self._respond(verb, answer, operator_request, execute=execute, reason=reason, by=by)
 
     async def unload_namespace(
         self,
@@ -288,26 +291,26 @@ class OperatorRequests:
         reason: str = "",
         by: str = "",
     ) -> NamespaceUnloadView:
-        """Unload every bundle of a namespace; dry unless `execute`."""
+        """Unload every bundle of a namespace; a dry run unless `execute`."""
         answer, operator_request = await self.manual_moves.unload_namespace(
             namespace, override_cool_down=override_cool_down
         )
         answer = replace(answer, eta_seconds=self.drain_tracker.eta(len(answer.moves)) if operator_request else None)
-        return await self._asked("unload", answer, operator_request, execute=execute, reason=reason, by=by)
+        return await self._respond("unload", answer, operator_request, execute=execute, reason=reason, by=by)
 
-    async def _asked(
-        self, verb: Verb, answer: Asked, operator_request: Json, *, execute: bool, reason: str, by: str
-    ) -> Asked:
-        """The answer to a person, and the request to the leader, if it is to be carried out."""
+    async def _respond(
+        self, verb: Verb, answer: DryRun, operator_request: Json, *, execute: bool, reason: str, by: str
+    ) -> DryRun:
+        """Return the response to the operator, and store the request for the leader if `execute`."""
         answer = replace(answer, **self._held(Action.SUBMISSION))
         if not execute:
             return answer
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         if not operator_request:
-            said = sorted({_said(item) for item in answer.refusals})
+            reasons = sorted({_refusal_text(item) for item in answer.refusals})
             codes = {item.code for item in answer.refusals}
-            text = f"not carried out: {'; '.join(said)}{way_out(verb, codes)}"
-            raise Conflict(text, code=reason_of(codes), difference=said)
+            text = f"not carried out: {'; '.join(reasons)}{way_out(verb, codes)}"
+            raise Conflict(text, code=reason_of(codes), difference=reasons)
         left = await self.review_store.submit(
             answer.hash, verb, answer.sentence, operator_request | {"reason": reason, "by": by}
         )
@@ -316,18 +319,16 @@ class OperatorRequests:
         return replace(answer, dry_run=False, **left | {"task": left["task"] or None})
 
     async def submit(self, id_: str, title: str, body: Mapping[str, Any]) -> Json:
-        """A plan for the leader: left at once, or proposed where a second person has to approve it."""
+        """Store a plan for the leader, or propose it if a second operator has to approve it."""
         left = await self.review_store.submit(id_, "plan", title, body)
         self._record(title, str(body.get("reason", "")), str(body.get("by", "")))
         return left
 
     async def stop(self, task: str, *, reason: str, by: str) -> Stopping:
-        """Begin no further move of a task."""
-        known = await self.task(task)
-        if known.state in _ENDED:
-            raise Conflict(
-                f"task {task} is {known.state} already", code="wrong-state", difference=[f"state {known.state}"]
-            )
+        """Start no further move of a task."""
+        row = await self.task(task)
+        if row.state in _ENDED:
+            raise Conflict(f"task {task} is {row.state} already", code="wrong-state", difference=[f"state {row.state}"])
         operator_request = self._operator_request(reason, by)
 
         def stopped(desired: Desired) -> Desired:
@@ -344,18 +345,18 @@ class OperatorRequests:
     # --- reviews ---
 
     async def reviews(self) -> list[ReviewView]:
-        """What is, or was, to be approved."""
+        """Return all proposals."""
         return await self.review_store.all()
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Let a proposal be carried out."""
+        """Approve a proposal for execution."""
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
         answer = await self.review_store.approve(id_, reason=reason, by=by)
         self._record(f"approval of {id_}", reason, by)
         return answer
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Discard a proposal: it is not carried out."""
+        """Discard a proposal, so that it is not executed."""
         answer = await self.review_store.discard(id_, reason=reason, by=by)
         self._record(f"discard of {id_}", reason, by)
         return answer
@@ -367,12 +368,12 @@ class OperatorRequests:
             raise SnapshotError(self.cycle.no_picture)
         return tuple(self.cycle.picture.endpoints)
 
-    def _known(self, broker: str) -> None:
+    def _check_registered(self, broker: str) -> None:
         if broker not in self._registered():
             raise NotFound(unknown_broker(broker, self._registered()))
 
-    def _others_take(self, desired: Desired, broker: str) -> None:
-        """Conflict when every other broker is drained or cordoned: somebody has to serve the topics."""
+    def _check_others_open(self, desired: Desired, broker: str) -> None:
+        """Raise Conflict if every other broker is drained or cordoned, because some broker must serve the topics."""
         if not set(self._registered()) - {broker, *desired.drains, *desired.cordons}:
             raise Conflict(
                 f"no other broker is open to bundles: all but {broker} are drained or cordoned; uncordon one first",
@@ -397,7 +398,7 @@ class OperatorRequests:
         self.journal.append(request_record(what, reason=reason, by=by, wall_ms=self.clock.wall_ms()))
 
     async def _preview(self, broker: str, *, draining: bool, dry_run: bool) -> RelocationView:
-        """What the very next plans would do for this request, without budgets."""
+        """Return the result of the next plans for this request, without budgets."""
         cycle, snapshot = self.cycle, self.cycle.demand_snapshot()
         owned: dict[str, frozenset[str]] = {}
         detail = ""
@@ -406,21 +407,21 @@ class OperatorRequests:
                 owned[broker] = await self.drain_tracker.listed(broker)
             except (AdminApiError, TimeoutError) as error:
                 detail = f"{broker} did not list its bundles ({error}); its load report is used"
-        given = cycle.plan_input(with_owned(snapshot, owned))
+        inputs = cycle.plan_input(with_owned(snapshot, owned))
         guard = replace(
-            given.guard,
-            cordoned=given.guard.cordoned | ({broker} if draining else set()),
+            inputs.guard,
+            cordoned=inputs.guard.cordoned | ({broker} if draining else set()),
             draining=frozenset({broker} if draining else ()),
             warming=frozenset(() if draining else {broker}),
         )
-        params = replace(given.params, drain_max_moves_per_cycle=_ALL, warm_max_moves_per_cycle=_ALL)
-        result = await cycle.compute(replace(given, guard=guard, params=params, owned=owned))
-        made = result.plan
-        moves = [move for move in made.moves if move.rule in RULES]
-        told = LeftAlone(self.shared_state.desired, self.clock.wall_ms()).told
-        refusals = [told(item) for item in made.refusals if draining and item.broker == broker and item.bundle]
+        params = replace(inputs.params, drain_max_moves_per_cycle=_ALL, warm_max_moves_per_cycle=_ALL)
+        result = await cycle.compute(replace(inputs, guard=guard, params=params, owned=owned))
+        plan = result.plan
+        moves = [move for move in plan.moves if move.rule in RULES]
+        with_cause = LeftAlone(self.shared_state.desired, self.clock.wall_ms()).told
+        refusals = [with_cause(item) for item in plan.refusals if draining and item.broker == broker and item.bundle]
         if not draining and not moves:
-            detail = _nothing_comes(broker, result, params.warm_until_share)
+            detail = _explain_empty_warm(broker, result, params.warm_until_share)
         count = len(owned.get(broker, ())) if owned else len(moves) + len(refusals)
         moved = numbered(len(moves), "bundle", "leave") if draining else f"{numbered(len(moves), 'bundle', 'come')} to"
         stay = f", {len(refusals)} {'stays' if len(refusals) == 1 else 'stay'} for now" if refusals else ""
@@ -431,7 +432,7 @@ class OperatorRequests:
             moves=[move_view(move) for move in moves],
             refusals=[refusal_view(item) for item in refusals],
             refusal_counts=counted(refusals),
-            # A drain with nothing but bound bundles never ends by itself.
+            # A drain whose bundles must all stay never ends.
             eta_seconds=None if count and not moves else self.drain_tracker.eta(len(moves)),
             sentence=f"{moved} {broker}{stay}",
             detail=detail,
@@ -444,8 +445,8 @@ def _as_stored(text: str) -> str:
     return ":".join(as_pulsar_writes(part.strip()) for part in text.split(":", 1))
 
 
-def _said(refusal: RefusalView) -> str:
-    """A refusal as text, with what leaves the bundle alone; other details are those of one bundle of many."""
+def _refusal_text(refusal: RefusalView) -> str:
+    """Return a refusal as text, with the pause or exclusion that causes it. Other details differ between bundles."""
     detail = f" ({refusal.detail})" if refusal.code in (Code.PAUSED, Code.EXCLUDED) else ""
     return f"{refusal.code}: {refusal.explanation}{detail}"
 
@@ -456,18 +457,21 @@ def _open_to_bundles(desired: Desired, broker: str) -> None:
         raise Conflict(text, code=Code.CORDONED.value, difference=["cordoned"])
 
 
-def _nothing_comes(broker: str, found: PlanResult, share: float) -> str:
-    """Why no bundle comes to a broker that would be warmed."""
-    made = found.plan
-    if broker not in found.ready:
-        return made.verdict.sentence
-    scores = {row.broker: row.score_before for row in made.loads}
+def _explain_empty_warm(broker: str, result: PlanResult, share: float) -> str:
+    """Return why a warm would move no bundle to `broker`, as one clause for operators.
+
+    `share`: part of the mean load (0 to 1) from which a broker counts as warm.
+    """
+    plan = result.plan
+    if broker not in result.ready:
+        return plan.verdict.sentence
+    scores = {row.broker: row.score_before for row in plan.loads}
     mean = sum(scores.values()) / len(scores)
     if scores[broker] >= share * mean:
         return f"it carries its share: its load is {scores[broker]:.1%}, the mean {mean:.1%}"
-    codes = counted([item for item in made.refusals if item.bundle and item.broker != broker])
-    said = ", ".join(f"{count} {code}" for code, count in codes.items())
-    return f"no bundle of another broker may come, or is of a size that helps{f': {said}' if said else ''}"
+    codes = counted([item for item in plan.refusals if item.bundle and item.broker != broker])
+    reasons = ", ".join(f"{count} {code}" for code, count in codes.items())
+    return f"no bundle of another broker may come, or is of a size that helps{f': {reasons}' if reasons else ''}"
 
 
 def _rows(requests: Mapping[str, OperatorRequest]) -> list[RequestView]:

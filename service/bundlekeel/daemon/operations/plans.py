@@ -1,5 +1,5 @@
-"""Plans as people ask for them at any replica: made by the leader, found wherever they were made, and carried out only
-while their inputs are what they were."""
+"""Plans on request, at any replica: made by the leader, found on any sidecar, and executed only if inputs are
+unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Member, Peers
 
-# What a plan's hash looks like: nothing else becomes part of another sidecar's URL.
+# Format of a plan's hash: no other text becomes part of another sidecar's URL.
 _HASH = re.compile(r"[0-9a-f]{1,64}")
 
 
@@ -37,15 +37,18 @@ class Plans:
     operator_requests: OperatorRequests
 
     async def make(self, request: PlanRequest) -> PlanView:
-        """A dry run; a follower passes it on to the leader, and answers itself when that one does not."""
+        """Make a dry run. A follower forwards it to the leader, and makes it itself if the leader does not respond."""
         answer = None if request.forwarded else await self._by_leader(request)
         if answer is not None:
             return self.planner.keep(answer, request)
         return await self.planner.make(request, by_leader=self.leadership.leading)
 
     async def _by_leader(self, request: PlanRequest) -> PlanView | None:
-        """The leader's plan; None when we lead, or its API is away or of another release: our own picture and its
-        stored memory give the same plan then."""
+        """Return the leader's plan; None if this sidecar leads, or if the leader is unreachable or of another
+        release.
+
+        Our own view of the cluster and the leader's stored memory then result in the same plan.
+        """
         leader = self._leader()
         if leader is None:
             return None
@@ -55,8 +58,8 @@ class Plans:
         except (StoreError, msgspec.ValidationError):
             return None
 
-    async def _wanted_now(self, request: PlanRequest) -> PlannedActions:
-        """What the same request would do now; nothing of it is kept."""
+    async def _actions_now(self, request: PlanRequest) -> PlannedActions:
+        """Return the actions that the same request would result in now, without storing the plan."""
         answer = await self._by_leader(request)
         return (
             PlannedActions.of_view(answer)
@@ -65,42 +68,44 @@ class Plans:
         )
 
     async def find(self, hash_: str, *, here: bool = False) -> PlanView:
-        """A plan made lately, here or (unless `here`) by another sidecar. NotFound."""
-        return (await self._found(hash_, here=here))[0]
+        """Return a recent plan of this or (unless `here`) of another sidecar. Raises NotFound if there is none."""
+        return (await self._find_anywhere(hash_, here=here))[0]
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
-        """Leave the plan for the leader to carry out; Conflict when it would not be the same plan any more."""
-        answer, request = await self._found(hash_)
+        """Store the plan for execution by the leader. Raises Conflict if the plan would not be the same any more."""
+        answer, request = await self._find_anywhere(hash_)
         self._may_be_carried_out(request)
-        wanted = PlannedActions.of_view(answer)
-        if not any(wanted):
+        actions = PlannedActions.of_view(answer)
+        if not any(actions):
             raise Conflict(
                 "the plan has no moves and no splits", code="nothing-to-do", difference=["nothing to carry out"]
             )
-        # The leader plans again right before it acts. Planned now as well, the answer says at once what is different.
-        changed = difference(wanted, await self._wanted_now(request))
+        # The leader plans again right before it acts. Planning here, too, returns the differences immediately.
+        changed = difference(actions, await self._actions_now(request))
         if changed:
             raise Conflict(
                 f"the inputs changed since the plan was made: {'; '.join(changed[:5])}",
                 code="changed",
                 difference=changed,
             )
-        body = {"hash": hash_, "reason": reason, "by": by, **wanted._asdict(), "request": request.to_json()}
-        splits = f", {len(wanted.splits)} splits" if wanted.splits else ""
-        left = await self.operator_requests.submit(hash_, f"plan {hash_}: {len(wanted.moves)} moves{splits}", body)
-        return Submitted(hash=hash_, moves=len(wanted.moves), splits=len(wanted.splits), **left)
+        body = {"hash": hash_, "reason": reason, "by": by, **actions._asdict(), "request": request.to_json()}
+        splits = f", {len(actions.splits)} splits" if actions.splits else ""
+        left = await self.operator_requests.submit(hash_, f"plan {hash_}: {len(actions.moves)} moves{splits}", body)
+        return Submitted(hash=hash_, moves=len(actions.moves), splits=len(actions.splits), **left)
 
     async def tasks(self) -> list[TaskView]:
-        """What is, or was, carried out, oldest first, then requests that the leader has not taken yet (`waiting`). When
-        the store does not answer: what is known here."""
-        shared_state, asked = self.shared_state, list[tuple[str, Json]]()
+        """Return the tasks, oldest first, then the requests that the leader has not taken yet (`waiting`).
+
+        If the store does not respond, returns the tasks that this replica has read.
+        """
+        shared_state, requests = self.shared_state, list[tuple[str, Json]]()
         with suppress(StoreError):
-            asked = await shared_state.take_requests()
-            # In this order: what the leader takes meanwhile is in one of the two.
+            requests = await shared_state.take_requests()
+            # In this order, so that a request which the leader takes in between is in at least one of the two.
             if not shared_state.leading:
                 await shared_state.refresh()
-        known = {item.get("task") for item in shared_state.tasks}
-        waiting = [task_of(id_, body, "waiting") for id_, body in asked if id_ not in known]
+        ids = {item.get("task") for item in shared_state.tasks}
+        waiting = [task_of(id_, body, "waiting") for id_, body in requests if id_ not in ids]
         return msgspec.convert([*shared_state.tasks, *waiting], list[TaskView])
 
     def _may_be_carried_out(self, request: PlanRequest) -> None:
@@ -110,14 +115,14 @@ class Plans:
         self.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
-        """Another sidecar that leads and can be asked."""
+        """Return another sidecar that leads and has an API; else None."""
         leadership = self.leadership
         leader = leadership.leader
-        known = leader is not None and leader.url and leader.id != leadership.member.id
-        return leader if known and not leadership.leading else None
+        reachable = leader is not None and leader.url and leader.id != leadership.member.id
+        return leader if reachable and not leadership.leading else None
 
-    async def _found(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
-        """From here, else from whichever sidecar made it; then it is kept here too."""
+    async def _find_anywhere(self, hash_: str, *, here: bool = False) -> tuple[PlanView, PlanRequest]:
+        """Return a plan of this or another sidecar. The latter is then stored here, too."""
         try:
             return self.planner.find(hash_)
         except NotFound as unknown:
@@ -128,21 +133,21 @@ class Plans:
                 also = f" ({', '.join(silent)} did not answer)" if silent else ""
                 raise NotFound(f"{unknown}{also}") from unknown
         try:
-            found = await asyncio.to_thread(msgspec.convert, answer, PlanView)
-            request = PlanRequest.of(found.request)
+            plan = await asyncio.to_thread(msgspec.convert, answer, PlanView)
+            request = PlanRequest.of(plan.request)
         except (TypeError, ValueError) as error:
             raise NotFound(f"plan {hash_} is one of another version of Bundlekeel; make a new one ({error})") from error
-        self.planner.keep(found, request)
+        self.planner.keep(plan, request)
         return self.planner.find(hash_)
 
     async def _elsewhere(self, hash_: str) -> tuple[Json | None, list[str]]:
-        """The plan as another sidecar kept it, and who did not answer."""
+        """Return another sidecar's copy of the plan, and the sidecars that did not respond."""
         own, leader = self.leadership.member.id, self._leader()
         members = {item.id: item for item in (*self.leadership.members, *([leader] if leader else []))}
         others = [item for item in members.values() if item.id != own and item.url]
-        found = await asyncio.gather(*(self.peers.plan(item.url, hash_) for item in others), return_exceptions=True)
+        responses = await asyncio.gather(*(self.peers.plan(item.url, hash_) for item in others), return_exceptions=True)
         silent = []
-        for member, answer in zip(others, found, strict=True):
+        for member, answer in zip(others, responses, strict=True):
             if isinstance(answer, StoreError):
                 silent.append(member.id)
             elif isinstance(answer, BaseException):

@@ -1,4 +1,4 @@
-"""The settings file while the sidecar runs: changed parameters hold from the next cycle, the rest after a restart."""
+"""Reload of the settings file: parameters apply from the next cycle, all other settings after a restart."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from bundlekeel.settings.parameters import TOP_LEVEL
 
 _log = structlog.get_logger(__name__)
 
-# How often the file is looked at. Kubernetes itself takes up to a minute to renew a mounted ConfigMap.
+# Seconds between two checks of the file. Kubernetes itself takes up to a minute to update a mounted ConfigMap.
 EVERY_SECONDS: Final = 5.0
 
 
 class Reload:
-    """Reads the settings file again when it has changed, and when asked (SIGHUP). A file that would not do is refused
-    whole and what ran goes on. Each sidecar reads its own file; the leader's parameters are those of the cluster.
-    `announce`: is told the digest of the settings after each reading."""
+    """Reads the settings file again if it has changed, and on request (SIGHUP).
+
+    An invalid file is refused as a whole, and the last settings stay. Each sidecar reads its own file; the leader's
+    parameters apply to the cluster. `announce`: called with the digest of the settings after each reading.
+    """
 
     def __init__(
         self,
@@ -42,41 +44,41 @@ class Reload:
         self._telemetry = telemetry
         self._clock = clock
         self._text = b"" if loaded.path is None else _text_of(loaded.path)
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self.every_seconds = EVERY_SECONDS
         self._announce = announce
 
     def ask(self) -> None:
-        """Read the file now, changed or not."""
-        self._asked.set()
+        """Read the file now, even if it has not changed."""
+        self._requested.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check the file until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self.every_seconds):
-                    await self._asked.wait()
+                    await self._requested.wait()
             except TimeoutError:
                 pass
             path = self._running.path
             text = self._text if path is None else await asyncio.to_thread(_text_of, path)
-            if self._asked.is_set() or text != self._text:
-                self._asked.clear()
+            if self._requested.is_set() or text != self._text:
+                self._requested.clear()
                 self._text = text
                 await self.read()
 
     async def read(self) -> None:
-        """Read the file and let its parameters come into force; the journal says what became of it."""
+        """Read the file and apply its parameters; the result is added to the journal."""
         try:
             fresh = await asyncio.to_thread(self._last.again)
-            _ = fresh.settings.store_url  # refused: a file that is empty for a moment, or half written
+            _ = fresh.settings.store_url  # raises for a file that is empty for a moment, or incomplete
         except ConfigError as error:
             text = f"the settings file is refused, what ran goes on: {error}"
             self._record("refused", text, {"problems": str(error).splitlines()})
             return
         changed = differences(self._last, fresh)
         live = [key for key in changed if is_live(key)]
-        # Of what this process was started with, however often the file changed since.
+        # Compared with the settings at the start of this process, however often the file has changed since.
         later = [key for key in differences(self._running, fresh) if not is_live(key)]
         self._last = fresh
         self._effective_parameters.merge = merging(fresh, adopts=self._running.settings.adopt_broker_settings)
@@ -84,8 +86,8 @@ class Reload:
         self._telemetry.gauge("settings_restart_needed", float(len(later)))
         for warning in warnings_of(fresh.settings):
             _log.warning("setting", warning=warning)
-        said = [f"{key} {before} -> {after}" for key, (before, after) in changed.items() if key in live]
-        parts = [f"from the next cycle: {', '.join(said)}"] if said else []
+        changes = [f"{key} {before} -> {after}" for key, (before, after) in changed.items() if key in live]
+        parts = [f"from the next cycle: {', '.join(changes)}"] if changes else []
         parts += [f"a restart is needed for {', '.join(later)}"] if later else []
         text = f"the settings file was read; {'; '.join(parts) or 'nothing changed'}"
         self._record("applied" if changed else "unchanged", text, {"applied": live, "restart_needed": later})
@@ -100,12 +102,12 @@ class Reload:
 
 
 def is_live(key: str) -> bool:
-    """Whether a setting comes into force without a restart: what plans run with."""
+    """Return whether a setting applies without a restart: the parameters of plans."""
     return key.partition(".")[0] in ("parameters", *TOP_LEVEL)
 
 
 def _text_of(path: Path) -> bytes:
-    """The file as it is; empty when it cannot be read, which loading it reports."""
+    """Return the content of the file; empty if it cannot be read, which loading reports."""
     try:
         return path.read_bytes()
     except OSError:

@@ -1,8 +1,10 @@
-"""Reviews: with `review: required` nothing a person asks for is carried out before another one approved.
+"""Reviews: with `review: required`, requests of operators are executed only after a second operator has approved
+them.
 
-proposed -> approved -> executing -> done | aborted, or proposed -> discarded. What is approved is still carried out
-only if the plan is the same then; else its task fails with what has changed, and the proposal is aborted. The leader
-asks the proposal right before it begins (`begin`), and stores how it ended (`settle`): tasks are forgotten sooner.
+proposed -> approved -> executing -> done | aborted, or proposed -> discarded. An approved proposal is executed only
+if the plan is still the same; else its task fails with the differences, and the proposal is aborted. The leader
+checks the proposal right before it starts (`begin`), and stores its result (`settle`), because tasks are dropped
+earlier.
 """
 
 from __future__ import annotations
@@ -20,22 +22,24 @@ from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination
 
 REVIEWS: Final = "reviews"
-# What people may do in each state; the others end by themselves.
+# What operators may do in each state; the other states change automatically.
 ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "proposed": ("approve", "discard"),
-    # No task was left yet: the store failed the first approval, or another one is in the middle of it.
+    # There is no task yet: the store failed during the first approval, or another approval is in progress.
     "approved": ("approve", "discard"),
     "executing": ("stop",),
 }
 EXPIRES_MS: Final = 24 * 3600 * 1000
-_KEPT: Final = 50
+_MOST_PROPOSALS: Final = 50
 _CAS_TRIES: Final = 5
-_GOING: Final = ("waiting", "running")
+_NOT_ENDED: Final = ("waiting", "running")
 
 
 class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants done, and what another one said to it. `state` as stored: proposed, approved, discarded, and
-    once its task is over done or aborted."""
+    """A requested action and its review.
+
+    `state` is stored as proposed, approved or discarded, and after the end of its task as done or aborted.
+    """
 
     id: str
     kind: str
@@ -52,7 +56,7 @@ class ReviewProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewProposals(msgspec.Struct, frozen=True, kw_only=True):
-    """The document: the newest proposals, oldest first."""
+    """The stored document: the newest proposals, oldest first."""
 
     schema: int = SCHEMA
     items: list[ReviewProposal] = []
@@ -64,7 +68,7 @@ def decode_reviews(data: bytes) -> ReviewProposals:
 
 
 class Reviews:
-    """Leaves requests for the leader: at once, or after a second person has approved."""
+    """Stores requests for the leader: immediately, or after a second operator has approved them."""
 
     def __init__(self, coordination: Coordination, shared_state: SharedState, clock: Clock, *, required: bool) -> None:
         self._coordination = coordination
@@ -73,10 +77,10 @@ class Reviews:
         self.required = required
 
     async def submit(self, id_: str, kind: str, title: str, body: Mapping[str, Any]) -> Json:
-        """{task, state}: the request is left (`waiting`), or waits for approval (`proposed`, no task yet)."""
+        """Return {task, state}: the request is stored (`waiting`), or waits for approval (`proposed`, no task yet)."""
         if not self.required:
             return {"task": await self._shared_state.leave_request(body), "state": "waiting", "review": None}
-        made = ReviewProposal(
+        proposal = ReviewProposal(
             id=id_,
             kind=kind,
             title=title,
@@ -91,53 +95,57 @@ class Reviews:
                 raise Conflict(
                     f"{id_} is proposed already", code="wrong-state", difference=["see `bundlekeel review list`"]
                 )
-            return [*(item for item in items if item.id != id_), made][-_KEPT:]
+            return [*(item for item in items if item.id != id_), proposal][-_MOST_PROPOSALS:]
 
         await self._change(added)
         return {"task": "", "state": "proposed", "review": id_}
 
     async def all(self) -> list[ReviewView]:
-        """Proposals with their state now and what may be done with each, oldest first."""
-        return [self._shown(item) for item in (await self._read())[0]]
+        """Return the proposals, oldest first, with their current state and the possible actions."""
+        return [self._view(item) for item in (await self._read())[0]]
 
     async def approve(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Let it be carried out. Forbidden for the person who proposed it; Conflict unless it is proposed, or approved
-        without a task, or when somebody discards it at the same moment. StoreError: it may be approved again."""
+        """Approve the execution of a proposal.
+
+        Raises Forbidden for the operator who proposed it. Raises Conflict if it is neither proposed nor approved
+        without a task, or if another operator discards it at the same time. After a StoreError it may be approved
+        again.
+        """
 
         def approved(item: ReviewProposal) -> ReviewProposal:
             if _same_person(item.by, by):
-                raise Forbidden(f"{by} proposed it; somebody else has to approve it", code="own-proposal")
+                raise Forbidden(f"{by} proposed it; another operator has to approve it", code="own-proposal")
             return self._decided(item, "approve", "approved", reason, by)
 
         item = await self._decide(id_, approved)
         task = await self._shared_state.leave_request({**item.body, "approved_by": by, "review": id_})
 
-        def left(found: ReviewProposal) -> ReviewProposal:
-            if found.task:
-                return found  # the leader has begun it already, or another approval came first: only that task is
-            if found.state != "approved":
+        def attach_task(item: ReviewProposal) -> ReviewProposal:
+            if item.task:
+                return item  # the leader has started it already, or another approval was first: only that task is valid
+            if item.state != "approved":
                 raise Conflict(
-                    f"it was {found.state} meanwhile; nothing moves",
+                    f"it was {item.state} meanwhile; nothing moves",
                     code="wrong-state",
-                    difference=[f"state {found.state}"],
+                    difference=[f"state {item.state}"],
                 )
-            return msgspec.structs.replace(found, task=task)
+            return msgspec.structs.replace(item, task=task)
 
-        return self._shown(await self._decide(id_, left))
+        return self._view(await self._decide(id_, attach_task))
 
     async def discard(self, id_: str, *, reason: str, by: str) -> ReviewView:
-        """Discard it; the proposer may, too. Conflict once it is being carried out, or over."""
-        return self._shown(
-            await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by))
-        )
+        """Discard a proposal; the proposer may do this, too. Raises Conflict if it is executing or has ended."""
+        return self._view(await self._decide(id_, lambda item: self._decided(item, "discard", "discarded", reason, by)))
 
     # --- the leader ---
 
     async def begin(self, id_: str, task: str) -> None:
-        """Right before the leader carries out `task`: from now on it can only be stopped. Conflict unless the proposal
-        is approved still, and left to this very task; NotFound when it is forgotten."""
+        """Bind a proposal to `task`, right before the leader executes it: from now on it can only be stopped.
 
-        def begun(item: ReviewProposal) -> ReviewProposal:
+        Raises Conflict if it is not approved any more, or bound to another task, and NotFound if it was dropped.
+        """
+
+        def bind(item: ReviewProposal) -> ReviewProposal:
             state = self._state(item)
             if state not in ("approved", "executing"):
                 raise Conflict(
@@ -145,28 +153,33 @@ class Reviews:
                 )
             if item.task not in ("", task):
                 raise Conflict(
-                    f"not carried out: its proposal was left to {item.task}", code="wrong-state", difference=[item.task]
+                    f"not carried out: its proposal was left to {item.task}",
+                    code="wrong-state",
+                    difference=[item.task],
                 )
             return msgspec.structs.replace(item, task=task)
 
-        await self._decide(id_, begun)
+        await self._decide(id_, bind)
 
     async def settle(self) -> None:
-        """Store how proposals ended whose task is over, or is no longer known. Only the leader may ask: it
-        alone takes requests. StoreError when the store does not answer, or we no longer lead."""
+        """Store the result of proposals whose task has ended or is unknown.
+
+        For the leader only, because only the leader takes requests. Raises StoreError if the store does not respond,
+        or if this sidecar does not lead any more.
+        """
         items, _ = await self._read()
-        if not any(_carried_out(item) for item in items):
+        if not any(_has_open_task(item) for item in items):
             return
-        known = {str(found.get("task")): str(found.get("state")) for found in self._shared_state.tasks}
+        states = {str(task.get("task")): str(task.get("state")) for task in self._shared_state.tasks}
         waiting = dict.fromkeys((id_ for id_, _ in await self._shared_state.take_requests()), "waiting")
         ended = {
             item.task: "done" if state == "done" else "aborted"
             for item in items
-            if _carried_out(item) and (state := (waiting | known).get(item.task, "lost")) not in _GOING
+            if _has_open_task(item) and (state := (waiting | states).get(item.task, "lost")) not in _NOT_ENDED
         }
-        self._shared_state.current_epoch()  # somebody else may lead by now, and have taken what we did not find
+        self._shared_state.current_epoch()  # another sidecar may lead now, and may have taken the missing requests
         if ended:
-            await self._change(lambda found: [_ended(item, ended) for item in found])
+            await self._change(lambda task: [_ended(item, ended) for item in task])
 
     # --- parts ---
 
@@ -180,23 +193,25 @@ class Reviews:
         return msgspec.structs.replace(item, state=state, reviewer=by, remark=remark, decided_ms=self._clock.wall_ms())
 
     def _state(self, item: ReviewProposal) -> str:
-        """The state now: what is approved goes on with its task; what was not approved or discarded within a day has
-        expired.
+        """Return the current state.
+
+        An approved proposal has the state of its task. A proposal that was not approved or discarded within a day
+        has expired.
         """
         since = item.decided_ms or item.at_ms
         if item.state in ("proposed", "approved") and not item.task and self._clock.wall_ms() - since > EXPIRES_MS:
             return "expired"
-        if not _carried_out(item):
+        if not _has_open_task(item):
             return item.state
-        task = next((found for found in self._shared_state.tasks if found.get("task") == item.task), None)
-        if task is None or task.get("state") in _GOING:
+        task = next((other for other in self._shared_state.tasks if other.get("task") == item.task), None)
+        if task is None or task.get("state") in _NOT_ENDED:
             return "executing"
         return "done" if task["state"] == "done" else "aborted"
 
-    def _shown(self, item: ReviewProposal) -> ReviewView:
+    def _view(self, item: ReviewProposal) -> ReviewView:
         state = self._state(item)
-        shown = msgspec.to_builtins(item) | {"state": state, "actions": ACTIONS.get(state, ())}
-        return msgspec.convert(shown, ReviewView)
+        fields = msgspec.to_builtins(item) | {"state": state, "actions": ACTIONS.get(state, ())}
+        return msgspec.convert(fields, ReviewView)
 
     async def _decide(self, id_: str, change: Callable[[ReviewProposal], ReviewProposal]) -> ReviewProposal:
         def changed(items: list[ReviewProposal]) -> list[ReviewProposal]:
@@ -222,22 +237,22 @@ class Reviews:
             items, version = await self._read()
             if why := self._shared_state.unreadable[REVIEWS]:
                 raise StoreError(f"{why[REVIEWS]}; it is not overwritten: see `bundlekeel doctor`")
-            wanted = change(items)
+            changed = change(items)
             try:
-                await self._coordination.write_shared(REVIEWS, encode(ReviewProposals(items=wanted)), version=version)
+                await self._coordination.write_shared(REVIEWS, encode(ReviewProposals(items=changed)), version=version)
             except StaleWrite:
                 continue
-            return wanted
+            return changed
         raise StoreError("the proposals change faster than they can be written; try again")
 
 
-def _carried_out(item: ReviewProposal) -> bool:
-    """Whether it was left to a task of which no end is stored."""
+def _has_open_task(item: ReviewProposal) -> bool:
+    """Return whether it has a task without a stored result."""
     return item.state == "approved" and bool(item.task)
 
 
 def _ended(item: ReviewProposal, ended: Mapping[str, str]) -> ReviewProposal:
-    if not _carried_out(item) or item.task not in ended:
+    if not _has_open_task(item) or item.task not in ended:
         return item
     return msgspec.structs.replace(item, state=ended[item.task])
 

@@ -1,8 +1,8 @@
-"""Turning the brokers' own shedding off, and back on exactly as it was.
+"""Turns the brokers' own shedding off, and back on exactly as it was before.
 
-Dynamic overrides are cluster-wide and survive restarts, so what was there before is written into the shared document
-`takeover` before anything is changed; that record stays until every broker is seen to run as before. A person asks
-for these calls, no leader: they need no lease.
+Dynamic overrides apply to the whole cluster and survive restarts. So the previous values are written to the shared
+document `takeover` before anything is changed. That record stays until every broker is verified to run as before. An
+operator makes these calls, not the leader, so they need no lease.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NO_LEADER: Final = "no sidecar leads"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRow:
-    """One broker after the change: what it runs with, and whether that is what was asked for."""
+    """One broker after the change: its settings, and whether they are as requested (`verified`)."""
 
     broker_id: str
     verified: bool
@@ -51,8 +51,11 @@ class BrokerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverResult:
-    """What a takeover or a handback came to. Not `complete`: the record stays, and rows and warnings say what is
-    missing; doing it again continues. `overrides` is what was there before the first takeover."""
+    """Result of a takeover or a handback.
+
+    If it is not `complete`, the record stays, and rows and warnings list what is missing. Running it again
+    continues. `overrides`: the values before the first takeover.
+    """
 
     complete: bool
     brokers: tuple[BrokerRow, ...]
@@ -62,14 +65,16 @@ class TakeoverResult:
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """The brokers not seen to run with what was asked for."""
+        """The brokers that are not verified to run with the requested settings."""
         return tuple(row.broker_id for row in self.brokers if not row.verified)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverContext:
-    """What both ways need: the brokers registered now, how to ask and to change them, the shared state. `tell`: is told
-    how many brokers are verified."""
+    """Dependencies of takeover and handback: the registered brokers, their API, the shared state.
+
+    `tell`: called with the progress of the verification.
+    """
 
     admin: BrokerAdmin
     commands: BrokerCommands
@@ -84,35 +89,36 @@ class TakeoverContext:
 async def takeover(
     context: TakeoverContext, *, split: bool, reason: str, by: str, namespaces: Sequence[str] = ()
 ) -> TakeoverResult:
-    """Turn the brokers' shedding off, with `split` their automatic splits too, and verify each broker.
+    """Turn the brokers' shedding off, with `split` also their automatic splits, and verify each broker.
 
-    With `namespaces` (tenant/namespace) a partial takeover: the brokers go on shedding, but leave those namespaces to
-    us. A later takeover may name more of them, or none for the whole cluster, which ends what was excluded for us. What
-    the brokers ran with before the first one is kept; who, why and when are those of the latest.
-    StoreMigrated from the beginning of a migration of the metadata store on. StaleWrite when another one runs at the
-    same moment; Conflict when brokers do not know such namespaces (before 4.2);
-    AdminApiError when the brokers' settings cannot be read: nothing is changed then.
+    With `namespaces` (tenant/namespace) it is a partial takeover: the brokers continue to shed, except for those
+    namespaces. A later takeover may add namespaces, or take over the whole cluster, which removes our exclusions.
+    The record keeps the values before the first takeover; operator, reason and time are those of the latest.
+
+    Raises StoreMigrated if a migration of the metadata store has started, StaleWrite if another takeover runs at the
+    same time, and Conflict if brokers do not support excluded namespaces (before 4.2). Raises AdminApiError if the
+    brokers' settings cannot be read; nothing is changed then.
     """
     (await context.metadata.migration()).demand_writable()
-    # First, so that the write below is refused when a handback ends while the settings are read.
+    # Read the record first, so that the write below is refused if a handback ends in between.
     last, version = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
     before = await _runtime(context)
-    known = _in_force(last)
-    there = _excluded(stored, before)
-    values = _wanted(known, there, before, split=split, namespaces=namespaces)
-    made = _record(context, known, tuple(values), stored, before)
-    ours = {*made.excluded_by_us, *(set(namespaces) - there)}
+    active = _in_force(last)
+    excluded = _excluded(stored, before)
+    values = _target_overrides(active, excluded, before, split=split, namespaces=namespaces)
+    recorded = _record(context, active, tuple(values), stored, before)
+    ours = {*recorded.excluded_by_us, *(set(namespaces) - excluded)}
     record = replace(
-        made,
+        recorded,
         by=by,
         reason=reason,
         wall_ms=context.clock.wall_ms(),
-        namespaces=_scope(known, namespaces),
+        namespaces=_scope(active, namespaces),
         excluded_by_us=tuple(sorted(ours)),
     )
     await context.coordination.write_shared(TAKEOVER, record.encode(), version=version)
-    # Last, once nobody sheds them: brokers place new bundles of excluded namespaces in turn instead of by load.
+    # Last, when no broker sheds them: brokers place new bundles of excluded namespaces in turn instead of by load.
     ended: dict[str, str | None] = {}
     if not namespaces and EXCLUDED in record.overrides:
         ended[EXCLUDED] = _without_ours(record, stored.get(EXCLUDED, ""))
@@ -132,14 +138,17 @@ async def takeover(
 
 
 async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence[str] = ()) -> TakeoverResult:
-    """What `takeover` would come to, with its warnings; nothing is changed. A broker that cannot be asked is not
-    verified: `takeover` refuses then. Conflict, AdminApiError as `takeover`."""
+    """Return the result that `takeover` would have, with its warnings, without any change.
+
+    A broker that cannot be queried is not verified: `takeover` would fail. Raises Conflict or AdminApiError as
+    `takeover` does.
+    """
     last, _ = await _stored(context.coordination) or (None, None)
     stored = await context.admin.dynamic_configuration()
     answers = await _ask_all(context.admin, context.endpoints)
     before = {broker: settings for broker, settings in answers.items() if isinstance(settings, dict)}
-    known = _in_force(last)
-    values = _wanted(known, _excluded(stored, before), before, split=split, namespaces=namespaces)
+    active = _in_force(last)
+    values = _target_overrides(active, _excluded(stored, before), before, split=split, namespaces=namespaces)
     would = f"would leave {', '.join(namespaces)} to Bundlekeel" if namespaces else "would be set"
     rows = tuple(
         replace(_row(broker, answer | values, {}), detail=would)
@@ -147,43 +156,45 @@ async def preview(context: TakeoverContext, *, split: bool, namespaces: Sequence
         else _row(broker, answer, values)
         for broker, answer in answers.items()
     )
-    warnings = tuple(_warnings(rows, _scope(known, namespaces), last, stored))
+    warnings = tuple(_warnings(rows, _scope(active, namespaces), last, stored))
     return TakeoverResult(complete=False, brokers=rows, overrides={}, warnings=warnings, splits_by=_who_splits(rows))
 
 
 def _excluded(stored: Mapping[str, str], before: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
-    """The namespaces that the brokers' own shedding leaves alone already."""
+    """Return the namespaces that the brokers' own shedding already skips."""
     return name_set(stored.get(EXCLUDED, "")).union(*(name_set(item.get(EXCLUDED, "")) for item in before.values()))
 
 
-def _wanted(
-    known: TakeoverRecord | None,
-    there: frozenset[str],
+def _target_overrides(
+    active: TakeoverRecord | None,
+    excluded: frozenset[str],
     before: Mapping[str, Mapping[str, str]],
     *,
     split: bool,
     namespaces: Sequence[str],
 ) -> dict[str, str]:
-    """The overrides a takeover sets. `there`: what is excluded already. Conflict when it would make a partial takeover
-    of a whole one, or cannot make one."""
+    """Return the overrides that a takeover sets. `excluded`: the namespaces that are already excluded.
+
+    Raises Conflict if a partial takeover is not possible, or if the whole cluster is already taken over.
+    """
     values = {SPLITTING: "false"} if split else {}
     if not namespaces:
         return {SHEDDING: "false", **values}
-    if known is not None and not known.namespaces:
+    if active is not None and not active.namespaces:
         raise Conflict(
             "the whole cluster is taken over already; `bundlekeel handback` first",
-            difference=[f"by {known.by}: {known.reason}"],
+            difference=[f"by {active.by}: {active.reason}"],
         )
     old = sorted(broker for broker, settings in before.items() if EXCLUDED not in settings)
     if old:
         text = f"{', '.join(old)} do not know {EXCLUDED} (Pulsar 4.2 and later): take the whole cluster over instead"
         raise Conflict(text, difference=old)
-    # What was excluded before for another reason stays excluded: it is not in our record, so we leave it alone too.
-    return {EXCLUDED: ",".join(sorted(there.union(namespaces))), **values}
+    # Namespaces that were excluded for another reason stay excluded: they are not in our record, so we skip them, too.
+    return {EXCLUDED: ",".join(sorted(excluded.union(namespaces))), **values}
 
 
-def _scope(known: TakeoverRecord | None, namespaces: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({*(known.namespaces if known is not None else ()), *namespaces})) if namespaces else ()
+def _scope(active: TakeoverRecord | None, namespaces: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({*(active.namespaces if active is not None else ()), *namespaces})) if namespaces else ()
 
 
 async def handback(
@@ -194,13 +205,15 @@ async def handback(
     deadman: bool = False,
     look_again: LookAgain = no_look,
 ) -> TakeoverResult | None:
-    """Restore what the record says, verify each broker, close the record with who did it and why. None when there is no
-    takeover to undo. Two at once do the same: the one that closes the record second finds it closed. `look_again`:
-    awaited right before each broker is asked to write; what it raises ends it there."""
-    found = await read_record(context.coordination)
-    if found is None:
+    """Restore the values of the record, verify each broker, and close the record with operator and reason.
+
+    Returns None if there is no takeover to undo. Two parallel calls do the same; the second one finds the record
+    closed. `look_again`: awaited right before each write to a broker; an error that it raises ends the handback.
+    """
+    stored = await read_record(context.coordination)
+    if stored is None:
         return None
-    record, version = found
+    record, version = stored
     warnings, failed, overrides = [], [], dict(record.overrides)
     for key in record.overrides:
         try:
@@ -211,8 +224,8 @@ async def handback(
             failed.append(key)
             warnings.append(f"{key} could not be restored: {error}")
     record = replace(record, overrides=overrides)
-    wanted = {broker: _restored(record, endpoint) for broker, endpoint in context.endpoints.items()}
-    rows = tuple(_known(row, wanted[row.broker_id], failed) for row in await _verify(context, wanted))
+    targets = {broker: _restored(record, endpoint) for broker, endpoint in context.endpoints.items()}
+    rows = tuple(_mark_unrestored(row, targets[row.broker_id], failed) for row in await _verify(context, targets))
     complete = all(row.verified for row in rows) and await _overrides_match(context, record, warnings)
     if complete:
         ended = TakeoverEnd(by=by, reason=reason, wall_ms=context.clock.wall_ms(), deadman=deadman)
@@ -227,7 +240,7 @@ async def handback(
 
 
 async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], stored: Mapping[str, str]) -> list[str]:
-    """Set those of a takeover that differ from what is `stored`, in this order; returns a warning for each failure."""
+    """Set the values that differ from `stored`, in this order. Returns a warning for each failure."""
     warnings = []
     for key, value in values.items():
         if stored.get(key) == value or (value is not None and not _differs(stored, key, value)):
@@ -235,13 +248,13 @@ async def _put_all(context: TakeoverContext, values: Mapping[str, str | None], s
         try:
             await _put(context, key, value)
         except AdminApiError as error:
-            # Perhaps it took effect: the brokers are read next, and they decide.
+            # The call may have taken effect: the brokers are read next, and their settings decide.
             warnings.append(f"{key} could not be set: {error}")
     return warnings
 
 
 async def _put(context: TakeoverContext, key: str, value: str | None, look_again: LookAgain = no_look) -> None:
-    """Set a dynamic override; None: delete it. AdminApiError."""
+    """Set a dynamic override; None: delete it. Raises AdminApiError if it fails."""
     if value is None:
         await context.commands.delete_dynamic(key, permit=by_person, look_again=look_again)
     else:
@@ -249,13 +262,13 @@ async def _put(context: TakeoverContext, key: str, value: str | None, look_again
 
 
 def _without_ours(record: TakeoverRecord, stored: str) -> str | None:
-    """What to restore of the exclusions: what was there before, and what others have added since."""
+    """Return the exclusions to restore: the previous ones, and those that others have added since."""
     before = record.overrides[EXCLUDED]
     of_files = frozenset[str]().union(*(name_set(values.get(EXCLUDED, "")) for values in record.runtime.values()))
-    there = of_files if before is None else name_set(before)
-    added = name_set(stored) - there - of_files - frozenset(record.excluded_by_us)
-    # An override takes the place of a file's value, so it has to hold that too.
-    return ",".join(sorted(there | added)) if added else before
+    previous = of_files if before is None else name_set(before)
+    added = name_set(stored) - previous - of_files - frozenset(record.excluded_by_us)
+    # An override replaces a file's value, so it must contain that value, too.
+    return ",".join(sorted(previous | added)) if added else before
 
 
 async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int, warnings: list[str]) -> bool:
@@ -263,15 +276,17 @@ async def _close(context: TakeoverContext, closed: TakeoverRecord, version: int,
         await context.coordination.write_shared(TAKEOVER, closed.encode(), version=version)
     except StaleWrite:
         if await read_record(context.coordination) is None:
-            return True  # somebody else has just done the same
-        warnings.append("somebody took over again at the same moment; look at `bundlekeel status`")
+            return True  # another handback has just done the same
+        warnings.append("another operator took over again at the same time; check `bundlekeel status`")
         return False
     return True
 
 
-async def nobody_balances(coordination: Coordination) -> str:
-    """Why nothing balances what is taken over; empty: nothing is known to prevent it. That brokers shed is not told:
-    before a takeover they do. Never raises."""
+async def why_nothing_balances(coordination: Coordination) -> str:
+    """Return why nothing balances the bundles that are taken over; "": no obstacle is known. Never raises.
+
+    Brokers that still shed are not an obstacle here, because they do before a takeover.
+    """
     try:
         leader, chunks = await coordination.leader(), await coordination.read_tree(STATE)
         code = str(decode_state(chunks, what=STATE).report.get("obstacle") or "") if chunks else ""
@@ -284,20 +299,26 @@ async def nobody_balances(coordination: Coordination) -> str:
 
 
 async def unknown_namespaces(metadata: Metadata, namespaces: Sequence[str]) -> list[str]:
-    """A warning for each of these that does not exist. None is refused: it may be created later, but a misspelt one
-    would never be balanced. Never raises."""
+    """Return a warning for each namespace that does not exist. Never raises.
+
+    None is refused, because it may be created later. But a misspelled one would never be balanced.
+    """
     try:
-        known = await metadata.namespaces() if namespaces else []
+        existent = await metadata.namespaces() if namespaces else []
     except (StoreError, CodecError):
         return []
     return [
-        f"there is no namespace {name} now{suggest(name, known)}" for name in namespaces if known and name not in known
+        f"there is no namespace {name} now{suggest(name, existent)}"
+        for name in namespaces
+        if existent and name not in existent
     ]
 
 
 async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ...]]:
-    """How the last takeover was asked for, in force or ended: whether it turned the brokers' splits off, and its
-    namespaces. Conflict when there was none; CodecError."""
+    """Return whether the last takeover, active or ended, turned the brokers' splits off, and its namespaces.
+
+    Raises Conflict if there was none, and CodecError if its record cannot be read.
+    """
     last, _ = await _stored(coordination) or (None, None)
     if last is None or not last.by:
         raise Conflict("there was no takeover to repeat: omit --again")
@@ -305,14 +326,17 @@ async def last_takeover(coordination: Coordination) -> tuple[bool, tuple[str, ..
 
 
 async def read_record(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
-    """The takeover in force with its version, or None. CodecError when the document cannot be read: it must not be
-    overwritten, because it alone knows what was there before."""
-    found = await _stored(coordination)
-    return found if found is not None and found[0].active else None
+    """Return the active takeover with its version, or None.
+
+    Raises CodecError if the document cannot be read. It must not be overwritten, because only it contains the
+    previous values.
+    """
+    stored = await _stored(coordination)
+    return stored if stored is not None and stored[0].active else None
 
 
 async def _stored(coordination: Coordination) -> tuple[TakeoverRecord, int] | None:
-    """The same of a takeover that is in force or has ended."""
+    """Return the record and its version of a takeover that is active or has ended."""
     document = await coordination.read(TAKEOVER)
     return (decode_takeover(document.data), document.version) if document is not None else None
 
@@ -323,13 +347,14 @@ def _in_force(last: TakeoverRecord | None) -> TakeoverRecord | None:
 
 def _record(
     context: TakeoverContext,
-    known: TakeoverRecord | None,
+    active: TakeoverRecord | None,
     keys: tuple[str, ...],
     stored: dict[str, str],
     before: dict[str, dict[str, str]],
 ) -> TakeoverRecord:
-    """What was there, absence included, before anything changes; keys known already keep their value."""
-    first = known.overrides if known is not None else {}
+    """Return the previous values, also absent ones, before anything changes. Keys of the active takeover keep their
+    value."""
+    first = active.overrides if active is not None else {}
     runtime: dict[str, Mapping[str, str]] = {
         broker: {
             **{key: values.get(key, "") for key in (SHEDDING, SPLITTING, *keys)},
@@ -338,37 +363,41 @@ def _record(
         for broker, values in before.items()
     }
     overrides = {**{key: stored.get(key) for key in keys}, **first}
-    merged = _merged(known, runtime)
-    if known is not None:
-        return replace(known, overrides=overrides, runtime=merged)
+    merged = _merged(active, runtime)
+    if active is not None:
+        return replace(active, overrides=overrides, runtime=merged)
     return TakeoverRecord(by="", reason="", wall_ms=0, overrides=overrides, runtime=merged)
 
 
-def _merged(known: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """What each broker ran with before we changed it: for keys taken over already only the first record knows."""
-    if known is None:
+def _merged(active: TakeoverRecord | None, fresh: dict[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Return the settings of each broker before our changes: only the first record has them for keys already taken
+    over."""
+    if active is None:
         return fresh
-    merged = dict(known.runtime)
+    merged = dict(active.runtime)
     for broker, values in fresh.items():
-        was = known.runtime.get(broker, {})
-        same_run = was.get(_STARTED) == values[_STARTED]
-        kept = {key: value for key, value in was.items() if key in known.overrides and same_run}
-        merged[broker] = {key: value for key, value in values.items() if key not in known.overrides} | kept
+        before = active.runtime.get(broker, {})
+        same_run = before.get(_STARTED) == values[_STARTED]
+        previous = {key: value for key, value in before.items() if key in active.overrides and same_run}
+        merged[broker] = {key: value for key, value in values.items() if key not in active.overrides} | previous
     return merged
 
 
 def _restored(record: TakeoverRecord, endpoint: BrokerEndpoint) -> dict[str, str | None]:
-    """What this broker must run with after a handback. Without an override it is what its own file says: known from
-    the record, unless the broker joined or restarted since; None stands for "anything" then."""
-    was = record.runtime.get(endpoint.broker_id, {})
-    if was.get(_STARTED) != str(endpoint.start_timestamp):
-        was = {}
-    return {key: value if value is not None else was.get(key) for key, value in record.overrides.items()}
+    """Return the settings that this broker must have after a handback.
+
+    Without an override these are the values of its own file, which the record contains unless the broker has joined
+    or restarted since. None then stands for any value.
+    """
+    before = record.runtime.get(endpoint.broker_id, {})
+    if before.get(_STARTED) != str(endpoint.start_timestamp):
+        before = {}
+    return {key: value if value is not None else before.get(key) for key, value in record.overrides.items()}
 
 
-def _known(row: BrokerRow, wanted: Mapping[str, str | None], failed: Sequence[str]) -> BrokerRow:
-    """What could not be restored, and has nothing to be compared with, may be as the takeover left it: not verified."""
-    unknown = [f"{key} could not be restored" for key in failed if wanted[key] is None]
+def _mark_unrestored(row: BrokerRow, target: Mapping[str, str | None], failed: Sequence[str]) -> BrokerRow:
+    """Return the row as not verified if a key could not be restored and there is no value to compare."""
+    unknown = [f"{key} could not be restored" for key in failed if target[key] is None]
     return replace(row, verified=False, detail="; ".join(unknown)) if row.verified and unknown else row
 
 
@@ -382,7 +411,7 @@ async def _overrides_match(context: TakeoverContext, record: TakeoverRecord, war
 
 
 async def _runtime(context: TakeoverContext) -> dict[str, dict[str, str]]:
-    """Every broker's settings. Raises the first failure: what is not known cannot be restored."""
+    """Return every broker's settings. Raises the first failure, because unknown values could not be restored."""
     answers = await _ask_all(context.admin, context.endpoints)
     settings = {}
     for broker, values in answers.items():
@@ -392,14 +421,14 @@ async def _runtime(context: TakeoverContext) -> dict[str, dict[str, str]]:
     return settings
 
 
-async def _verify(context: TakeoverContext, wanted: Mapping[str, Mapping[str, str | None]]) -> tuple[BrokerRow, ...]:
-    """Read each broker until it runs with what is wanted (None: anything) or time is up."""
+async def _verify(context: TakeoverContext, targets: Mapping[str, Mapping[str, str | None]]) -> tuple[BrokerRow, ...]:
+    """Read each broker until it has the target settings (None: any value) or the time is over."""
     deadline = context.clock.boot() + context.verify_seconds
     rows: dict[str, BrokerRow] = {}
     while True:
         pending = {b: e for b, e in context.endpoints.items() if b not in rows or not rows[b].verified}
         for broker, answer in (await _ask_all(context.admin, pending)).items():
-            rows[broker] = _row(broker, answer, wanted[broker])
+            rows[broker] = _row(broker, answer, targets[broker])
         verified = sum(row.verified for row in rows.values())
         context.tell(f"{verified} of {numbered(len(context.endpoints), 'broker')} verified")
         if all(row.verified for row in rows.values()) or context.clock.boot() >= deadline:
@@ -407,22 +436,22 @@ async def _verify(context: TakeoverContext, wanted: Mapping[str, Mapping[str, st
         await context.clock.sleep(_POLL_SECONDS)
 
 
-def _row(broker: str, answer: dict[str, str] | AdminApiError, wanted: Mapping[str, str | None]) -> BrokerRow:
+def _row(broker: str, answer: dict[str, str] | AdminApiError, target: Mapping[str, str | None]) -> BrokerRow:
     if not isinstance(answer, dict):
         return BrokerRow(broker_id=broker, verified=False, detail=str(answer))
     values = {key: answer.get(key, "") for key in (ENABLED, SHEDDING, SPLITTING, PLACEMENT, LOAD_MANAGER, EXCLUDED)}
     wrong = [
-        f"{key} is {answer.get(key)}, not {value}" for key, value in wanted.items() if _differs(answer, key, value)
+        f"{key} is {answer.get(key)}, not {value}" for key, value in target.items() if _differs(answer, key, value)
     ]
     return BrokerRow(broker_id=broker, verified=not wrong, values=values, detail="; ".join(wrong))
 
 
-def _differs(values: Mapping[str, str], key: str, wanted: str | None) -> bool:
-    if wanted is None:
+def _differs(values: Mapping[str, str], key: str, target: str | None) -> bool:
+    if target is None:
         return False
     if key == EXCLUDED and key in values:
-        return name_set(values[key]) != name_set(wanted)
-    return values.get(key) != wanted
+        return name_set(values[key]) != name_set(target)
+    return values.get(key) != target
 
 
 async def _ask_all(
@@ -442,8 +471,10 @@ async def _ask_all(
 def _warnings(
     rows: tuple[BrokerRow, ...], namespaces: Sequence[str], last: TakeoverRecord | None, stored: Mapping[str, str]
 ) -> list[str]:
-    """What a takeover of these (none: the whole cluster) leaves to be known. `rows`: as the brokers run after it.
-    `last`: the takeover before it. `stored`: the dynamic configuration before it."""
+    """Return what the operator must know after a takeover of these namespaces (none: the whole cluster).
+
+    `rows`: the brokers after it. `last`: the previous takeover. `stored`: the dynamic configuration before it.
+    """
     warnings = [*_placement_warnings(rows), *_report_warnings(rows), *_partial_takeover_warnings(namespaces)]
     if last is not None and last.namespaces and not namespaces:
         only = ", ".join(last.namespaces)
@@ -491,13 +522,14 @@ def _partial_takeover_warnings(namespaces: Sequence[str]) -> list[str]:
 
 
 def _who_splits(rows: tuple[BrokerRow, ...]) -> str:
-    known = [row for row in rows if row.values]
-    on = [row for row in known if _is_true(row.values, SPLITTING)]
-    if not known:
+    responding = [row for row in rows if row.values]
+    on = [row for row in responding if _is_true(row.values, SPLITTING)]
+    if not responding:
         return "unknown"
-    return "brokers" if len(on) == len(known) else "none" if not on else "some brokers"
+    return "brokers" if len(on) == len(responding) else "none" if not on else "some brokers"
 
 
 def _is_true(values: Mapping[str, str], key: str) -> bool:
-    """Settings are on by default in Pulsar, and anything but `true` is off (`Boolean.parseBoolean`)."""
+    """Return whether a setting is on, which is Pulsar's default. Anything but `true` is off
+    (`Boolean.parseBoolean`)."""
     return values.get(key, "true").strip().lower() == "true"

@@ -1,4 +1,4 @@
-"""Deletes the shared state of an installation that is given up, once nothing of it is needed."""
+"""Deletes the shared state of an installation that is given up, if nothing in it is needed any more."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from bundlekeel.ports import Coordination
 
 
 async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
-    """The nodes that were deleted, or with `dry_run` would be, below the root; none where there is no root. Conflict
-    while a sidecar runs, and while the brokers still have settings or rates of ours: only the shared state knows what
-    was there before. CodecError, StoreError."""
+    """Delete all nodes below the root and return them; with `dry_run`, only return them. Empty if there is no root.
+
+    Raises Conflict while a sidecar runs, and while brokers still have settings or rates of ours, because only the
+    shared state contains the previous values. Raises CodecError or StoreError if the state cannot be read.
+    """
     paths = await coordination.paths()
     running = {member.id for member in await coordination.members()}
     if leader := await coordination.leader():
@@ -21,8 +23,8 @@ async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
         raise Conflict(f"sidecars still run: {', '.join(sorted(running))}; stop them first")
     if await read_record(coordination) is not None:
         raise Conflict("a takeover is in force: run `bundlekeel handback` first, which needs what would be deleted")
-    owned, kept = await OwnedLimits(coordination).load()
-    if count := len(owned) + len(kept):
+    owned, groups = await OwnedLimits(coordination).load()
+    if count := len(owned) + len(groups):
         raise Conflict(f"{numbered(count, 'rate')} of quota groups would stay: run `bundlekeel handback` first")
     if paths and not dry_run:
         try:

@@ -1,6 +1,6 @@
-"""Where is it, and where would it go if no broker owned it? Topic, partitioned topic, bundle or namespace.
+"""Finds the owner of a topic, bundle or namespace, and the broker that it would get if no broker owned it.
 
-A lookup over REST would assign an unowned bundle; this reads boundaries and ownership from the stores instead.
+A lookup over REST would assign an unowned bundle. This reads boundaries and ownership from the stores instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bundlekeel.daemon.answers.channel import UnitView
 from bundlekeel.daemon.answers.picture import Place
 from bundlekeel.ports import Metadata, Owner, Ownership
 
-# Of one topic, looked at for one answer; the count is whatever the metadata store says.
+# At most this many partitions per request: the metadata store can contain any number.
 MOST_PARTITIONS = 10_000
 # `host:port`, or an address.
 _BROKER = re.compile(r".*:\d+|\d+(\.\d+){3}|\[[0-9a-f:.]+\]", re.IGNORECASE)
@@ -48,11 +48,11 @@ async def where(
     entry: Callable[[str], UnitView | None] = lambda _: None,
     listener: str = "",
 ) -> list[Place]:
-    """One row a bundle (namespace), a topic, or a partition. NotFound when the namespace does not exist; ConfigError
-    for a name that cannot be, a topic of too many partitions, or a listener that an owner does not have.
+    """Return one row per topic or partition, or per bundle of a namespace.
 
-    `entry`: the row of a bundle in the ownership channel, where there is one. `listener`: whose address to give, ""
-    for the broker's own.
+    `entry`: the bundle's row in the ownership channel, if there is one. `listener`: the advertised listener whose
+    address is returned; "": the broker's own address. Raises NotFound if the namespace does not exist, and
+    ConfigError if the name is not valid, the topic has too many partitions, or an owner does not have the listener.
     """
     going = preallocated or {}
     rows = await _rows(name, metadata, lambda bundle: _row(bundle, ownership, going, listener))
@@ -67,21 +67,23 @@ async def _rows(name: str, metadata: Metadata, row_of: Callable[[BundleName], Aw
         return [await row_of(item) for item in await bundles_of(name, metadata)]
     topics = await _topics(name, metadata)
     bounds = await boundaries_of(metadata, topics[0].namespace)
-    # Of a bundle that holds many of them the owner is read once.
+    # Read the owner of each bundle once: it may contain many of the topics.
     hashes = {topic: topic.hash for topic in topics}
     bundles = {topic: bundle_for_hash(topic.namespace, bounds, hash_) for topic, hash_ in hashes.items()}
     rows = {bundle: await row_of(bundle) for bundle in dict.fromkeys(bundles.values())}
-    there = len(topics) > 1 or await exists(topics[0], metadata)
+    topic_exists = len(topics) > 1 or await exists(topics[0], metadata)
     return [
-        replace(rows[bundle], topic=str(topic), topic_exists=there, hash=f"0x{hashes[topic]:08x}")
+        replace(rows[bundle], topic=str(topic), topic_exists=topic_exists, hash=f"0x{hashes[topic]:08x}")
         for topic, bundle in bundles.items()
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeBundle:
-    """A bundle that would move for what was asked. `topics`: the topics asked for; `others`: known persistent topics
-    that would move with them."""
+    """A bundle that would move for a request.
+
+    `topics`: the requested topics. `others`: number of other known persistent topics that would move with them.
+    """
 
     bundle: str
     topics: tuple[str, ...] = ()
@@ -89,11 +91,11 @@ class WholeBundle:
 
     @property
     def sentence(self) -> str:
-        """The bundle first, since all of it moves."""
-        return self.said_of("moves")
+        """A sentence that names the bundle first, because all of it moves."""
+        return self.sentence_with("moves")
 
-    def said_of(self, moves: str) -> str:
-        """The same with another form of the verb: what is refused `would move`."""
+    def sentence_with(self, moves: str) -> str:
+        """Return the sentence with another form of the verb: a refused bundle `would move`."""
         if not self.topics:
             return f"{self.bundle} {moves} with its {numbered(self.others, 'known topic')}"
         others = numbered(self.others, "other known topic")
@@ -101,27 +103,29 @@ class WholeBundle:
 
 
 async def whole_bundles(name: str, *, metadata: Metadata) -> list[WholeBundle]:
-    """What moves when a person asks to move a bundle, a topic or all partitions of one: whole bundles, in the order of
-    their ranges. NotFound when there is no such namespace, bundle or topic name; StoreError."""
+    """Return the bundles that move if an operator moves a bundle, a topic or all its partitions, by their ranges.
+
+    Raises NotFound if there is no such namespace, bundle or topic, and StoreError if the store cannot be read.
+    """
     bundle = await bundle_named(name, metadata)
     if bundle is not None:
         return [WholeBundle(bundle=str(bundle), others=len(await metadata.topics(str(bundle))))]
-    found: dict[BundleName, list[str]] = {}
+    topics_of: dict[BundleName, list[str]] = {}
     topics = await _topics(name, metadata)
-    if not await exists(topics[0], metadata):  # of a mistyped one the bundle would be moved
+    if not await exists(topics[0], metadata):  # else a mistyped topic would move its bundle
         raise NotFound(f"topic {topics[0]} does not exist")
     bounds = await boundaries_of(metadata, topics[0].namespace)
     for topic in topics:
-        found.setdefault(bundle_for_hash(topic.namespace, bounds, topic.hash), []).append(str(topic))
+        topics_of.setdefault(bundle_for_hash(topic.namespace, bounds, topic.hash), []).append(str(topic))
     wholes = []
-    for one, asked in sorted(found.items(), key=lambda item: item[0].lower):
-        others = set(await metadata.topics(str(one))) - set(asked)
-        wholes.append(WholeBundle(bundle=str(one), topics=tuple(asked), others=len(others)))
+    for one, requested in sorted(topics_of.items(), key=lambda item: item[0].lower):
+        others = set(await metadata.topics(str(one))) - set(requested)
+        wholes.append(WholeBundle(bundle=str(one), topics=tuple(requested), others=len(others)))
     return wholes
 
 
 async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
-    """The topic, or its partitions."""
+    """Return the topic, or its partitions."""
     topic = await topic_named(name, metadata)
     partitions = await metadata.partitions(str(topic)) if topic.partition < 0 else 0
     if partitions > MOST_PARTITIONS:
@@ -135,8 +139,11 @@ async def _topics(name: str, metadata: Metadata) -> list[TopicName]:
 
 
 async def topic_named(name: str, metadata: Metadata) -> TopicName:
-    """The topic of this name, which need not exist yet: clients make one by using it. NotFound for a name that cannot
-    be one, and for one word (`orders`) that looks like a broker or is no topic of public/default."""
+    """Return the topic of this name. It need not exist, because clients create topics by using them.
+
+    Raises NotFound if the name is not valid, or if it is one word (`orders`) that looks like a broker or is not a
+    topic of public/default.
+    """
     refuse_namespace(name)
     try:
         topic = parse_topic(name)
@@ -147,17 +154,19 @@ async def topic_named(name: str, metadata: Metadata) -> TopicName:
     if not is_topic(name):
         raise no_name(name)
     if "/" not in name:
-        there = False
-        with suppress(NotFound):  # public/default, which nobody named, need not exist
-            there = await exists(topic, metadata)
-        if not there:
+        topic_exists = False
+        with suppress(NotFound):  # public/default is not part of the name, and need not exist
+            topic_exists = await exists(topic, metadata)
+        if not topic_exists:
             raise NotFound(f"{name!r} is taken for the topic {topic}, which does not exist; {FOR_A_TOPIC}")
     return topic
 
 
 async def exists(topic: TopicName, metadata: Metadata) -> bool:
-    """Whether a topic is partitioned, a partition of such a one, or has data; True of non-persistent ones, of which
-    nothing is stored. NotFound: its namespace."""
+    """Return whether a topic is partitioned, a partition of such a topic, or has data.
+
+    Returns True for non-persistent topics, which are not stored. Raises NotFound if its namespace does not exist.
+    """
     if topic.domain != "persistent":
         return True
     whole = replace(topic, local=topic.local.removesuffix(f"-partition-{topic.partition}"))
@@ -168,10 +177,12 @@ async def exists(topic: TopicName, metadata: Metadata) -> bool:
 
 
 async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
-    """The bundle of this name; None for the name of a namespace or topic. ConfigError for a name that cannot be.
+    """Return the bundle of this name; None for the name of a namespace or topic. Raises ConfigError if it is not
+    valid.
 
-    A name that ends in something with `0x`, and has no `persistent://` in front, is a bundle of the cluster or a
-    NotFound with the nearest one: a topic of that name would lie in another bundle, and that one would be moved.
+    A name that ends in a part with `0x` and does not begin with `persistent://` must be a bundle of the cluster.
+    Otherwise raises NotFound with the nearest bundle: a topic of that name would be in another bundle, and that
+    bundle would move.
     """
     if not names_bundle(name):
         return None
@@ -189,13 +200,19 @@ async def bundle_named(name: str, metadata: Metadata) -> BundleName | None:
 
 
 async def bundles_of(namespace: str, metadata: Metadata) -> list[BundleName]:
-    """The bundles of a namespace, in the order of their ranges. ConfigError for a name that cannot be; NotFound."""
+    """Return the bundles of a namespace, by their ranges.
+
+    Raises ConfigError if the name is not valid, and NotFound if there is no such namespace.
+    """
     bounds = await boundaries_of(metadata, namespace)
     return [BundleName(namespace=namespace, lower=low, upper=high) for low, high in pairwise(bounds)]
 
 
 async def boundaries_of(metadata: Metadata, namespace: str) -> list[int]:
-    """Those of its bundles. ConfigError for a name that cannot be; NotFound with the nearest namespaces."""
+    """Return the hash boundaries of a namespace's bundles, in ascending order.
+
+    Raises ConfigError if the name is not valid, and NotFound with the nearest namespaces if it does not exist.
+    """
     if not is_namespace(namespace):
         raise no_name(namespace)
     bounds = await metadata.boundaries(namespace)
@@ -219,13 +236,13 @@ async def _row(bundle: BundleName, ownership: Ownership, going: Mapping[str, str
 
 
 def _service_url(owner: Owner, listener: str) -> str:
-    """Where clients of this listener find the owner, as a lookup with `listenerName` would say."""
-    gone = not (owner.web_url or owner.service_url)
-    if not listener or gone:
+    """Return the owner's address for clients of this listener, as a lookup with `listenerName` would."""
+    no_address = not (owner.web_url or owner.service_url)
+    if not listener or no_address:
         return owner.service_url
-    known = {item.name: item.service_url for item in owner.listeners}
-    if listener not in known:
-        names = ", ".join(known) or "none (advertisedListeners is not set)"
+    addresses = {item.name: item.service_url for item in owner.listeners}
+    if listener not in addresses:
+        names = ", ".join(addresses) or "none (advertisedListeners is not set)"
         text = f"broker {owner.broker_id} has no advertised listener {listener!r}; it has {names}"
         raise ConfigError(text, field="listener", value=listener, allowed=names)
-    return known[listener]
+    return addresses[listener]

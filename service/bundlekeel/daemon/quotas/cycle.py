@@ -1,8 +1,9 @@
-"""Quota groups in a running sidecar: usage, shares and enforcing, beside the balancer's cycles. The leader asks brokers
-and writes; what it saw is stored, so that every replica shows the same.
+"""Quota cycle of a sidecar: measure usage, compute shares and write rates, in parallel to the balancing cycles.
 
-Brokers average rates over `statsUpdateFrequencyInSecs`, so a cycle lasts at least two of these intervals: shares
-are only judged by rates measured while they were in force.
+Only the leader queries brokers and writes. It stores its report, so that every replica shows the same values.
+
+Brokers average rates over `statsUpdateFrequencyInSecs`. A cycle lasts at least two of these intervals, so that shares
+are only judged by rates that brokers measured while these shares were in effect.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ _MINUTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaParts:
-    """The parts that quotas use.
+    """Dependencies of `Quotas`.
 
-    `ceiling`: the mode of the settings file. `permit`: raises LeadershipLost if the term of an epoch is over.
+    `ceiling`: the mode of the settings file, which no request exceeds. `permit`: raises LeadershipLost if the term of
+    an epoch is over.
     """
 
     settings: QuotaSettings
@@ -97,7 +99,7 @@ class _Outcome:
 
 
 class Quotas:
-    """One for each sidecar."""
+    """Runs the quota cycles of one sidecar."""
 
     def __init__(self, parts: QuotaParts) -> None:
         self._p = parts
@@ -109,23 +111,26 @@ class Quotas:
         self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
         self.epoch: int | None = None
         self.report: Json | None = None
-        # All of what the last cycle of the leader saw: the report has the busiest topics only.
+        # The complete result of the leader's last cycle. `report` contains the busiest topics only.
         self.seen: QuotaCycleReport | None = None
         self._catalogue = Catalogue()
-        # The last figures of each broker.
+        # The latest usage that each broker reported.
         self._lines, self._memory = Lines(), ShareMemory()
         # Brokers that reported their usage in this term.
-        self._heard: set[str] = set()
+        self._reporting: set[str] = set()
         self._problems: tuple[str, ...] = ()
-        self._looked_boot = parts.clock.boot()
-        # Writes of the last minute: when, and how many.
-        self._begun: deque[tuple[float, int]] = deque()
+        self._last_boot = parts.clock.boot()
+        # Writes of the last minute: boot time in seconds, number of writes.
+        self._recent_writes: deque[tuple[float, int]] = deque()
 
     # --- time ---
 
     async def run(self) -> None:
-        """Cycles, until cancelled. What cannot be read or stored is tried again in the next one; groups that people
-        change, and whatever else has to be begun, are not waited for that long."""
+        """Run cycles until cancelled.
+
+        The next cycle tries again to read or store whatever failed. A changed group, or the end of a term, ends the
+        wait for the next cycle within a second.
+        """
         try:
             await self._run()
         finally:
@@ -133,13 +138,13 @@ class Quotas:
 
     async def _run(self) -> None:
         while True:
-            began, looked, requests = self._p.clock.boot(), False, self._p.shared_state.desired.quotas
+            start, measured, requests = self._p.clock.boot(), False, self._p.shared_state.desired.quotas
             try:
-                looked = await self.step()
+                measured = await self.step()
             except (StoreError, LeadershipLost) as error:
                 _log.info("quotas interrupted", error=str(error))
                 self.epoch = None
-            until = began + (self.cycle_seconds if looked else _IDLE_SECONDS)
+            until = start + (self.cycle_seconds if measured else _IDLE_SECONDS)
             while True:
                 left = until - self._p.clock.boot()
                 await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
@@ -152,27 +157,29 @@ class Quotas:
 
     @property
     def cycle_seconds(self) -> float:
-        """How long a cycle lasts: as set, but no less than two intervals of the brokers' statistics."""
+        """Seconds per cycle: the setting, but at least two statistics intervals of the brokers."""
         stats = setting(self._p.config.adoptable(), _STATS_KEY, _STATS_DEFAULT)
         return max(self._p.settings.cycle, 2 * stats)
 
     def limited(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Those of these namespaces whose rates are limited by a group; none where groups are only shown."""
+        """Return the namespaces whose rates a quota group limits; empty if groups are only displayed."""
         p = self._p
         if p.settings.enforcer == "off" or self.handed_back or not namespaces:
             return frozenset()
-        found = self.register.now(p.shared_state.desired.quotas)
-        return frozenset(resolve(found.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
+        declared = self.register.now(p.shared_state.desired.quotas)
+        return frozenset(resolve(declared.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
 
     async def step(self) -> bool:
-        """One cycle of the leader; a follower only forgets. Whether there was something to look at. StoreError,
-        LeadershipLost."""
+        """Run one cycle of the leader; a follower only clears its state.
+
+        Returns False if there was nothing to measure. Raises StoreError or LeadershipLost if the cycle cannot continue.
+        """
         p = self._p
         if not p.shared_state.leading:
             if self.report is not None:
-                # The next leader publishes the figures.
+                # The next leader publishes these metrics.
                 self.report = None
                 publish(p.telemetry, [], 0.0)
             self.epoch, self.seen = None, None
@@ -181,23 +188,23 @@ class Quotas:
         epoch = p.shared_state.current_epoch()
         if epoch != self.epoch:
             await self._begin(epoch)
-        found = self.register.now(p.shared_state.desired.quotas)
+        declared = self.register.now(p.shared_state.desired.quotas)
         picture, snapshot = p.status.picture, p.status.snapshot
-        busy = found.groups or self.rates.owned or self.native.kept or self.report is not None
+        busy = declared.groups or self.rates.owned or self.native.kept or self.report is not None
         if picture is None or not busy:
             return False
-        # A broker that hangs is waited for once.
+        # Read settings and usage in parallel: a broker that hangs delays the cycle only once.
         settings = asyncio.create_task(p.config.refresh(picture.endpoints))
         try:
-            membership, survey = await self._survey(found, picture, snapshot)
+            membership, survey = await self._survey(declared, picture, snapshot)
         finally:
             await settings
-        await p.usage_listener.follow(bool(found.groups), picture.endpoints)
+        await p.usage_listener.follow(bool(declared.groups), picture.endpoints)
         table, claims, shares = await self._share(membership, survey, picture)
         outcome = await self._enforce(shares, membership, epoch)
         reported = p.usage_listener.reported(membership, table, picture.endpoints)
         native = p.settings.enforcer == "native"
-        self.seen = seen = QuotaCycleReport(
+        self.seen = cycle_report = QuotaCycleReport(
             membership=membership,
             table=table,
             claims=claims,
@@ -207,44 +214,48 @@ class Quotas:
             defects=self.native.defects(membership, table, picture.endpoints, reported) if native else (),
             reported=reported,
         )
-        await self._publish(seen, outcome, survey, epoch)
+        await self._publish(cycle_report, outcome, survey, epoch)
         return True
 
     async def _survey(
-        self, found: DeclaredGroups, picture: RawClusterView, snapshot: Snapshot | None
+        self, declared: DeclaredGroups, picture: RawClusterView, snapshot: Snapshot | None
     ) -> tuple[Membership, UsageAnswers]:
-        membership = await self.usage.membership(found.groups, snapshot)
-        membership = replace(membership, problems=(*found.problems, *membership.problems))
+        membership = await self.usage.membership(declared.groups, snapshot)
+        membership = replace(membership, problems=(*declared.problems, *membership.problems))
         if not membership.group_of:
-            return membership, UsageAnswers(measured=(), asked=(), unresponsive={})
+            return membership, UsageAnswers(measured=(), queried=(), unresponsive={})
         serving = self._lines.speaking()
         arriving = [(entry.bundle, entry.target) for entry in self._p.status.state.ledger.entries]
         return membership, await self.usage.survey(membership, picture, snapshot, arriving, serving)
 
     async def _begin(self, epoch: int) -> None:
-        owned, kept = await self.book.load()
+        owned, resource_groups = await self.book.load()
         permit = partial(self._permit, epoch)
         self.rates.begin(owned, permit)
-        self.native.begin(kept, permit)
+        self.native.begin(resource_groups, permit)
         self.namespaces.clear()
         self.report, self.seen = await self.book.read_report(), None
         self._lines, self._memory = Lines(), ShareMemory()
-        self._heard.clear()
-        self._looked_boot = self._p.clock.boot()
+        self._reporting.clear()
+        self._last_boot = self._p.clock.boot()
         self.epoch = epoch
 
     async def _share(
         self, membership: Membership, survey: UsageAnswers, picture: RawClusterView
     ) -> tuple[UsageTable, TopicClaims, Shares]:
-        """What was measured, shared out; in a thread: 100,000 topics take a while."""
+        """Return usage, claims and shares. Works in a thread: 100,000 topics block the event loop for too long."""
         table = await asyncio.to_thread(self._catalogue.table, survey.measured, membership)
         partitions = await self.usage.partitions(self._counted(table, picture))
         claims, shares = await asyncio.to_thread(self._shared, membership, table, picture, partitions)
         return table, claims, shares
 
     def _counted(self, table: UsageTable, picture: RawClusterView) -> Mapping[str, int]:
-        """Topics whose partitions are to be counted: those seen and, while a broker has never answered, those held."""
-        if self._heard.issuperset(picture.endpoints):
+        """Return the topics whose partitions must be counted.
+
+        These are the measured topics. Until each broker has reported in this term, topics with a rate of ours count,
+        too.
+        """
+        if self._reporting.issuperset(picture.endpoints):
             return table.seen
         return {place.topic: 1 for place in self.rates.owned} | dict(table.seen)
 
@@ -255,14 +266,14 @@ class Quotas:
         picture: RawClusterView,
         partitions: Mapping[str, int],
     ) -> tuple[TopicClaims, Shares]:
-        """Of a broker that did not answer the last figures count as long as it is registered: it serves what it did."""
+        """Return claims and shares. A registered broker that does not respond counts with its latest usage."""
         p, names = self._p, [group.name for group in membership.groups]
         now = lines_of(table, partitions, self.rates.passing(table.keys))
         self._lines = latest(self._lines, now, picture.endpoints)
         claims = claims_of(self._lines, names)
         limits = membership.limits()
-        self._heard.update(table.brokers)
-        if not self._heard.issuperset(picture.endpoints):
+        self._reporting.update(table.brokers)
+        if not self._reporting.issuperset(picture.endpoints):
             limits = self.rates.left_of(limits, names, {topic for _, topic in claims.keys}, partitions)
         shares, self._memory = share_out(limits, names, claims, self._memory, p.settings.tuning())
         return claims, shares
@@ -270,19 +281,23 @@ class Quotas:
     # --- enforcing ---
 
     def obstacle(self) -> Obstacle | None:
-        """Why nothing is written now, or None."""
+        """Return why no quota is written now, or None."""
         return self._p.gate.check(GateQuestion(action=Action.QUOTAS, epoch=self.epoch))
 
     def _permit(self, epoch: int) -> None:
-        """Asked right before each request: a cycle's writes take long, and a pause is to stop those not yet sent.
-        Forbidden, LeadershipLost, StoreError."""
+        """Check right before each request that it is still allowed: a pause must stop the requests not yet sent.
+
+        Raises Forbidden, LeadershipLost or StoreError if it is not.
+        """
         self._p.permit(epoch)
         self._p.gate.demand(GateQuestion(action=Action.QUOTAS, epoch=epoch))
 
     @property
     def handed_back(self) -> bool:
-        """Whether the last takeover has ended: then rates are given back as well, until somebody takes over anew, or
-        asks for the mode act."""
+        """Whether the last takeover has ended.
+
+        Rates are then restored, too, until an operator takes over again or requests the mode `act`.
+        """
         record, desired = self._p.shared_state.takeover, self._p.shared_state.desired
         if record is None or record.active:
             return False
@@ -299,38 +314,40 @@ class Quotas:
         elif self.rates.owned and may:
             plan = await self.rates.plan_back(write_budget.most, seconds)
         written = await self.rates.carry_out(plan, epoch, seconds) if may else RateWriteResult()
-        self._begun.append((now, written.begun))
+        self._recent_writes.append((now, written.started))
         late = (SkippedPolicy(change.place, NOT_REACHED) for change in written.late)
         failed = (SkippedPolicy(change.place, Code.RATE_NOT_WRITTEN) for change, _ in written.failed)
         outcome = _Outcome(plan=replace(plan, left=(*plan.left, *late, *failed)), written=written)
         if enforcer == "native" or self.native.kept:
-            wanted = membership if enforcer == "native" else Membership()
-            outcome.native = await self.native.plan(wanted, seconds)
+            target = membership if enforcer == "native" else Membership()
+            outcome.native = await self.native.plan(target, seconds)
             outcome.problems = self.native.problems
             if may:
-                most = max(0, write_budget.most - written.begun)
+                most = max(0, write_budget.most - written.started)
                 outcome.attached = await self.native.carry_out(outcome.native, epoch, most=most, seconds=seconds)
-                self._begun.append((now, outcome.attached.begun))
+                self._recent_writes.append((now, outcome.attached.started))
         return outcome
 
     def _write_budget(self) -> WriteBudget:
-        """With what is left of the writes of this minute, no more than the part of a cycle, and of a minute."""
+        """Return the budget with the number of writes that are left in this minute, at most a cycle's part of them."""
         per_minute, since = self._p.settings.writes_per_minute, self._p.clock.boot() - _MINUTE
-        while self._begun and self._begun[0][0] <= since:
-            self._begun.popleft()
+        while self._recent_writes and self._recent_writes[0][0] <= since:
+            self._recent_writes.popleft()
         part = max(1, int(per_minute * self.cycle_seconds / _MINUTE))
-        left = per_minute - sum(count for _, count in self._begun)
+        left = per_minute - sum(count for _, count in self._recent_writes)
         return replace(self._p.settings.write_budget(), most=max(0, min(part, left)))
 
     # --- reporting ---
 
-    async def _publish(self, seen: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int) -> None:
+    async def _publish(
+        self, cycle_report: QuotaCycleReport, outcome: _Outcome, survey: UsageAnswers, epoch: int
+    ) -> None:
         p, now = self._p, self._p.clock.boot()
-        rows = await asyncio.to_thread(group_rows, seen, self.rates.rate_of)
-        add_held_back(rows, self.report, now - self._looked_boot)
+        rows = await asyncio.to_thread(group_rows, cycle_report, self.rates.rate_of)
+        add_held_back(rows, self.report, now - self._last_boot)
         add_planned(rows, outcome.native)
         obstacle = self.obstacle()
-        problems = [str(item) for item in seen.membership.problems]
+        problems = [str(item) for item in cycle_report.membership.problems]
         if self.rates.unread:
             problems.append(f"rates in force could not be read: {self.rates.unread}")
         problems += outcome.problems
@@ -340,7 +357,7 @@ class Quotas:
         self.report = {
             "enforcer": p.settings.enforcer,
             "acting": obstacle is None and p.settings.enforcer != "off" and not self.handed_back,
-            "obstacle": self._why_not(obstacle),
+            "obstacle": self._obstacle_code(obstacle),
             "wall_ms": p.clock.wall_ms(),
             "cycle_seconds": self.cycle_seconds,
             "problems": [*problems, *(f"{put.what}: {why}" for put, why in outcome.attached.failed[:MOST_CHANGES])],
@@ -349,9 +366,9 @@ class Quotas:
             "transport": p.usage_listener.view(),
             "groups": rows,
         }
-        publish(p.telemetry, rows, now - self._looked_boot)
-        publish_topics(p.telemetry, seen, p.settings.topic_metrics, self.rates.rate_of)
-        self._looked_boot = now
+        publish(p.telemetry, rows, now - self._last_boot)
+        publish_topics(p.telemetry, cycle_report, p.settings.topic_metrics, self.rates.rate_of)
+        self._last_boot = now
         self._count(outcome, left)
         self._record(outcome, tuple(problems))
         await self.book.store_report(epoch, self.report)
@@ -364,7 +381,7 @@ class Quotas:
             "held": len(self.rates.owned) + len(self.native.kept),
         }
 
-    def _why_not(self, obstacle: Obstacle | None) -> str | None:
+    def _obstacle_code(self, obstacle: Obstacle | None) -> str | None:
         if self._p.settings.enforcer == "off":
             return Code.QUOTAS_OFF.value
         if obstacle is not None:
@@ -381,12 +398,12 @@ class Quotas:
         telemetry.gauge("quota_rates_held", float(len(self.rates.owned)))
 
     def _record(self, outcome: _Outcome, problems: tuple[str, ...]) -> None:
-        """In the journal: what was written, and what is newly wrong."""
+        """Add the writes, and problems that changed, to the journal."""
         done, failed = outcome.written.done, outcome.written.failed
         base = {"kind": "quota", "wall_ms": self._p.clock.wall_ms()}
         if done or failed:
-            given = sum(change.restores for change in done)
-            sentence = f"{len(done)} rates of topics written, {given} of them given back, {len(failed)} failed"
+            restored = sum(change.restores for change in done)
+            sentence = f"{len(done)} rates of topics written, {restored} of them given back, {len(failed)} failed"
             changes = [change_row(change) for change in done[:MOST_CHANGES]]
             errors = [change_row(change) | {"error": why} for change, why in failed[:MOST_CHANGES]]
             record = base | {"what": "rates", "code": "RatesWritten", "changes": changes, "errors": errors}

@@ -1,4 +1,4 @@
-"""Groups as declared: those of the settings file, and over them what people set or removed at run time."""
+"""Quota groups in effect: groups of the settings file, changed by what operators set or removed at run time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ Check = Callable[[Sequence[QuotaGroup]], tuple[QuotaGroup, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredGroups:
-    """The groups in force, `origin` and the request behind each by name, and what could not be kept or is not in force
-    though the settings declare it (`removed`, by name)."""
+    """The groups in effect, with their `origins` and `requests` by name.
+
+    `removed`: the requests, by name, that removed groups of the settings file. `problems`: requests that are not valid,
+    and removals.
+    """
 
     groups: tuple[QuotaGroup, ...] = ()
     origins: Mapping[str, str] | None = None
@@ -27,83 +30,84 @@ class DeclaredGroups:
 
 
 class GroupRegister:
-    """`declared`, made anew only when somebody declares something else."""
+    """Cache of `declared`, computed again only if a request changes."""
 
     def __init__(self, settings: Sequence[QuotaGroup]) -> None:
         self.settings = tuple(settings)
         self._requests: Mapping[str, QuotaRequest] | None = None
-        self._found = DeclaredGroups()
+        self._declared = DeclaredGroups()
 
     def now(self, requests: Mapping[str, QuotaRequest]) -> DeclaredGroups:
-        """What holds with these requests."""
+        """Return the groups that apply with these requests."""
         if self._requests is not requests:
             if self._requests is None or self._requests != requests:
-                self._found = declared(self.settings, requests)
+                self._declared = declared(self.settings, requests)
             self._requests = requests
-        return self._found
+        return self._declared
 
     def with_requests(self, requests: Mapping[str, QuotaRequest]) -> DeclaredGroups:
-        """What would hold with these."""
+        """Return the groups that would apply with these requests."""
         return declared(self.settings, requests)
 
 
 def declared(
     settings: Sequence[QuotaGroup], requests: Mapping[str, QuotaRequest], check: Check = check_groups
 ) -> DeclaredGroups:
-    """What holds now. A request that does not fit (the settings changed since it was checked) is left out and
-    reported.
+    """Return the groups that apply now.
+
+    A request that is no longer valid, because the settings changed after its check, is skipped and reported.
     """
-    found = [group for group in settings if group.name not in requests]
+    groups = [group for group in settings if group.name not in requests]
     problems: list[ConfigError] = []
     _add(
-        found,
+        groups,
         [group_of(name, request) for name, request in sorted(requests.items()) if not request.removed],
         problems,
         check,
     )
-    kept = {group.name for group in found}
-    removed = {group.name: requests[group.name] for group in settings if _is_removed(requests.get(group.name))}
+    names = {group.name for group in groups}
+    removed = {group.name: requests[group.name] for group in settings if _is_removal(requests.get(group.name))}
     return DeclaredGroups(
-        groups=tuple(found),
-        origins={name: API if name in requests else SETTINGS for name in kept},
-        requests={name: request for name, request in requests.items() if name in kept},
+        groups=tuple(groups),
+        origins={name: API if name in requests else SETTINGS for name in names},
+        requests={name: request for name, request in requests.items() if name in names},
         removed=removed,
-        problems=(*problems, *(_out_of_force(name, request) for name, request in removed.items())),
+        problems=(*problems, *(_removal_problem(name, request) for name, request in removed.items())),
     )
 
 
-def _add(found: list[QuotaGroup], more: Sequence[QuotaGroup], problems: list[ConfigError], check: Check) -> None:
-    """All of these at once; halves of them when that cannot be, down to the one that does not fit."""
+def _add(groups: list[QuotaGroup], more: Sequence[QuotaGroup], problems: list[ConfigError], check: Check) -> None:
+    """Add all groups of `more`; if that is not valid, add halves of them, down to the invalid group."""
     if not more:
         return
     try:
-        found[:] = check([*found, *more])
+        groups[:] = check([*groups, *more])
     except ConfigError as error:
         if len(more) == 1:
             problems.append(error)
             return
         middle = len(more) // 2
-        _add(found, more[:middle], problems, check)
-        _add(found, more[middle:], problems, check)
+        _add(groups, more[:middle], problems, check)
+        _add(groups, more[middle:], problems, check)
 
 
-def _is_removed(request: QuotaRequest | None) -> bool:
+def _is_removal(request: QuotaRequest | None) -> bool:
     return request is not None and request.removed
 
 
-def _out_of_force(name: str, request: QuotaRequest) -> ConfigError:
-    """The settings declare a group that would not be seen otherwise, perhaps long after it was removed."""
+def _removal_problem(name: str, request: QuotaRequest) -> ConfigError:
+    """Return the problem that the settings declare a group that was removed, perhaps long ago."""
     where, way = f"quotas.groups.{name}", f"bundlekeel quota reset {name}"
     text = f"{where}: declared in the settings, {removed_by(request)}; `{way}` puts it in force again"
     return ConfigError(text, field=where, value=name, allowed=way)
 
 
 def removed_by(request: QuotaRequest) -> str:
-    """By whom, when and why."""
+    """Return the operator, date and reason of a removal, as part of a sentence."""
     return f"removed by {request.by} on {utc(request.since_ms, field='since_ms'):%Y-%m-%d}: {request.reason}"
 
 
 def group_of(name: str, request: QuotaRequest) -> QuotaGroup:
-    """The group that somebody set."""
+    """Return the group that a request sets."""
     limits = QuotaLimits(**{kind: getattr(request, kind) for kind in KINDS})
     return QuotaGroup(name=name, limits=limits, members=tuple(request.members))

@@ -1,4 +1,8 @@
-"""What namespaces' own policies say of rates and resource groups: read many at once, and kept for a while."""
+"""Cache of the rates and ResourceGroups in namespace policies, read through the admin API.
+
+A broker can take more than a minute to return one policy, so policies are read in parallel and reused for
+`KEPT_SECONDS`.
+"""
 
 from __future__ import annotations
 
@@ -16,67 +20,70 @@ from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
 
 _log = structlog.get_logger(__name__)
 
-# Read again after this: so late it is noticed what people change.
+# Changes of a namespace policy are noticed after at most this time.
 KEPT_SECONDS: Final = 60.0
-# What is not asked for any more, and what could not be read for so long, is forgotten.
-_FORGOTTEN_SECONDS: Final = 600.0
+# Policies that were not requested, or could not be read, for this long are dropped.
+_DROP_SECONDS: Final = 600.0
 _NOT_FOUND: Final = 404
 
 
 class NamespaceReader:
-    """One for whatever enforces quotas."""
+    """Policies by namespace, shared by the quota enforcers of one sidecar."""
 
     def __init__(self, admin: QuotaAdmin, config: BrokerConfig, clock: Clock) -> None:
         self._admin = admin
         self._config = config
         self._clock = clock
-        self._kept: dict[str, tuple[NamespaceRates, float]] = {}
+        self._policies: dict[str, tuple[NamespaceRates, float]] = {}
         self._tried: dict[str, float] = {}
         self._pace: BoundedCalls[str] = BoundedCalls()
-        # Why those that were asked for and could not be read could not.
+        # The error of each requested namespace that could not be read.
         self.errors: dict[str, str] = {}
-        # Those of them that are not there any more.
+        # Requested namespaces that do not exist any more.
         self.absent: frozenset[str] = frozenset()
 
     async def read(self, names: Collection[str], seconds: float | None = None) -> dict[str, NamespaceRates]:
-        """What is known of each; what cannot be read stays as it was, or is not there. Never raises. `seconds`: no
-        longer than that (None: as long as it takes); what was not begun is read first the next time."""
+        """Return the policies of these namespaces that are cached or can be read. Never raises.
+
+        A policy that cannot be read keeps its cached value. `seconds`: time limit (None: no limit). Namespaces that
+        were not started within this time come first in the next call.
+        """
         now = self._clock.boot()
-        self._kept = {name: kept for name, kept in self._kept.items() if now - kept[1] < _FORGOTTEN_SECONDS}
+        self._policies = {name: entry for name, entry in self._policies.items() if now - entry[1] < _DROP_SECONDS}
         self._tried = {name: boot for name, boot in self._tried.items() if name in names}
         self.errors = {name: why for name, why in self.errors.items() if name in names}
         self.absent &= set(names)
         never = float("-inf")
-        old = [name for name in names if now - self._kept.get(name, (None, never))[1] >= KEPT_SECONDS]
+        old = [name for name in names if now - self._policies.get(name, (None, never))[1] >= KEPT_SECONDS]
         due = sorted(set(old) - set(self._pace.under_way), key=lambda name: (self._tried.get(name, never), name))
-        begun = await self._pace.run({name: partial(self._ask, name, now) for name in due}, seconds)
-        self._tried |= dict.fromkeys(due[:begun], now)
-        return {name: self._kept[name][0] for name in names if name in self._kept}
+        count = await self._pace.run({name: partial(self._ask, name, now) for name in due}, seconds)
+        self._tried |= dict.fromkeys(due[:count], now)
+        return {name: self._policies[name][0] for name in names if name in self._policies}
 
     def forget(self, name: str) -> None:
-        """Its policies were written: read them anew."""
-        self._kept.pop(name, None)
+        """Read a namespace's policies again with the next call, because they were written."""
+        self._policies.pop(name, None)
 
     def clear(self) -> None:
-        """A term begins: nothing is known."""
-        self._kept.clear()
+        """Drop all policies at the beginning of a term."""
+        self._policies.clear()
         self._tried.clear()
         self.errors.clear()
         self.absent = frozenset()
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the reads in progress."""
         await self._pace.stop()
 
     async def _ask(self, name: str, now: float) -> None:
         cluster = self._config.adoptable().get("clusterName", "")
         try:
-            self._kept[name] = await self._admin.namespace_rates(name, cluster), now
+            self._policies[name] = await self._admin.namespace_rates(name, cluster), now
             self.errors.pop(name, None)
             self.absent -= {name}
         except AdminApiError as error:
             if isinstance(error, AdminRefused) and error.status == _NOT_FOUND:
-                self._kept.pop(name, None)
+                self._policies.pop(name, None)
                 self.absent |= {name}
             self.errors[name] = str(error)
             _log.info("policies of a namespace not read", namespace=name, error=str(error))

@@ -1,7 +1,7 @@
-"""Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and says what is wrong with them.
+"""Enforcer `native`: keeps Pulsar's ResourceGroups as declared, and reports what prevents them from working.
 
-Reads and writes each have a part of a cycle's time (`BoundedCalls`), writes the same budget as rates have; what was not
-begun comes first in the next cycle.
+Reads and writes each get a part of a cycle's time (`BoundedCalls`). Writes share one budget with the rates. Calls that
+did not start within their time come first in the next cycle.
 """
 
 from __future__ import annotations
@@ -41,26 +41,30 @@ from bundlekeel.ports.quotas import QuotaAdmin
 
 _log = structlog.get_logger(__name__)
 
-# Parts of a cycle: for ResourceGroups, for namespaces, for writes.
+# Parts of a cycle's time (0 to 1) for reading ResourceGroups, reading namespaces, and writes.
 _GROUPS_PART, _NAMESPACES_PART, _WRITES_PART = 0.15, 0.3, 0.3
-# Changes named in a record's sentence, and problems listed one by one.
-_MOST_SAID: Final = 5
+# At most this many changes in a record's sentence, and this many separate problems.
+_MOST_LISTED: Final = 5
 
 
 @dataclass(slots=True)
 class NativeWriteResult:
-    """What became of a plan's puts, and of those that the last cycle did not wait for. `begun`: how many of this plan's
-    were; `left`: why others were not, or are still under way."""
+    """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
+
+    `started`: number of writes of this plan that started. `left`: why the others did not start or have not ended yet.
+    """
 
     done: list[ResourceGroupWrite] = field(default_factory=list)
     failed: list[tuple[ResourceGroupWrite, str]] = field(default_factory=list)
-    begun: int = 0
+    started: int = 0
     left: list[Code] = field(default_factory=list)
 
 
 class NativeKeeper:
-    """ResourceGroups and attachments, as read and written here. `kept`: by group, what was there before; `problems`:
-    what could not be read for the last plan."""
+    """Reads and writes ResourceGroups and their namespaces.
+
+    `kept`: the state before the takeover, by group. `problems`: read errors of the last plan.
+    """
 
     def __init__(
         self,
@@ -79,72 +83,74 @@ class NativeKeeper:
         self.kept: dict[str, OwnedResourceGroup] = {}
         self.problems: tuple[str, ...] = ()
         self._serving: dict[str, GroupBrokers] = {}
-        # By name, when each was last asked for and written, by the number of the plan.
+        # Number of the plan in which each name was last read and last written.
         self._turn = 0
-        self._asked: dict[str, int] = {}
-        self._tried: dict[str, int] = {}
-        # Answered since the last plan.
-        self._found: dict[str, ResourceGroup | None] = {}
+        self._read_turns: dict[str, int] = {}
+        self._write_turns: dict[str, int] = {}
+        # Responses since the last plan.
+        self._responses: dict[str, ResourceGroup | None] = {}
         self._unread: dict[str, str] = {}
         self._written = NativeWriteResult()
         self._reads: BoundedCalls[str] = BoundedCalls()
         self._writes: BoundedCalls[str] = BoundedCalls()
 
-    def begin(self, kept: Mapping[str, OwnedResourceGroup], permit: Permit) -> None:
-        """A term begins, with its permit: what the last leader kept."""
-        self.kept = dict(kept)
+    def begin(self, groups: Mapping[str, OwnedResourceGroup], permit: Permit) -> None:
+        """Begin a term with its permit and the groups that the last leader stored."""
+        self.kept = dict(groups)
         self._permit = permit
-        self._serving = {name: item.serving for name, item in kept.items()}
-        self._asked.clear()
-        self._found.clear()
+        self._serving = {name: item.serving for name, item in groups.items()}
+        self._read_turns.clear()
+        self._responses.clear()
         self._unread.clear()
-        self._tried.clear()
+        self._write_turns.clear()
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the reads and writes in progress."""
         await asyncio.gather(self._reads.stop(), self._writes.stop())
 
     # --- planning ---
 
     async def plan(self, membership: Membership, seconds: float | None = None) -> NativePlan:
-        """What to write so that everything is as declared; with an empty membership everything is given back.
-        `seconds`: how long a cycle lasts (None: all of it is read, however long)."""
+        """Return the writes after which all ResourceGroups are as declared; an empty membership restores all of them.
+
+        `seconds`: length of a cycle (None: read everything, however long it takes).
+        """
         self._turn += 1
-        # What is being written beside the cycles is not known until that has ended.
+        # The state of whatever a late write changes is unknown until that write has ended.
         hanging = set(self._writes.under_way)
-        former = {item: was for kept in self.kept.values() for item, was in kept.attached.items()}
+        former = {item: before for owned in self.kept.values() for item, before in owned.attached.items()}
         names = {group.name for group in membership.groups} | set(self.kept) | set(former.values()) - {""}
         spaces = set(membership.group_of) | set(former)
         groups, unread = await self._groups(names, seconds)
-        known = await self._reader.read(spaces, None if seconds is None else _NAMESPACES_PART * seconds)
-        unread += [f"{name}: {self._reader.errors[name]}" for name in sorted(self._unknown(spaces - set(known)))]
+        policies = await self._reader.read(spaces, None if seconds is None else _NAMESPACES_PART * seconds)
+        unread += [f"{name}: {self._reader.errors[name]}" for name in sorted(self._unknown(spaces - set(policies)))]
         self.problems = tuple(f"resource group or namespace not read: {why}" for why in _first(unread))
-        attached = {name: rates.resource_group for name, rates in known.items() if name not in hanging}
+        attached = {name: rates.resource_group for name, rates in policies.items() if name not in hanging}
         groups = {name: group for name, group in groups.items() if name not in hanging}
         return plan_native(membership, groups, attached, self.kept, self._reader.absent - hanging)
 
     def _unknown(self, namespaces: Collection[str]) -> set[str]:
-        """Those that could not be read, though they are there."""
+        """Return the namespaces that exist but could not be read."""
         return {name for name in namespaces if name in self._reader.errors and name not in self._reader.absent}
 
     async def _groups(
         self, names: Collection[str], seconds: float | None
     ) -> tuple[dict[str, ResourceGroup | None], list[str]]:
-        """Those that could be read, and why others could not."""
-        self._asked = {name: turn for name, turn in self._asked.items() if name in names}
-        due = sorted(set(names) - set(self._reads.under_way), key=lambda name: (self._asked.get(name, -1), name))
+        """Return the ResourceGroups that were read, and the errors of the others."""
+        self._read_turns = {name: turn for name, turn in self._read_turns.items() if name in names}
+        due = sorted(set(names) - set(self._reads.under_way), key=lambda name: (self._read_turns.get(name, -1), name))
         part = None if seconds is None else _GROUPS_PART * seconds
-        begun = await self._reads.run({name: partial(self._ask, name) for name in due}, part)
-        self._asked |= dict.fromkeys(due[:begun], self._turn)
-        found, self._found = self._found, {}
+        count = await self._reads.run({name: partial(self._ask, name) for name in due}, part)
+        self._read_turns |= dict.fromkeys(due[:count], self._turn)
+        groups, self._responses = self._responses, {}
         unread, self._unread = self._unread, {}
-        why = [f"{name}: {unread[name]}" for name in sorted(unread) if name in names and name not in found]
-        return {name: group for name, group in found.items() if name in names}, why
+        why = [f"{name}: {unread[name]}" for name in sorted(unread) if name in names and name not in groups]
+        return {name: group for name, group in groups.items() if name in names}, why
 
     async def _ask(self, name: str) -> None:
-        """Who answers after his cycle's time counts in the next one."""
+        """Read one ResourceGroup. A response after the cycle's time counts in the next cycle."""
         try:
-            self._found[name] = await self._admin.resource_group(name)
+            self._responses[name] = await self._admin.resource_group(name)
         except AdminApiError as error:
             self._unread[name] = str(error)
             _log.info("resource group not read", group=name, error=str(error))
@@ -152,41 +158,46 @@ class NativeKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: NativePlan, epoch: int, *, most: int, seconds: float) -> NativeWriteResult:
-        """Store what is kept, write, forget what was given back. So many writes at most; `seconds`: how long a cycle
-        lasts. What fails, and what needs that, waits for the next plan; the rest goes on. StoreError, LeadershipLost.
+        """Store the previous state of the groups, write, then drop the state of restored groups.
+
+        `most`: maximum number of writes. `seconds`: length of a cycle. Failed writes, and writes that depend on them,
+        wait for the next plan. Raises StoreError or LeadershipLost if the state cannot be stored.
         """
         await self._store(plan.kept, epoch)
         written, fine = await self.write(plan, most, seconds)
         concerned = {put.leaves for put in plan.moves if put not in fine}
         concerned |= {put.name for put in plan.ends if put not in fine}
-        given = set(plan.done) - concerned
-        if given:
-            self._serving = {name: item for name, item in self._serving.items() if name not in given}
-            await self._store({name: kept for name, kept in self.kept.items() if name not in given}, epoch)
+        restored = set(plan.done) - concerned
+        if restored:
+            self._serving = {name: item for name, item in self._serving.items() if name not in restored}
+            await self._store({name: owned for name, owned in self.kept.items() if name not in restored}, epoch)
         return written
 
     async def write(
         self, plan: NativePlan, most: int | None = None, seconds: float | None = None
     ) -> tuple[NativeWriteResult, set[ResourceGroupWrite]]:
-        """Write without storing anything; what became of it, and what of this plan is done. None: no limit."""
+        """Write without storing the state. Returns all results, and the finished writes of this plan.
+
+        `most`, `seconds`: None means no limit.
+        """
         loop = asyncio.get_running_loop()
         until = None if seconds is None else loop.time() + _WRITES_PART * seconds
-        chosen = plan.chosen(len(plan.puts) if most is None else most, self._tried)
+        selected = plan.chosen(len(plan.puts) if most is None else most, self._write_turns)
         fine: set[ResourceGroupWrite] = set()
-        begun: set[ResourceGroupWrite] = set()
+        started: set[ResourceGroupWrite] = set()
         for stage in (plan.sets, plan.moves, plan.ends):
             waiting = _waiting(plan, fine)
-            ready = [put for put in stage if put in chosen and put not in waiting]
+            ready = [put for put in stage if put in selected and put not in waiting]
             jobs = {put.what: partial(self._write, put, fine, self._permit) for put in ready}
             count = await self._writes.run(jobs, None if until is None else max(0.0, until - loop.time()))
-            begun.update(ready[:count])
+            started.update(ready[:count])
         written, self._written = self._written, NativeWriteResult()
-        written.begun = len(begun)
-        written.left = [Code.BUDGET_OF_RATES] * (len(plan.puts) - len(chosen))
-        late = {put for put in chosen if put not in begun or put.what in self._writes.under_way}
+        written.started = len(started)
+        written.left = [Code.BUDGET_OF_RATES] * (len(plan.puts) - len(selected))
+        late = {put for put in selected if put not in started or put.what in self._writes.under_way}
         written.left += [Code.RATE_NOT_REACHED] * len(late - _waiting(plan, fine))
-        turns = {put.what: self._tried[put.what] for put in plan.puts if put.what in self._tried}
-        self._tried = turns | {put.what: self._turn for put in begun}
+        turns = {put.what: self._write_turns[put.what] for put in plan.puts if put.what in self._write_turns}
+        self._write_turns = turns | {put.what: self._turn for put in started}
         return written, fine
 
     async def _write(self, put: ResourceGroupWrite, fine: set[ResourceGroupWrite], permit: Permit) -> None:
@@ -202,16 +213,16 @@ class NativeKeeper:
             self._written.done.append(put)
             fine.add(put)
         finally:
-            # Perhaps it took effect, even if it failed: read again.
+            # A failed write may have taken effect.
             if put.namespace:
                 self._reader.forget(put.namespace)
 
-    async def _store(self, kept: Mapping[str, OwnedResourceGroup], epoch: int) -> None:
-        """Make this what is kept, with who serves the groups now."""
-        wanted = {name: replace(item, serving=self._serving.get(name, item.serving)) for name, item in kept.items()}
-        if wanted != self.kept:
-            await self._book.store_native(epoch, wanted)
-        self.kept = wanted
+    async def _store(self, groups: Mapping[str, OwnedResourceGroup], epoch: int) -> None:
+        """Store the previous state of the groups, with the brokers that serve them now."""
+        current = {name: replace(item, serving=self._serving.get(name, item.serving)) for name, item in groups.items()}
+        if current != self.kept:
+            await self._book.store_native(epoch, current)
+        self.kept = current
 
     # --- reporting ---
 
@@ -222,57 +233,60 @@ class NativeKeeper:
         endpoints: Mapping[str, BrokerEndpoint],
         reported: Mapping[str, Sequence[Json]],
     ) -> list[Defect]:
-        """What bites now. A broker that is gone counts until all that were there have restarted, unless its last word
-        was that nothing passes. `reported`: see `UsageListener.reported`."""
+        """Return what prevents the groups from working now.
+
+        A broker that left counts until all brokers of that time have restarted, unless it last reported that nothing
+        passes. `reported`: see `UsageListener.reported`.
+        """
         names = {group.name for group in membership.groups} | set(self.kept)
         self._serving = {name: item for name, item in self._serving.items() if name in names}
         exchanged = all((self._config.values(broker) or {}).get(TRANSPORT_KEY, "") for broker in endpoints)
-        found: list[Defect] = []
+        result: list[Defect] = []
         for row, group in enumerate(membership.groups):
             usage = table.by_broker(row)
             serving = [name for name, rates in zip(table.brokers, usage, strict=True) if rates.any()]
-            gone = self._departed(group.name, serving, endpoints) - uncounted(reported.get(group.name, ()))
-            found += defects(group, usage, table.brokers, gone, exchanged=exchanged)
-        return found
+            departed = self._departed(group.name, serving, endpoints) - uncounted(reported.get(group.name, ()))
+            result += defects(group, usage, table.brokers, departed, exchanged=exchanged)
+        return result
 
     def _departed(self, group: str, serving: Sequence[str], endpoints: Mapping[str, BrokerEndpoint]) -> set[str]:
-        """Brokers that are gone and still count. It is stored with the next plan."""
+        """Return the brokers that left and still count. The next plan stores them."""
         starts = {name: item.start_timestamp for name, item in endpoints.items()}
-        found = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
-        return set(found.gone)
+        brokers = self._serving[group] = serving_after(self._serving.get(group, GroupBrokers()), serving, starts)
+        return set(brokers.gone)
 
 
 def _waiting(plan: NativePlan, fine: Collection[ResourceGroupWrite]) -> set[ResourceGroupWrite]:
-    """What cannot be written yet: its ResourceGroup is not there, or is in use. `fine`: what is written."""
+    """Return the writes that must wait because their ResourceGroup does not exist yet or is in use. `fine`: finished
+    writes."""
     missing = {put.name for put in plan.sets if put.before is None and put not in fine}
     used = {put.leaves for put in plan.moves if put not in fine}
     return {put for put in plan.moves if put.name in missing} | {put for put in plan.ends if put.name in used}
 
 
 def native_record(written: NativeWriteResult) -> Json:
-    """What was written, for the journal."""
+    """Return the journal record of the writes."""
     done, failed = written.done, written.failed
-    said = "; ".join(_first([write_text(put) for put in done]))
+    changes = "; ".join(_first([write_text(put) for put in done]))
     sentence = f"{len(done)} changes of resource groups written, {len(failed)} failed"
     return {
         "what": "resource_groups",
         "code": "ResourceGroupsWritten",
         "changes": [put_row(put) for put in done[:MOST_CHANGES]],
         "errors": [put_row(put) | {"error": why} for put, why in failed[:MOST_CHANGES]],
-        "sentence": f"{sentence}: {said}" if said else sentence,
+        "sentence": f"{sentence}: {changes}" if changes else sentence,
     }
 
 
 def put_row(put: ResourceGroupWrite) -> Json:
-    """One write, for the journal. A namespace's `before` and `group`, and a ResourceGroup's `before` and `limits`, are
-    None for none."""
+    """Return one write for the journal. None stands for no group or no limits."""
     if put.namespace:
         return {"namespace": put.namespace, "before": put.leaves or None, "group": put.name or None}
     return {"group": put.name, "before": _limits(put.before), "limits": _limits(put.group)}
 
 
 def write_text(put: ResourceGroupWrite) -> str:
-    """The same in words."""
+    """Return one write as a sentence part for operators."""
     if put.namespace:
         way = f"{put.leaves or 'none'} → {put.name or 'none'}"
         return f"{put.namespace}: ResourceGroup {way}"
@@ -283,16 +297,16 @@ def write_text(put: ResourceGroupWrite) -> str:
 
 
 def add_planned(rows: Sequence[Json], plan: NativePlan) -> None:
-    """To each group's row what of it is to be written, in words: the first hundred."""
-    said: dict[str, list[str]] = {}
+    """Add the planned writes to the row of their group, as text: at most `MOST_CHANGES` each."""
+    texts: dict[str, list[str]] = {}
     for put in plan.puts:
         for name in {put.name, put.leaves} - {""}:
-            said.setdefault(name, []).append(write_text(put))
+            texts.setdefault(name, []).append(write_text(put))
     for row in rows:
-        row["planned"] = _first(said.get(row["name"], ()), MOST_CHANGES)
+        row["planned"] = _first(texts.get(row["name"], ()), MOST_CHANGES)
 
 
-def _first(texts: Sequence[str], most: int = _MOST_SAID) -> list[str]:
+def _first(texts: Sequence[str], most: int = _MOST_LISTED) -> list[str]:
     more = len(texts) - most
     return [*texts[:most], *([f"and {more} more"] if more > 0 else [])]
 

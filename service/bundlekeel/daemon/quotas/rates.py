@@ -1,7 +1,7 @@
-"""Enforcer `policies`: reads what is in force for topics, plans their rates, writes them. Called by the leader.
+"""Enforcer `policies`: the leader reads the rates in effect for topics, plans new rates and writes them.
 
-Reads and writes each have a part of a cycle's time (`BoundedCalls`); what was not begun comes first in the next one. A
-place that is being read or written beside the cycles is left alone until that has ended.
+Reads and writes each get a part of a cycle's time (`BoundedCalls`). Calls that did not start within it come first in
+the next cycle. A rate with a read or write in progress is skipped until that has ended.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ from bundlekeel.ports.quotas import NamespaceRates
 
 _log = structlog.get_logger(__name__)
 
-# Topics' own rates are read whenever they are written, and a part of them each cycle.
+# The rates of topics are read before each write; in addition, all of them within this many cycles.
 _ROUNDS: Final = 30
-# So many of them a cycle at least.
+# Number of rates that one cycle may read, or more if the write budget is larger.
 _READS: Final = 1000
-# Parts of a cycle: for namespaces, for topics that are due, once more for those that are to be written, for writes.
+# Parts of a cycle's time (0 to 1): reading namespaces, reading topics that are due, reading topics again right before
+# their write, and writes.
 _NAMESPACES_PART, _DUE_PART, _AGAIN_PART, _WRITES_PART = 0.15, 0.25, 0.2, 0.3
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
 _NO_LIMIT: Final = (math.inf, math.inf)
@@ -69,17 +70,19 @@ _RELATIVE_KEY: Final = "dispatchThrottlingRateRelativeToPublishRate"
 
 @dataclass(slots=True)
 class RateWriteResult:
-    """What became of a plan's changes, and of those that the last cycle did not wait for. `begun`: how many of this
-    plan's were; `late`: those that were not, or are still under way."""
+    """Results of the writes that have ended since the last cycle, including late writes of earlier plans.
+
+    `started`: number of writes of this plan that started. `late`: writes that did not start or have not ended yet.
+    """
 
     done: list[RateChange] = field(default_factory=list)
     failed: list[tuple[RateChange, str]] = field(default_factory=list)
-    begun: int = 0
+    started: int = 0
     late: tuple[RateChange, ...] = ()
 
 
 class RateKeeper:
-    """What is in force for topics, as read and written here. `owned`: by place, what we hold."""
+    """Reads and writes the rates of topics. `owned`: the rates that quotas have set, by topic and side."""
 
     def __init__(
         self, commands: QuotaCommands, config: BrokerConfig, book: OwnedLimits, reader: NamespaceReader
@@ -90,47 +93,49 @@ class RateKeeper:
         self._book = book
         self._reader = reader
         self.owned: dict[PolicyKey, OwnedRate] = {}
-        # The last reason why some rate could not be read in the last cycle, "" when all could.
+        # A read error of the last cycle; "": none.
         self.unread = ""
         self._topics: dict[PolicyKey, InForce] = {}
         self._round: list[PolicyKey] = []
-        # When each place was last tried to be read, by the number of the plan, and whose last reading failed.
-        self._tried: dict[PolicyKey, int] = {}
+        # Number of the plan in which each rate was last read, and the rates whose last read failed.
+        self._read_turns: dict[PolicyKey, int] = {}
         self._turn = 0
         self._refused: set[PolicyKey] = set()
-        # Read since the last plan; what became of writes since the last cycle; whose writes had to wait.
+        # Rates read since the last plan, results of writes since the last cycle, and rates whose write had to wait.
         self._fresh: set[PolicyKey] = set()
         self._written = RateWriteResult()
         self._waited: frozenset[PolicyKey] = frozenset()
         self._reads: BoundedCalls[PolicyKey] = BoundedCalls()
         self._writes: BoundedCalls[PolicyKey] = BoundedCalls()
         self._namespaces: dict[str, NamespaceRates] = {}
-        # What follows from namespaces and brokers' settings, by namespace and side; made anew in each cycle.
-        self._arounds: dict[tuple[str, str], InForce] = {}
+        # Rates that follow from namespaces and brokers' settings, by namespace and side; rebuilt in each cycle.
+        self._defaults: dict[tuple[str, str], InForce] = {}
 
     def begin(self, owned: Mapping[PolicyKey, OwnedRate], permit: Permit) -> None:
-        """A term begins, with its permit: what the last leader held, and nothing read yet."""
+        """Begin a term with its permit and the rates that the last leader owned."""
         self.owned = dict(owned)
         self._permit = permit
         self._topics.clear()
-        self._arounds.clear()
-        self._tried.clear()
+        self._defaults.clear()
+        self._read_turns.clear()
         self._refused.clear()
         self._fresh.clear()
         self._waited = frozenset()
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the reads and writes in progress."""
         await asyncio.gather(self._reads.stop(), self._writes.stop(), self._reader.stop())
 
     def rate_of(self, key: Key) -> Rates:
-        """What each partition of a topic may pass now, as far as it is known; infinite: no limit."""
+        """Return the rate that each partition of a topic may pass now, as far as it was read; infinite: no limit."""
         publish, dispatch = (self._in_force(PolicyKey(topic=key[1], side=side)) for side in SIDES)
         return (*_passes(publish), *_passes(dispatch))
 
     def passing(self, keys: Sequence[Key]) -> Floats:
-        """What each partition of many topics may pass because of us, shape (keys, 4); infinite where nothing or
-        somebody else limits it."""
+        """Return the rate that quotas let each partition of many topics pass, shape (keys, 4).
+
+        Infinite where there is no limit, or where another limit is at least as strict.
+        """
         rates = chain.from_iterable(self._passing(key[1]) for key in keys)
         return np.fromiter(rates, dtype=np.float64, count=len(keys) * len(KINDS)).reshape(-1, len(KINDS))
 
@@ -140,25 +145,31 @@ class RateKeeper:
             yield from ours_alone(self._in_force(place), self.owned[place]) if place in self.owned else _NO_LIMIT
 
     def left_of(
-        self, limits: Floats, groups: Sequence[str], seen: Collection[str], partitions: Mapping[str, int]
+        self, limits: Floats, groups: Sequence[str], reported: Collection[str], partitions: Mapping[str, int]
     ) -> Floats:
-        """Limits (groups, 4) without what topics may pass that we hold and no broker has reported in this term: they
-        may be served by a broker that does not answer."""
-        found, row = limits.copy(), {name: number for number, name in enumerate(groups)}
+        """Return the limits, shape (groups, 4), minus the rates of owned topics that no broker has reported in this
+        term.
+
+        A broker that does not respond may serve them. `reported`: the topics that brokers have reported.
+        """
+        result, row = limits.copy(), {name: number for number, name in enumerate(groups)}
         for place, owned in self.owned.items():
-            if place.topic not in seen and owned.group in row:
+            if place.topic not in reported and owned.group in row:
                 rate = owned.ours[-1].per_second()
                 for column, value in zip(COLUMNS[place.side], rate[:2], strict=True):
-                    found[row[owned.group], column] -= max(0, value) * partitions.get(place.topic, 1)
-        return np.maximum(found, 0.0)
+                    result[row[owned.group], column] -= max(0, value) * partitions.get(place.topic, 1)
+        return np.maximum(result, 0.0)
 
     # --- planning ---
 
     async def plan(
         self, shares: Shares, membership: Membership, write_budget: WriteBudget, *, ask: bool, seconds: float
     ) -> EnforcerPlan:
-        """What to write, or what would be. Without `ask` topics' own policies are not read (that is no harmless read):
-        then they count as absent, apart from what we set ourselves. `seconds`: how long a cycle lasts."""
+        """Return the writes that are due, or that would be due without permission (`ask` is False).
+
+        Without `ask` the policies of topics are not read, because this read is not harmless. They count as absent,
+        except for the rates that quotas set. `seconds`: length of a cycle.
+        """
         self.unread = ""
         self._turn += 1
         write_budget = replace(write_budget, first=self._waited)
@@ -173,27 +184,28 @@ class RateKeeper:
                 await asyncio.to_thread(plan_writes, shares, membership, in_force, self.owned, write_budget)
             )
         concerned = set(_concerned(shares))
-        wanted = concerned | set(self.owned)
-        await self._read(self._due(wanted, max(_READS, 2 * write_budget.most)), _DUE_PART * seconds)
-        known = self._known(wanted, concerned)
-        made = await asyncio.to_thread(plan_writes, shares, membership, known, self.owned, write_budget)
-        again = {change.place for change in made.changes} - self._fresh
-        if again:
-            # Somebody may have set another one since it was read last.
-            await self._read([place for place in self._order(again) if self._idle(place)], _AGAIN_PART * seconds)
-            known = self._known(wanted - (again - self._fresh), concerned)
-            made = await asyncio.to_thread(plan_writes, shares, membership, known, self.owned, write_budget)
-        return self._only_fresh(made)
+        relevant = concerned | set(self.owned)
+        await self._read(self._due(relevant, max(_READS, 2 * write_budget.most)), _DUE_PART * seconds)
+        rates = self._read_rates(relevant, concerned)
+        plan = await asyncio.to_thread(plan_writes, shares, membership, rates, self.owned, write_budget)
+        stale = {change.place for change in plan.changes} - self._fresh
+        if stale:
+            # An operator or another tool may have changed the rate after the last read.
+            await self._read([place for place in self._order(stale) if self._idle(place)], _AGAIN_PART * seconds)
+            rates = self._read_rates(relevant - (stale - self._fresh), concerned)
+            plan = await asyncio.to_thread(plan_writes, shares, membership, rates, self.owned, write_budget)
+        return self._only_fresh(plan)
 
     async def plan_back(self, most: int, seconds: float | None = None) -> EnforcerPlan:
-        """How to give everything back. `seconds`: how long a cycle lasts (None: all of it is read, however long)."""
+        """Return the writes that restore all rates. `seconds`: length of a cycle (None: read all, however long)."""
         self._turn += 1
         due = [place for place in self._order(self.owned) if self._idle(place)][: 2 * most]
         await self._read(due, None if seconds is None else (_DUE_PART + _AGAIN_PART) * seconds)
-        return self._only_fresh(give_back(self.owned, self._known(self._fresh & set(self.owned), ()), most))
+        return self._only_fresh(give_back(self.owned, self._read_rates(self._fresh & set(self.owned), ()), most))
 
     def _only_fresh(self, plan: EnforcerPlan) -> EnforcerPlan:
-        """The plan without what was not read recently; what there was no time for is kept apart from what failed."""
+        """Return the plan without rates that were not read recently. Rates without time for a read differ from failed
+        reads."""
         fresh, self._fresh = self._fresh, set()
         changes = tuple(change for change in plan.changes if change.place in fresh)
         left = [
@@ -204,12 +216,14 @@ class RateKeeper:
         return replace(plan, changes=changes, left=tuple(left))
 
     def _failed(self, place: PolicyKey) -> bool:
-        """Whether what is in force there was asked for in vain."""
+        """Return whether the last read of this rate failed."""
         return place in self._refused or _namespace(place.topic) in self._reader.errors
 
-    def _known(self, places: Iterable[PolicyKey], concerned: Collection[PolicyKey]) -> dict[PolicyKey, InForce]:
-        """What is in force where that is known. `concerned`: places that may get a rate, which needs to know that of
-        the namespace; what is only given back does not."""
+    def _read_rates(self, places: Iterable[PolicyKey], concerned: Collection[PolicyKey]) -> dict[PolicyKey, InForce]:
+        """Return the rates in effect, where they were read.
+
+        `concerned`: rates that may be set, which depend on the namespace's rate. Rates that are only restored do not.
+        """
         return {
             place: self._in_force(place)
             for place in places
@@ -218,19 +232,19 @@ class RateKeeper:
             and (place not in concerned or _namespace(place.topic) in self._namespaces)
         }
 
-    def _due(self, wanted: Collection[PolicyKey], most: int) -> list[PolicyKey]:
-        """What has not been read, and a part of the rest, in turn."""
-        self._tried = {place: turn for place, turn in self._tried.items() if place in wanted}
-        self._refused &= set(wanted)
-        missing = self._order(place for place in wanted if place not in self._topics and self._idle(place))
-        known = {place for place in wanted if place in self._topics and self._idle(place)} - self._fresh
-        self._round = [place for place in self._round if place in known] or sorted(known, key=_name)
-        return [*missing, *self._round[: -(-len(wanted) // _ROUNDS)]][:most]
+    def _due(self, relevant: Collection[PolicyKey], most: int) -> list[PolicyKey]:
+        """Return the rates that were not read yet, and a part of the others, in turn."""
+        self._read_turns = {place: turn for place, turn in self._read_turns.items() if place in relevant}
+        self._refused &= set(relevant)
+        missing = self._order(place for place in relevant if place not in self._topics and self._idle(place))
+        read = {place for place in relevant if place in self._topics and self._idle(place)} - self._fresh
+        self._round = [place for place in self._round if place in read] or sorted(read, key=_name)
+        return [*missing, *self._round[: -(-len(relevant) // _ROUNDS)]][:most]
 
     def _order(self, places: Iterable[PolicyKey]) -> list[PolicyKey]:
-        """Those first whose write had to wait, then those tried the longest ago: an unresponsive broker cannot
-        starve the others."""
-        return sorted(places, key=lambda item: (item not in self._waited, self._tried.get(item, -1), _name(item)))
+        """Sort rates whose write had to wait first, then by their last read, so that a hanging broker blocks no
+        others."""
+        return sorted(places, key=lambda item: (item not in self._waited, self._read_turns.get(item, -1), _name(item)))
 
     def _idle(self, place: PolicyKey) -> bool:
         return place not in self._reads.under_way and place not in self._writes.under_way
@@ -238,20 +252,20 @@ class RateKeeper:
     # --- reading ---
 
     async def _read(self, due: Sequence[PolicyKey], seconds: float | None) -> None:
-        """Read topics' own policies anew, in this order, as far as the time goes."""
+        """Read the policies of topics again, in this order, until `seconds` have passed."""
         count = await self._reads.run({place: partial(self._ask, place, self._permit) for place in due}, seconds)
-        begun = set(due[:count])
-        self._tried |= dict.fromkeys(begun, self._turn)
-        self._round = [place for place in self._round if place not in begun]
+        started = set(due[:count])
+        self._read_turns |= dict.fromkeys(started, self._turn)
+        self._round = [place for place in self._round if place not in started]
 
     async def _ask(self, place: PolicyKey, permit: Permit) -> None:
-        """Read one. What cannot be read is not known any more."""
-        found = await self._own(place, permit)
-        if found is None:
+        """Read one rate. A rate that cannot be read counts as unknown."""
+        rate = await self._own(place, permit)
+        if rate is None:
             self._topics.pop(place, None)
             self._refused.add(place)
         else:
-            self._topics[place] = found
+            self._topics[place] = rate
             self._refused.discard(place)
             self._fresh.add(place)
 
@@ -263,7 +277,7 @@ class RateKeeper:
         except AdminRefused as error:
             if error.status == _NOT_ALLOWED:
                 return InForce(allowed=False)
-            # Its policy is gone with the topic: there is nothing to give back.
+            # The topic was deleted with its policy: there is nothing to restore.
             if error.status == _NOT_FOUND:
                 return InForce() if place in self.owned else None
             self.unread = str(error)
@@ -275,7 +289,7 @@ class RateKeeper:
 
     async def _read_namespaces(self, names: Collection[str], seconds: float) -> None:
         self._namespaces = await self._reader.read(names, seconds)
-        self._arounds.clear()
+        self._defaults.clear()
         unread = [f"{name}: {why}" for name, why in self._reader.errors.items() if name not in self._namespaces]
         self.unread = min(unread, default="")
 
@@ -286,14 +300,14 @@ class RateKeeper:
 
     def _in_force(self, place: PolicyKey) -> InForce:
         key = _namespace(place.topic), place.side
-        bare = self._arounds.get(key)
+        bare = self._defaults.get(key)
         if bare is None:
-            bare = self._arounds[key] = InForce(around=(self._around(*key),), allowed=self._allowed())
+            bare = self._defaults[key] = InForce(around=(self._default_rate(*key),), allowed=self._allowed())
         own = self._topics.get(place)
         return bare if own is None else InForce(topic=own.topic, around=bare.around, allowed=own.allowed)
 
-    def _around(self, namespace: str, side: str) -> Rate:
-        """What would be in force without a topic policy: the namespace's rate, else the brokers'."""
+    def _default_rate(self, namespace: str, side: str) -> Rate:
+        """Return the rate that applies without a topic policy: the namespace's rate, else the brokers'."""
         rates = self._namespaces.get(namespace, NamespaceRates())
         of_namespace = rates.publish if side == PUBLISH else rates.dispatch
         if of_namespace is not None and not of_namespace.free:
@@ -306,8 +320,10 @@ class RateKeeper:
     # --- writing ---
 
     async def carry_out(self, plan: EnforcerPlan, epoch: int, seconds: float) -> RateWriteResult:
-        """Store what will be held, write, then forget what was given back. `seconds`: how long a cycle lasts.
-        StoreError, LeadershipLost: the next leader goes on from what is stored."""
+        """Store the rates to own, write, then drop the restored rates. `seconds`: length of a cycle.
+
+        Raises StoreError or LeadershipLost; the next leader then continues from the stored state.
+        """
         if plan.changes or plan.owned != self.owned:
             await self._book.store(epoch, plan.owned)
         self.owned = dict(plan.owned)
@@ -318,11 +334,11 @@ class RateKeeper:
         hanging = tuple(change for change in plan.changes[:count] if change.place in self._writes.under_way)
         waiting = plan.changes[count:]
         self._waited = frozenset(change.place for change in waiting)
-        written.begun, written.late = count, (*hanging, *waiting)
+        written.started, written.late = count, (*hanging, *waiting)
         ours = set(plan.changes[:count])
-        given = {change.place for change in written.done if change in ours} & set(plan.forget)
-        if given:
-            self.owned = {place: owned for place, owned in self.owned.items() if place not in given}
+        restored = {change.place for change in written.done if change in ours} & set(plan.forget)
+        if restored:
+            self.owned = {place: owned for place, owned in self.owned.items() if place not in restored}
             await self._book.store(epoch, self.owned)
         return written
 
@@ -330,7 +346,7 @@ class RateKeeper:
         try:
             await self._commands.set_topic_rate(change.place, change.rate, permit=permit)
         except (AdminApiError, LeadershipLost, Forbidden) as error:
-            # Perhaps it took effect: read again before anything else is made of it.
+            # The write may have taken effect: read the rate again before it is used.
             self._topics.pop(change.place, None)
             self._written.failed.append((change, str(error)))
             _log.warning("rate not written", topic=change.place.topic, side=change.place.side, error=str(error))
@@ -340,7 +356,7 @@ class RateKeeper:
 
 
 def _concerned(shares: Shares) -> Iterable[PolicyKey]:
-    """The places whose side is limited."""
+    """Return the topics' sides that have a limit."""
     for row, (_, topic) in enumerate(shares.keys):
         finite = [value < float("inf") for value in shares.share[row].tolist()]
         for side, columns in ((PUBLISH, finite[:2]), (DISPATCH, finite[2:])):
@@ -366,7 +382,7 @@ def _passes(there: InForce) -> tuple[float, float]:
 
 
 def _namespace(topic: str) -> str:
-    """Of a full topic name, without checking it (hot path)."""
+    """Return the namespace of a full topic name, without checking the name (hot path)."""
     return "/".join(topic.partition("://")[2].split("/", 2)[:2])
 
 

@@ -1,4 +1,4 @@
-"""How quota groups fare, as the API shows it and followers read it: plain values; None where there is no limit."""
+"""Report of a quota cycle for the API and for followers: plain values, and None where there is no limit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bundlekeel.ports import Telemetry
 
 Json = dict[str, Any]
 
-# Topics of a group, and of all groups, that are listed one by one: those that pass most. The report has to fit into the
-# shared state: 4,000 make some 200 KB there.
+# List at most this many topics per group, and in all groups, busiest first: the report must fit into the shared state,
+# where 4,000 topics take about 200 KB.
 MOST_TOPICS: Final = 200
 _ALL_TOPICS: Final = 4000
-# The same for brokers: of few groups all are listed, of very many the busiest of each.
+# List at least this many brokers per group, busiest first, and at most this many in all groups.
 _LEAST_BROKERS: Final = 10
 _ALL_BROKERS: Final = 10_000
 MOST_CHANGES: Final = 100
@@ -40,8 +40,11 @@ _GROUP_GAUGES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaCycleReport:
-    """What one cycle saw and decided. `demand`: what each topic of the shares is known to want, as a share. `reported`:
-    by group, what brokers report to each other of it (`UsageListener.reported`)."""
+    """Measurements and decisions of one cycle.
+
+    `demand`: the estimated demand of each topic of `shares`, in the same units. `reported`: by group, the usage that
+    brokers report to each other (`UsageListener.reported`).
+    """
 
     membership: Membership
     table: UsageTable
@@ -55,7 +58,7 @@ class QuotaCycleReport:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """By topic, made once for all groups: row among the shares, codes, changes, brokers."""
+    """Row among the shares, codes, changes and brokers by topic; built once for all groups."""
 
     shares: Mapping[Key, int]
     left: Mapping[str, set[str]]
@@ -63,93 +66,98 @@ class _Index:
     brokers: Mapping[str, set[str]]
 
 
-def group_rows(seen: QuotaCycleReport, rate_of: Callable[[Key], Rates]) -> list[Json]:
-    """One row a group, in the order of declaration. `rate_of`: what each partition of a topic may pass now."""
-    index = _index(seen)
-    count = len(seen.membership.groups)
-    usage, brokers = seen.table.by_group(count), _by_broker(seen.table, count)
-    spaces = np.bincount(np.array(list(seen.membership.group_of.values()), dtype=np.int64), minlength=count)
-    lost = losses(seen)
-    found = []
-    for row, group in enumerate(seen.membership.groups):
-        mine = np.flatnonzero(seen.claims.group == row)
-        made = _group_row(seen, row, group, mine, usage[row])
-        made["brokers"] = brokers[row]
-        made["namespaces"] = int(spaces[row])
-        made["skew_loss"] = _named(lost[mine].sum(axis=0).tolist())
-        made["rows"] = _topic_rows(seen, index, group.name, mine, lost, rate_of)
-        found.append(made)
-    return found
+def group_rows(cycle_report: QuotaCycleReport, rate_of: Callable[[Key], Rates]) -> list[Json]:
+    """Return one row per group, in the order of declaration. `rate_of`: the rate that each partition of a topic may
+    pass now."""
+    index = _index(cycle_report)
+    count = len(cycle_report.membership.groups)
+    usage, brokers = cycle_report.table.by_group(count), _by_broker(cycle_report.table, count)
+    spaces = np.bincount(np.array(list(cycle_report.membership.group_of.values()), dtype=np.int64), minlength=count)
+    lost = losses(cycle_report)
+    rows = []
+    for row, group in enumerate(cycle_report.membership.groups):
+        mine = np.flatnonzero(cycle_report.claims.group == row)
+        item = _group_row(cycle_report, row, group, mine, usage[row])
+        item["brokers"] = brokers[row]
+        item["namespaces"] = int(spaces[row])
+        item["skew_loss"] = _named(lost[mine].sum(axis=0).tolist())
+        item["rows"] = _topic_rows(cycle_report, index, group.name, mine, lost, rate_of)
+        rows.append(item)
+    return rows
 
 
 def _by_broker(table: UsageTable, count: int) -> list[dict[str, Json]]:
-    """Of each group, usage of the brokers that serve topics of it."""
+    """Return per group the usage of each broker that serves its topics."""
     width = max(1, len(table.brokers))
     pairs, row = np.unique(table.group * width + table.broker, return_inverse=True)
     rates = sums(table.rates, row, len(pairs))
     most = max(_LEAST_BROKERS, _ALL_BROKERS // max(1, count))
-    found: list[dict[str, Json]] = []
+    result: list[dict[str, Json]] = []
     ends = np.searchsorted(pairs, np.arange(count + 1) * width)
     for start, end in pairwise(ends.tolist()):
         mine = np.argsort(-rates[start:end].sum(axis=1), kind="stable")[:most] + start
-        found.append(
+        result.append(
             {table.brokers[int(pairs[at]) % width]: _named(rates[at].tolist()) for at in np.sort(mine).tolist()}
         )
-    return found
+    return result
 
 
-def _index(seen: QuotaCycleReport) -> _Index:
+def _index(cycle_report: QuotaCycleReport) -> _Index:
     left: dict[str, set[str]] = {}
-    for item in seen.plan.left:
+    for item in cycle_report.plan.left:
         if isinstance(item.why, Code):
             left.setdefault(item.place.topic, set()).add(item.why.value)
     changes: dict[str, Json] = {}
-    for change in seen.plan.changes:
+    for change in cycle_report.plan.changes:
         changes.setdefault(change.place.topic, {})[change.place.side] = rate_row(change.rate)
     brokers: dict[str, set[str]] = {}
-    for key, broker in zip(seen.table.key.tolist(), seen.table.broker.tolist(), strict=True):
-        brokers.setdefault(seen.table.keys[key][1], set()).add(seen.table.brokers[broker])
-    return _Index({key: row for row, key in enumerate(seen.shares.keys)}, left, changes, brokers)
+    for key, broker in zip(cycle_report.table.key.tolist(), cycle_report.table.broker.tolist(), strict=True):
+        brokers.setdefault(cycle_report.table.keys[key][1], set()).add(cycle_report.table.brokers[broker])
+    return _Index({key: row for row, key in enumerate(cycle_report.shares.keys)}, left, changes, brokers)
 
 
-def _group_row(seen: QuotaCycleReport, row: int, group: QuotaGroup, mine: Ints, usage: Floats) -> Json:
-    given = np.flatnonzero(seen.shares.group == row)
+def _group_row(cycle_report: QuotaCycleReport, row: int, group: QuotaGroup, mine: Ints, usage: Floats) -> Json:
+    shared = np.flatnonzero(cycle_report.shares.group == row)
     limits = group.limits.rates()
-    share = seen.shares.share[given].sum(axis=0) if len(given) else np.zeros(len(KINDS))
+    share = cycle_report.shares.share[shared].sum(axis=0) if len(shared) else np.zeros(len(KINDS))
     limited = np.isfinite(np.array(limits))
     ratios = [used / limit if math.isfinite(limit) else math.inf for used, limit in zip(usage, limits, strict=True)]
     return {
         "name": group.name,
         "members": list(group.members),
         "topics": len(mine),
-        "held_back": int((seen.claims.throttled[mine] & limited).any(axis=1).sum()) if len(mine) else 0,
+        "held_back": int((cycle_report.claims.throttled[mine] & limited).any(axis=1).sum()) if len(mine) else 0,
         "limits": _named(limits),
         "usage": _named(usage.tolist()),
         "shares": _named(share.tolist()),
         "used_ratio": _named(ratios),
-        "excess": _named(seen.shares.excess[row].tolist()),
-        "reported": seen.reported.get(group.name, []),
+        "excess": _named(cycle_report.shares.excess[row].tolist()),
+        "reported": cycle_report.reported.get(group.name, []),
         "defects": [
             {"code": item.code.value, "detail": item.detail, "explanation": EXPLANATIONS[item.code]}
-            for item in seen.defects
+            for item in cycle_report.defects
             if item.group == group.name
         ],
     }
 
 
-def losses(seen: QuotaCycleReport, rows: Ints | None = None) -> Floats:
-    """What of each topic's share, a second, is not used because the demand sits in too few of its partitions: each of
-    them may pass share / partitions only. Shape (topics of the claims, or `rows` of them, 4)."""
-    claims = seen.claims
+def losses(cycle_report: QuotaCycleReport, rows: Ints | None = None) -> Floats:
+    """Return the part of each topic's share, per second, that is lost because too few of its partitions have demand.
+
+    Each partition may pass share / partitions only. Shape: (topics of the claims, or `rows` of them, 4).
+    """
+    claims = cycle_report.claims
     if rows is None:
         rows = np.arange(len(claims.keys))
     skewed = rows[claims.partitions[rows] > 1]
-    places = renumbered([claims.keys[row] for row in skewed.tolist()], seen.shares.keys)
-    share = np.where(places[:, None] >= 0, seen.shares.share[places], np.inf) if len(places) else _none()
-    held = claims.throttled[skewed] & np.isfinite(share)
-    found = np.zeros((len(rows), len(KINDS)))
-    found[claims.partitions[rows] > 1] = np.maximum(np.where(held, share, 0.0) - claims.usage[skewed], 0.0) * held
-    return found
+    places = renumbered([claims.keys[row] for row in skewed.tolist()], cycle_report.shares.keys)
+    share = np.where(places[:, None] >= 0, cycle_report.shares.share[places], np.inf) if len(places) else _none()
+    throttled = claims.throttled[skewed] & np.isfinite(share)
+    result = np.zeros((len(rows), len(KINDS)))
+    result[claims.partitions[rows] > 1] = (
+        np.maximum(np.where(throttled, share, 0.0) - claims.usage[skewed], 0.0) * throttled
+    )
+    return result
 
 
 def _none() -> Floats:
@@ -157,67 +165,69 @@ def _none() -> Floats:
 
 
 def _topic_rows(
-    seen: QuotaCycleReport, index: _Index, group: str, mine: Ints, lost: Floats, rate_of: Callable[[Key], Rates]
+    cycle_report: QuotaCycleReport, index: _Index, group: str, mine: Ints, lost: Floats, rate_of: Callable[[Key], Rates]
 ) -> list[Json]:
-    most = min(MOST_TOPICS, _ALL_TOPICS // len(seen.membership.groups))
-    order = mine[np.argsort(-seen.claims.usage[mine].sum(axis=1), kind="stable")]
-    return [_topic_row(seen, index, group, row, lost[row], rate_of) for row in order[:most].tolist()]
+    most = min(MOST_TOPICS, _ALL_TOPICS // len(cycle_report.membership.groups))
+    order = mine[np.argsort(-cycle_report.claims.usage[mine].sum(axis=1), kind="stable")]
+    return [_topic_row(cycle_report, index, group, row, lost[row], rate_of) for row in order[:most].tolist()]
 
 
 def _topic_row(
-    seen: QuotaCycleReport, index: _Index, group: str, row: int, lost: Floats, rate_of: Callable[[Key], Rates]
+    cycle_report: QuotaCycleReport, index: _Index, group: str, row: int, lost: Floats, rate_of: Callable[[Key], Rates]
 ) -> Json:
-    topic = seen.claims.keys[row][1]
+    topic = cycle_report.claims.keys[row][1]
     place = index.shares.get((group, topic))
-    share = seen.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
-    throttled = seen.claims.throttled[row].tolist()
+    share = cycle_report.shares.share[place].tolist() if place is not None else [math.inf] * len(KINDS)
+    throttled = cycle_report.claims.throttled[row].tolist()
     return {
         "topic": topic,
         "brokers": sorted(index.brokers.get(topic, ())),
-        "partitions": int(seen.claims.partitions[row]),
-        "usage": _named(seen.claims.usage[row].tolist()),
-        "demand": _named(seen.demand[place].tolist() if place is not None else [math.inf] * len(KINDS)),
+        "partitions": int(cycle_report.claims.partitions[row]),
+        "usage": _named(cycle_report.claims.usage[row].tolist()),
+        "demand": _named(cycle_report.demand[place].tolist() if place is not None else [math.inf] * len(KINDS)),
         "share": _named(share),
         "loss": _named(lost.tolist()),
         "partition_rate": _named(rate_of((group, topic))),
-        "held_back": [name for name, held in zip(KINDS, throttled, strict=True) if held],
+        "held_back": [name for name, is_throttled in zip(KINDS, throttled, strict=True) if is_throttled],
         "change": index.changes.get(topic, {}),
         "codes": sorted(index.left.get(topic, ())),
     }
 
 
-def topic_row(seen: QuotaCycleReport, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
-    """The group of any topic that brokers reported, however little it passes, and its row; else None."""
-    for group in seen.membership.groups:
+def topic_row(cycle_report: QuotaCycleReport, topic: str, rate_of: Callable[[Key], Rates]) -> tuple[str, Json] | None:
+    """Return the group and row of any topic that brokers reported, even if it passes little; else None."""
+    for group in cycle_report.membership.groups:
         key = (group.name, topic)
-        row = _find(seen.claims.keys, key)
+        row = _find(cycle_report.claims.keys, key)
         if row is not None:
-            lost = losses(seen, np.array([row]))[0]
-            return group.name, _topic_row(seen, _index_of(seen, key), group.name, row, lost, rate_of)
+            lost = losses(cycle_report, np.array([row]))[0]
+            return group.name, _topic_row(cycle_report, _index_of(cycle_report, key), group.name, row, lost, rate_of)
     return None
 
 
 def _find(keys: Sequence[Key], key: Key) -> int | None:
-    """Where it stands among keys that are sorted."""
+    """Return the index of `key` in the sorted `keys`, or None."""
     row = bisect_left(keys, key)
     return row if row < len(keys) and keys[row] == key else None
 
 
-def _index_of(seen: QuotaCycleReport, key: Key) -> _Index:
-    """Of one topic only."""
-    table, topic = seen.table, key[1]
-    at, share = _find(table.keys, key), _find(seen.shares.keys, key)
+def _index_of(cycle_report: QuotaCycleReport, key: Key) -> _Index:
+    """Return the index of one topic only."""
+    table, topic = cycle_report.table, key[1]
+    at, share = _find(table.keys, key), _find(cycle_report.shares.keys, key)
     serving = table.broker[table.key == at].tolist() if at is not None else []
     return _Index(
         shares={} if share is None else {key: share},
-        left={topic: {i.why.value for i in seen.plan.left if i.place.topic == topic and isinstance(i.why, Code)}},
-        changes={topic: {i.place.side: rate_row(i.rate) for i in seen.plan.changes if i.place.topic == topic}},
+        left={
+            topic: {i.why.value for i in cycle_report.plan.left if i.place.topic == topic and isinstance(i.why, Code)}
+        },
+        changes={topic: {i.place.side: rate_row(i.rate) for i in cycle_report.plan.changes if i.place.topic == topic}},
         brokers={topic: {table.brokers[broker] for broker in serving}},
     )
 
 
 def change_row(change: RateChange) -> Json:
-    """One write, for the journal."""
+    """Return one write for the journal."""
     return {
         "topic": change.place.topic,
         "side": change.place.side,
@@ -229,7 +239,7 @@ def change_row(change: RateChange) -> Json:
 
 
 def rate_row(rate: Rate | None) -> Json | None:
-    """A rate as people read it; None without a policy."""
+    """Return a rate for operators, or None without a policy."""
     return None if rate is None else {"messages": rate.messages, "bytes": rate.size}
 
 
@@ -241,15 +251,19 @@ def _named(values: Sequence[float]) -> Json:
 
 
 def add_held_back(rows: Sequence[Json], before: Json | None, seconds: float) -> None:
-    """To each row how long its topics have been held back, in topics times seconds: what the last report said, and the
-    `seconds` since. It goes on under another leader, and begins anew with the group."""
-    known = {row["name"]: row.get("held_back_seconds") or 0.0 for row in (before or {}).get("groups", ())}
+    """Add to each row for how long its topics have been held back, in topic seconds.
+
+    This is the value of the previous report, also of another leader, plus the last `seconds`. It starts at 0 for a
+    new group.
+    """
+    previous = {row["name"]: row.get("held_back_seconds") or 0.0 for row in (before or {}).get("groups", ())}
     for row in rows:
-        row["held_back_seconds"] = round(known.get(row["name"], 0.0) + row["held_back"] * seconds, 1)
+        row["held_back_seconds"] = round(previous.get(row["name"], 0.0) + row["held_back"] * seconds, 1)
 
 
 def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
-    """Metrics of the groups; `seconds` since the last time. All are set anew, as groups, limits and topics change."""
+    """Publish the metrics of the groups, `seconds` after the last time. Replaces all series, because groups and
+    topics change."""
     for name in (*_GROUP_GAUGES, *_TOPIC_GAUGES):
         telemetry.retain(name, "group", set())
     for row in rows:
@@ -267,17 +281,26 @@ def publish(telemetry: Telemetry, rows: Sequence[Json], seconds: float) -> None:
         telemetry.count("quota_held_back_seconds_total", row["held_back"] * seconds, group=group)
 
 
-def publish_topics(telemetry: Telemetry, seen: QuotaCycleReport, most: int, rate_of: Callable[[Key], Rates]) -> None:
-    """After `publish`: metrics of `most` topics of all groups together: those that lose most of their group's limit,
-    then those that are held back, then those that pass most; a broker has too many topics for a series each."""
-    if most and len(seen.claims.keys):
-        claims, limits, lost = seen.claims, seen.membership.limits()[seen.claims.group], losses(seen)
-        held = (claims.throttled & np.isfinite(limits)).any(axis=1)
-        order = np.lexsort((-(claims.usage / limits).max(axis=1), ~held, -(lost / limits).max(axis=1)))
+def publish_topics(
+    telemetry: Telemetry, cycle_report: QuotaCycleReport, most: int, rate_of: Callable[[Key], Rates]
+) -> None:
+    """Publish, after `publish`, the metrics of the `most` most relevant topics of all groups.
+
+    Topics that lose most of their group's limit come first, then held back topics, then busy topics. Brokers have
+    too many topics for a series each.
+    """
+    if most and len(cycle_report.claims.keys):
+        claims, limits, lost = (
+            cycle_report.claims,
+            cycle_report.membership.limits()[cycle_report.claims.group],
+            losses(cycle_report),
+        )
+        throttled = (claims.throttled & np.isfinite(limits)).any(axis=1)
+        order = np.lexsort((-(claims.usage / limits).max(axis=1), ~throttled, -(lost / limits).max(axis=1)))
         for row in order[:most].tolist():
             group, topic = key = claims.keys[row]
-            place = _find(seen.shares.keys, key)
-            share = seen.shares.share[place] if place is not None else np.full(len(KINDS), np.inf)
+            place = _find(cycle_report.shares.keys, key)
+            share = cycle_report.shares.share[place] if place is not None else np.full(len(KINDS), np.inf)
             rates = np.array(rate_of(key)) * claims.partitions[row]
             for column in np.flatnonzero(np.isfinite(limits[row])).tolist():
                 figures = (claims.usage[row], rates, share, lost[row])

@@ -1,4 +1,4 @@
-"""Operations on quota groups that the API and the CLI offer. Every replica gives the same response."""
+"""Queries and changes of quota groups for the API and the CLI. Every replica returns the same response."""
 
 from __future__ import annotations
 
@@ -47,21 +47,23 @@ _WORDS: Final = {
 
 
 class QuotaService:
-    """Shows what the leader saw last, and stores what people want. `leadership`, `peers`: whom a follower asks about
-    topics that the stored report leaves out."""
+    """Returns the leader's last report, and stores the operators' requests.
+
+    `leadership`, `peers`: a follower queries the leader about topics that the stored report omits.
+    """
 
     def __init__(self, quotas: Quotas, parts: QuotaParts, leadership: Leadership, peers: Peers) -> None:
         self.quotas = quotas
         self._p = parts
         self._leadership, self._peers = leadership, peers
 
-    # --- looking ---
+    # --- queries ---
 
     async def view(self) -> QuotasView:
-        """All groups, and how they are enforced."""
+        """Return all groups and how they are enforced."""
         report = await self._report()
-        found = self._declared()
-        seen = {row["name"]: row for row in report.get("groups", ())}
+        declared = self._declared()
+        rows = {row["name"]: row for row in report.get("groups", ())}
         enforcer, left = self._p.settings.enforcer, report.get("left", {})
         obstacle = report.get("obstacle") or (Code.QUOTAS_OFF.value if enforcer == "off" else None)
         explanations = {code: text for code in (obstacle or "", *left) if (text := explain(code))}
@@ -69,7 +71,7 @@ class QuotaService:
         if obstacle == Code.PUT_ASIDE and takeover is not None and takeover.ended is not None:
             by = takeover.ended.by
             explanations[obstacle] = f"handed back by {by}; no rate is set before the next {SETS_RATES_AGAIN}"
-        shown = QuotasView(
+        view = QuotasView(
             enforcer=enforcer,
             mode=mode_in_force(self._p.ceiling, self._p.shared_state.desired),
             acting=report.get("acting", False),
@@ -77,42 +79,42 @@ class QuotaService:
             sentence="",
             wall_ms=report.get("wall_ms"),
             cycle_seconds=self.quotas.cycle_seconds,
-            problems=list(dict.fromkeys([*map(str, found.problems), *report.get("problems", ())])),
+            problems=list(dict.fromkeys([*map(str, declared.problems), *report.get("problems", ())])),
             writes=msgspec.convert(report.get("writes") or {}, WritesView),
             left=left,
             explanations=explanations,
             transport=msgspec.convert(report.get("transport") or {}, TransportView),
-            groups=[self._row(group, found, seen.get(group.name), GroupView) for group in found.groups],
+            groups=[self._row(group, declared, rows.get(group.name), GroupView) for group in declared.groups],
         )
-        return replace(shown, sentence=sentence_of(shown))
+        return replace(view, sentence=sentence_of(view))
 
     async def group(self, name: str) -> GroupDetailView:
-        """One group with its busiest topics."""
-        report, found = await self._report(), self._declared()
-        group = next((item for item in found.groups if item.name == name), None)
+        """Return one group with its busiest topics. Raises NotFound if there is no such group."""
+        report, declared = await self._report(), self._declared()
+        group = next((item for item in declared.groups if item.name == name), None)
         if group is None:
-            raise _unknown(name, found)
-        seen = next((row for row in report.get("groups", ()) if row["name"] == name), None)
-        return self._row(group, found, seen, GroupDetailView)
+            raise _unknown(name, declared)
+        reported = next((row for row in report.get("groups", ()) if row["name"] == name), None)
+        return self._row(group, declared, reported, GroupDetailView)
 
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
-        """Why a group or a topic passes what it passes."""
+        """Return why a group or a topic passes its current rate. `here`: do not query the leader."""
         if "/" not in name:
             row = await self.group(name)
             codes = [item.code for item in row.defects]
-            said = [*_group_text(row), *(item.detail for item in row.defects)]
-            said += [f"was, or is to be, written: {item}" for item in row.planned]
-            return _answer(name, "group", name, said, codes)
+            sentences = [*_group_text(row), *(item.detail for item in row.defects)]
+            sentences += [f"was, or is to be, written: {item}" for item in row.planned]
+            return _answer(name, "group", name, sentences, codes)
         topic = topic_of(name if "://" in name else f"persistent://{name}")
         answer = None if here else await self._by_leader(topic)
         return answer or await self._why_topic(topic)
 
     async def _why_topic(self, topic: str) -> QuotaWhyView:
-        seen, live = self.quotas.seen, self._p.shared_state.leading
-        if live and seen is not None:
-            known = topic_row(seen, topic, self.quotas.rates.rate_of)
-            if known is not None:
-                return topic_why(topic, *known)
+        cycle_report, live = self.quotas.seen, self._p.shared_state.leading
+        if live and cycle_report is not None:
+            row_of_topic = topic_row(cycle_report, topic, self.quotas.rates.rate_of)
+            if row_of_topic is not None:
+                return topic_why(topic, *row_of_topic)
             raise NotFound(f"no broker reported {topic} in a group; {_names(self._declared())}")
         for group in (await self._report()).get("groups", ()):
             for row in group["rows"]:
@@ -124,13 +126,14 @@ class QuotaService:
         )
 
     async def _by_leader(self, topic: str) -> QuotaWhyView | None:
-        """What the leader says; None when that is us, or it does not know or answer: then the report has to do."""
+        """Return the leader's response; None if this sidecar leads, or if the leader does not respond or has no such
+        topic."""
         leader = self._leadership.leader
         if leader is None or not leader.url or self._p.shared_state.leading:
             return None
         try:
-            told = await self._peers.quota_why(leader.url, topic)
-            return None if told is None else msgspec.convert(told, QuotaWhyView)
+            response = await self._peers.quota_why(leader.url, topic)
+            return None if response is None else msgspec.convert(response, QuotaWhyView)
         except (StoreError, msgspec.ValidationError):
             return None
 
@@ -142,11 +145,11 @@ class QuotaService:
     def _declared(self) -> DeclaredGroups:
         return self.quotas.register.now(self._p.shared_state.desired.quotas)
 
-    def _row(self, group: QuotaGroup, found: DeclaredGroups, seen: Json | None, kind: type[Row]) -> Row:
-        request = (found.requests or {}).get(group.name)
-        row = (seen or {}) | {
+    def _row(self, group: QuotaGroup, declared: DeclaredGroups, reported: Json | None, kind: type[Row]) -> Row:
+        request = (declared.requests or {}).get(group.name)
+        row = (reported or {}) | {
             "name": group.name,
-            "origin": (found.origins or {}).get(group.name, SETTINGS),
+            "origin": (declared.origins or {}).get(group.name, SETTINGS),
             "by": request.by if request is not None else "",
             "reason": request.reason if request is not None else "",
             "since_ms": request.since_ms if request is not None else 0,
@@ -156,20 +159,20 @@ class QuotaService:
         try:
             return msgspec.convert(row, kind)
         except msgspec.ValidationError:
-            if seen is None:
+            if reported is None:
                 raise
             # The stored report does not fit. The declared limits do not depend on it.
-            return self._row(group, found, None, kind)
+            return self._row(group, declared, None, kind)
 
     # --- changing ---
 
     async def put(self, group: QuotaGroup, *, reason: str, by: str) -> GroupSetView:
-        """Set a group."""
+        """Set a group. Raises ConfigError if it does not fit the other groups."""
         check_least(check_group(group), self._p.settings.least())
         tenants, namespaces = await self._p.metadata.tenants(), await self._p.metadata.namespaces()
         limits = _limits(group)
-        made = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
-        request = msgspec.structs.replace(made, **asdict(limits))
+        record = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), members=group.members)
+        request = msgspec.structs.replace(record, **asdict(limits))
 
         def change(requests: QuotaRequests) -> QuotaRequests:
             others = self.quotas.register.with_requests({n: w for n, w in requests.items() if n != group.name})
@@ -187,22 +190,22 @@ class QuotaService:
         return GroupSetView(name=group.name, origin=API, members=list(group.members), limits=limits)
 
     async def remove(self, name: str, *, reason: str, by: str) -> GroupRemoved:
-        """Take a group out of force."""
-        found = self._declared()
-        if name not in {group.name for group in found.groups}:
-            raise _unknown(name, found)
+        """Remove a group, so that it limits nothing."""
+        declared = self._declared()
+        if name not in {group.name for group in declared.groups}:
+            raise _unknown(name, declared)
         from_settings = name in self._p.settings.groups
-        gone = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
+        removal = QuotaRequest(by=by, reason=reason, since_ms=self._p.clock.wall_ms(), removed=True)
 
         def change(requests: QuotaRequests) -> QuotaRequests:
             left = {other: request for other, request in requests.items() if other != name}
-            return left | ({name: gone} if from_settings else {})
+            return left | ({name: removal} if from_settings else {})
 
         await self._change(change, name, f"removal of quota group {name}", reason, by)
-        return GroupRemoved(name=name, origin=(found.origins or {}).get(name, SETTINGS))
+        return GroupRemoved(name=name, origin=(declared.origins or {}).get(name, SETTINGS))
 
     async def reset(self, name: str, *, reason: str, by: str) -> GroupSetView:
-        """Drop what was set or removed over a group of the settings."""
+        """Undo an operator's change or removal of a group of the settings file."""
         register = self.quotas.register
         from_settings = name in self._p.settings.groups
 
@@ -230,62 +233,64 @@ class QuotaService:
     async def _change(
         self, change: Callable[[QuotaRequests], QuotaRequests], name: str, what: str, reason: str, by: str
     ) -> None:
-        seen: list[Json | None] = []
+        states: list[Json | None] = []
 
         def changed(desired: Desired) -> Desired:
             requests = change(desired.quotas)
-            seen[:] = [_in_force(name, self.quotas.register.with_requests(item)) for item in (desired.quotas, requests)]
+            states[:] = [
+                _in_force(name, self.quotas.register.with_requests(item)) for item in (desired.quotas, requests)
+            ]
             return msgspec.structs.replace(desired, quotas=requests)
 
         await self._p.shared_state.change_desired(changed)
         record = request_record(what, reason=reason, by=by, wall_ms=self._p.clock.wall_ms())
-        self._p.journal.append(record | {"group": name, "before": seen[0], "after": seen[1]})
+        self._p.journal.append(record | {"group": name, "before": states[0], "after": states[1]})
 
 
 def _limits(group: QuotaGroup) -> RatesView:
     return RatesView(**asdict(group.limits))
 
 
-def _in_force(name: str, found: DeclaredGroups) -> Json | None:
-    """A group as it is in force, for the journal."""
-    group = next((item for item in found.groups if item.name == name), None)
+def _in_force(name: str, declared: DeclaredGroups) -> Json | None:
+    """Return a group as it is in effect, for the journal."""
+    group = next((item for item in declared.groups if item.name == name), None)
     if group is None:
         return None
-    return {"origin": (found.origins or {})[name], "members": list(group.members), "limits": asdict(_limits(group))}
+    return {"origin": (declared.origins or {})[name], "members": list(group.members), "limits": asdict(_limits(group))}
 
 
-def _unknown(name: str, found: DeclaredGroups) -> NotFound:
-    gone = (found.removed or {}).get(name)
-    if gone is not None:
+def _unknown(name: str, declared: DeclaredGroups) -> NotFound:
+    removal = (declared.removed or {}).get(name)
+    if removal is not None:
         way = f"`bundlekeel quota reset {name}` puts it in force again"
-        return NotFound(f"quota group {name!r} of the settings file was {removed_by(gone)}; {way}")
-    return NotFound(f"no quota group {name!r}; {_names(found)}")
+        return NotFound(f"quota group {name!r} of the settings file was {removed_by(removal)}; {way}")
+    return NotFound(f"no quota group {name!r}; {_names(declared)}")
 
 
-def _names(found: DeclaredGroups) -> str:
-    names = ", ".join(group.name for group in found.groups)
+def _names(declared: DeclaredGroups) -> str:
+    names = ", ".join(group.name for group in declared.groups)
     return f"groups: {names}" if names else "there are no groups"
 
 
-def sentence_of(shown: QuotasView) -> str:
-    """What is in force, and why nothing is written, if so."""
-    groups, writes = shown.groups, shown.writes
+def sentence_of(view: QuotasView) -> str:
+    """Return the state of all groups in one sentence, and why nothing is written if so."""
+    groups, writes = view.groups, view.writes
     if not groups:
-        held = writes.held
-        return "there are no quota groups" + (f"; {held} rates are still to be given back" if held else "")
-    if shown.wall_ms is None:
+        owned = writes.held
+        return "there are no quota groups" + (f"; {owned} rates are still to be given back" if owned else "")
+    if view.wall_ms is None:
         return f"{_many(groups)}; the leader has not looked yet"
     tight = [row for row in groups if row.held_back]
-    said = f"{_many(groups)}, topics are held back in {len(tight)}"
-    if shown.obstacle is not None:
-        why = f"{shown.obstacle}: {shown.explanations.get(shown.obstacle, '')}"
-        return f"{said}; nothing is written ({why}), {writes.planned} changes would be"
+    sentence = f"{_many(groups)}, topics are held back in {len(tight)}"
+    if view.obstacle is not None:
+        why = f"{view.obstacle}: {view.explanations.get(view.obstacle, '')}"
+        return f"{sentence}; nothing is written ({why}), {writes.planned} changes would be"
     written = (
         f"{writes.written} of {numbered(writes.planned, 'change')} written" if writes.planned else "nothing to write"
     )
-    said += f"; {written}, {numbered(writes.held, 'rate')} in force"
-    later = sum(shown.left.get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
-    return f"{said}, {later} still to come" if later else said
+    sentence += f"; {written}, {numbered(writes.held, 'rate')} in force"
+    later = sum(view.left.get(code.value, 0) for code in (Code.BUDGET_OF_RATES, Code.RATE_NOT_REACHED))
+    return f"{sentence}, {later} still to come" if later else sentence
 
 
 def _many(groups: list[GroupView]) -> str:
@@ -295,45 +300,45 @@ def _many(groups: list[GroupView]) -> str:
 def _group_text(row: GroupView) -> list[str]:
     if row.usage is None:
         return ["the leader has not looked at this group yet"]
-    said = []
+    sentences = []
     for kind, words in _WORDS.items():
         limit = getattr(row.limits, kind)
         if limit is not None:
             used = getattr(row.usage, kind)
-            said.append(
+            sentences.append(
                 f"{used:,.0f} of {limit:,.0f} {words} ({used / limit:.0%}); shares add up to "
                 f"{getattr(row.shares, kind) or 0:,.0f}"
             )
             lost = getattr(row.skew_loss, kind)
             if lost:
-                said.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
+                sentences.append(f"{lost:,.0f} {words} are lost because demand sits in too few partitions")
     topics, namespaces = numbered(row.topics or 0, "topic"), numbered(row.namespaces or 0, "namespace")
-    said.append(f"{topics} of {namespaces}, {row.held_back} held back")
-    return said
+    sentences.append(f"{topics} of {namespaces}, {row.held_back} held back")
+    return sentences
 
 
 def _topic_text(row: TopicView) -> list[str]:
-    said = []
+    sentences = []
     for kind, words in _WORDS.items():
         share, rate = getattr(row.share, kind), getattr(row.partition_rate, kind)
         if share is None and rate is None:
             continue
         parts = f" in {row.partitions} partitions" if row.partitions > 1 else ""
-        shown = f"{getattr(row.usage, kind):,.0f} {words}{parts}"
-        shown += f", share {share:,.0f}" if share is not None else ", no share: not limited"
-        shown += f", each partition may pass {rate:,.0f} now" if rate is not None else ", nothing is in force"
-        said.append(f"{shown}{', held back' if kind in row.held_back else ''}")
+        text = f"{getattr(row.usage, kind):,.0f} {words}{parts}"
+        text += f", share {share:,.0f}" if share is not None else ", no share: not limited"
+        text += f", each partition may pass {rate:,.0f} now" if rate is not None else ", nothing is in force"
+        sentences.append(f"{text}{', held back' if kind in row.held_back else ''}")
     for side, rate in row.change.items():
         values = "taken away" if rate is None else f"{rate.messages} messages/s, {rate.bytes} bytes/s"
-        said.append(f"the {side} rate was, or would be, changed: {values} (-1: no limit)")
-    said.append(f"served by {', '.join(row.brokers) or 'no broker now'}")
-    return said
+        sentences.append(f"the {side} rate was, or would be, changed: {values} (-1: no limit)")
+    sentences.append(f"served by {', '.join(row.brokers) or 'no broker now'}")
+    return sentences
 
 
 def topic_why(topic: str, group: str, row: Json) -> QuotaWhyView:
-    """Why a topic of a group passes what it passes."""
-    told = msgspec.convert(row, TopicView)
-    return _answer(topic, "topic", group, _topic_text(told), told.codes)
+    """Return why a topic of a group passes its current rate."""
+    view = msgspec.convert(row, TopicView)
+    return _answer(topic, "topic", group, _topic_text(view), view.codes)
 
 
 def _answer(name: str, kind: str, group: str, sentences: list[str], codes: list[str]) -> QuotaWhyView:

@@ -1,4 +1,4 @@
-"""What members of groups pass, asked of the brokers that serve them, and what brokers publish of resource groups."""
+"""Usage of the members of quota groups, queried from the brokers that serve them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ from bundlekeel.work import bounded
 
 _log = structlog.get_logger(__name__)
 
-# New namespaces join at once when they carry something; the others are looked up this often.
+# A new namespace joins its group as soon as it has load. Namespaces without load are read again after this time.
 _NAMES_SECONDS: Final = 30.0
-# How often it is asked whether a topic has more partitions by now.
+# Seconds between two reads of a topic's number of partitions.
 _PARTITIONS_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageAnswers:
-    """What brokers answered. `asked`: the brokers asked; `unresponsive`: those of them that did not answer, with the
-    reason.
+    """Responses of the brokers.
+
+    `queried`: the queried brokers. `unresponsive`: the brokers that did not respond, with the reason.
     """
 
     measured: tuple[TopicRates, ...]
-    asked: tuple[str, ...]
+    queried: tuple[str, ...]
     unresponsive: Mapping[str, str]
 
 
 class UsageSurvey:
-    """Asks the brokers that own limited bundles, and every few cycles the others as well: a load report may be minutes
-    old, and what came to a broker since is not in it."""
+    """Queries the brokers that own limited bundles, and all brokers every few cycles.
+
+    A load report can be minutes old, so it may lack bundles that a broker has loaded since.
+    """
 
     def __init__(self, admin: QuotaAdmin, metadata: Metadata, clock: Clock, every: int) -> None:
         self._admin = admin
@@ -55,20 +58,21 @@ class UsageSurvey:
         self._resolved: tuple[tuple[tuple[QuotaGroup, ...], tuple[str, ...], frozenset[str]], Membership] | None = None
 
     async def membership(self, groups: tuple[QuotaGroup, ...], snapshot: Snapshot | None) -> Membership:
-        """Who belongs to which group now. StoreError when tenants and namespaces cannot be read."""
+        """Return which group each namespace belongs to now. Raises StoreError if tenants and namespaces cannot be
+        read."""
         if self._clock.boot() - self._names_boot > _NAMES_SECONDS:
             self._names = tuple(await self._metadata.tenants()), tuple(await self._metadata.namespaces())
             self._names_boot = self._clock.boot()
         tenants, namespaces = self._names
         loaded = snapshot.bundles.namespaces if snapshot is not None else ()
-        asked = groups, tenants, frozenset([*namespaces, *loaded])
+        inputs = groups, tenants, frozenset([*namespaces, *loaded])
         # Resolving 100,000 namespaces takes a while.
-        if self._resolved is None or self._resolved[0] != asked:
-            self._resolved = asked, resolve(*asked)
+        if self._resolved is None or self._resolved[0] != inputs:
+            self._resolved = inputs, resolve(*inputs)
         return self._resolved[1]
 
     def names_changed(self) -> None:
-        """Look tenants and namespaces up again with the next membership."""
+        """Read tenants and namespaces again with the next membership."""
         self._names_boot = float("-inf")
 
     async def survey(
@@ -79,21 +83,24 @@ class UsageSurvey:
         arriving: Iterable[tuple[str, str]],
         serving: Collection[str] = (),
     ) -> UsageAnswers:
-        """Usage of every limited topic. `arriving`: bundles on their way, with their target. `serving`: brokers that
-        told of limited topics: when their last bundle has left they have to say so, or its topics count twice."""
+        """Return the usage of every limited topic.
+
+        `arriving`: bundles in transit, with their target. `serving`: brokers that reported limited topics. They are
+        queried again after their last bundle has left, else its topics would count twice.
+        """
         members = membership.group_of
         self._turn += 1
         if snapshot is None or self._turn % self._every == 1 or self._every == 1:
-            asked = set(picture.endpoints)
+            brokers = set(picture.endpoints)
         else:
-            asked = {item.broker_id for item in picture.excluded} | _owners(snapshot, members)
-            asked |= {target for bundle, target in arriving if namespace_of(bundle) in members}
-            asked = (asked | set(serving)) & set(picture.endpoints)
-        names = sorted(asked)
+            brokers = {item.broker_id for item in picture.excluded} | _owners(snapshot, members)
+            brokers |= {target for bundle, target in arriving if namespace_of(bundle) in members}
+            brokers = (brokers | set(serving)) & set(picture.endpoints)
+        names = sorted(brokers)
         answers = await asyncio.gather(*(self._ask(broker, members) for broker in names))
-        told = [answer for answer in answers if not isinstance(answer, str)]
+        rates = [answer for answer in answers if not isinstance(answer, str)]
         unresponsive = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, str)}
-        return UsageAnswers(measured=tuple(told), asked=tuple(names), unresponsive=unresponsive)
+        return UsageAnswers(measured=tuple(rates), queried=tuple(names), unresponsive=unresponsive)
 
     async def _ask(self, broker: str, members: Collection[str]) -> TopicRates | str:
         try:
@@ -102,14 +109,17 @@ class UsageSurvey:
             _log.info("usage of topics not reported", broker=broker, error=str(error))
             return str(error)
 
-    async def partitions(self, seen: Mapping[str, int]) -> dict[str, int]:
-        """How many partitions each of these topics has. What cannot be read keeps what was known, or counts as many as
-        are seen."""
+    async def partitions(self, measured: Mapping[str, int]) -> dict[str, int]:
+        """Return the number of partitions of each topic.
+
+        If it cannot be read, the last number read applies, but at least the number of partitions that brokers
+        reported. `measured`: that number by topic.
+        """
         now = self._clock.boot()
-        self._partitions = {base: known for base, known in self._partitions.items() if base in seen}
-        due = [base for base in seen if now - self._partitions.get(base, (0, -math.inf))[1] >= _PARTITIONS_SECONDS]
+        self._partitions = {base: entry for base, entry in self._partitions.items() if base in measured}
+        due = [base for base in measured if now - self._partitions.get(base, (0, -math.inf))[1] >= _PARTITIONS_SECONDS]
         await bounded([partial(self._count, base, now) for base in due])
-        return {base: max(count, self._partitions.get(base, (0, 0.0))[0]) for base, count in seen.items()}
+        return {base: max(count, self._partitions.get(base, (0, 0.0))[0]) for base, count in measured.items()}
 
     async def _count(self, base: str, now: float) -> None:
         try:

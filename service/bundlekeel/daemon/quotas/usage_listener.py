@@ -1,7 +1,7 @@
-"""Usage of resource groups that brokers publish by Pulsar's own transport, for display only.
+"""Usage of resource groups that brokers publish through Pulsar's own transport, for display only.
 
-Brokers cut ResourceGroups by the sums of these values. Next to the measured usage they show whether the traffic of a
-broker is counted.
+Brokers divide the limit of a ResourceGroup by these values. Next to the measured usage they show whether the traffic
+of a broker is counted.
 """
 
 from __future__ import annotations
@@ -20,95 +20,99 @@ from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed
 
 Json = dict[str, Any]
 TRANSPORT_KEY: Final = "resourceUsageTransportClassName"
-# The only transport there is in Pulsar; the messages of another one are unknown.
+# Pulsar contains this transport only. The messages of others are unknown.
 BY_TOPIC: Final = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportManager"
 _PERIOD_KEY: Final = "resourceUsageTransportPublishIntervalInSecs"
 _PERIOD_DEFAULT: Final = 60.0
-# Rows of all groups together: they are part of the report, which has to fit into the shared state.
+# Maximum number of rows of all groups: the report must fit into the shared state.
 _ALL_ROWS: Final = 2000
 
 
 @dataclass(slots=True)
 class UsageListener:
-    """Reads while there are groups and brokers exchange their usage. `service_urls` replaces the addresses
-    that brokers registered; of a broker's own two `prefer_tls` takes the encrypted one."""
+    """Reads the published usage while there are quota groups and brokers publish their usage.
+
+    `service_urls` replaces the addresses that brokers registered. `prefer_tls` selects a broker's encrypted address.
+    """
 
     feed: UsageFeed
     config: BrokerConfig
     clock: Clock
     service_urls: tuple[str, ...] = ()
     prefer_tls: bool = False
-    # Brokers by service URL, those that are gone too.
+    # Brokers by service URL, including brokers that have left.
     _ids: dict[str, str] = field(default_factory=dict)
     _listens: bool = False
 
     async def follow(self, groups: bool, endpoints: Mapping[str, BrokerEndpoint]) -> None:
-        """Listen or not, by what there is now (`groups`: whether there are any). Never waits for a broker."""
-        known = [values for broker in endpoints if (values := self.config.values(broker)) is not None]
-        if not groups or (known and not any(values.get(TRANSPORT_KEY) == BY_TOPIC for values in known)):
+        """Start or stop listening. `groups`: whether there are quota groups. Never waits for a broker."""
+        settings = [values for broker in endpoints if (values := self.config.values(broker)) is not None]
+        if not groups or (settings and not any(values.get(TRANSPORT_KEY) == BY_TOPIC for values in settings)):
             await self.stop()
-        elif known:
+        elif settings:
             self._ids |= {_url(item.service_url): broker for broker, item in endpoints.items() if item.service_url}
             registered = {item.client_url(tls=self.prefer_tls) for item in endpoints.values()} - {""}
             self._listens = True
             await self.feed.start(self.service_urls or tuple(sorted(registered)))
 
     async def stop(self) -> None:
-        """Listen no more and forget."""
+        """Stop listening and drop all values."""
         if self._listens:
             self._listens = False
             self._ids.clear()
             await self.feed.close()
 
     def view(self) -> Json:
-        """Whether anything is received: the fields of `answers.quotas.TransportView`."""
+        """Return whether usage is received: the fields of `answers.quotas.TransportView`."""
         tables = self.feed.tables()
         return {"state": tables.state, "detail": tables.detail, "since_ms": tables.since_ms, "fault": tables.fault}
 
     def reported(
         self, membership: Membership, table: UsageTable, endpoints: Mapping[str, BrokerEndpoint]
     ) -> dict[str, list[Json]]:
-        """By group, a row for each broker that said something of it or serves it; those that said most first."""
+        """Return per group one row for each broker that published its usage or serves the group, most usage first."""
         if not self._listens:
             return {}
         received = self.feed.tables().latest
         most = max(1, _ALL_ROWS // max(1, len(membership.groups)))
-        found: dict[str, list[Json]] = {}
+        result: dict[str, list[Json]] = {}
         for number, group in enumerate(membership.groups):
             rates = zip(table.brokers, table.by_broker(number).tolist(), strict=True)
             measured = {broker: row for broker, row in rates if any(row)}
-            said = {self._broker(url): groups[group.name] for url, groups in received.items() if group.name in groups}
+            published = {
+                self._broker(url): groups[group.name] for url, groups in received.items() if group.name in groups
+            }
             rows = [
-                {"registered": broker in endpoints, **self._row(broker, said.get(broker), measured.get(broker))}
-                for broker in {**said, **measured}
+                {"registered": broker in endpoints, **self._row(broker, published.get(broker), measured.get(broker))}
+                for broker in {**published, **measured}
             ]
             rows.sort(key=lambda row: (-(row["reported"]["publish_messages"] or 0.0), row["broker"]))
-            found[group.name] = rows[:most]
-        return found
+            result[group.name] = rows[:most]
+        return result
 
     def _row(self, broker: str, received: ReceivedUsage | None, measured: Sequence[float] | None) -> Json:
-        said = received or ReceivedUsage()
+        usage = received or ReceivedUsage()
         now, period = self.clock.wall_ms(), self._period(broker)
-        rates = (*_per_second(said.publish, period), *_per_second(said.dispatch, period))
+        rates = (*_per_second(usage.publish, period), *_per_second(usage.dispatch, period))
         return {
             "broker": broker,
             "reported": dict(zip(KINDS, rates, strict=True)),
             "measured": None if measured is None else dict(zip(KINDS, map(_rounded, measured), strict=True)),
-            "publish_age_seconds": _age(said.publish_ms, now),
-            "dispatch_age_seconds": _age(said.dispatch_ms, now),
+            "publish_age_seconds": _age(usage.publish_ms, now),
+            "dispatch_age_seconds": _age(usage.dispatch_ms, now),
         }
 
     def _broker(self, url: str) -> str:
         return self._ids.get(_url(url), url)
 
     def _period(self, broker: str) -> float:
-        """Seconds of a period of this broker; one that is gone had that of the others, as far as is known."""
+        """Return the broker's interval in seconds; for a broker that has left, the interval of the others."""
         values = self.config.values(broker) or self.config.adoptable()
         return setting(values, _PERIOD_KEY, _PERIOD_DEFAULT, lowest=1)
 
 
 def uncounted(rows: Sequence[Json]) -> set[str]:
-    """Brokers whose last word was that they publish nothing: gone or not, no part of the limit is theirs."""
+    """Return the brokers whose last message was that they pass nothing: they do not reduce the limit of others."""
     return {
         row["broker"] for row in rows if row["reported"]["publish_messages"] == row["reported"]["publish_bytes"] == 0
     }

@@ -1,1 +1,1 @@
-"""What is seen: reports, ownership, brokers' settings, policies."""
+"""Cluster state as the sidecar reads it: load reports, ownership, brokers' settings, policies."""

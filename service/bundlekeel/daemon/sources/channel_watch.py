@@ -1,7 +1,8 @@
-"""Watches the ownership channel for operators: states, findings with since-when, metrics, a journal line a change.
+"""Watches the ownership channel for operators: states, findings with their start, metrics, journal records of
+changes.
 
-Looked at again when the channel or the registry changes, and once a second, since a deadline passes without any event.
-While either cannot be read, nothing is concluded: what was found stays found, and `channel_up` is 0.
+Checked when the channel or the registry changes, and once per second, because deadlines pass without an event. While
+either cannot be read, all findings stay as they are, and `channel_up` is 0.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ Key = tuple[str, str, tuple[str, ...]]
 VARIANT_DISAGREES: Final = FindingCode.VARIANT_DISAGREES
 VARIANTS: Final[Mapping[ChannelVariant, str]] = {"system_topic": "system topic", "metadata_store": "metadata store"}
 TICK_SECONDS: Final = 1.0
-# A storm of changes is looked at a few times a second, and a large channel takes at most a tenth of the time.
+# During many changes, check a few times per second. A large channel takes at most this share of the time.
 SHORTEST_PAUSE_SECONDS: Final = 0.2
 SHARE_OF_TIME: Final = 0.1
 BUNDLES_IN_RECORD: Final = 20
 _NAMESPACES_ASKED: Final = 20
-# Findings whose remedy depends on which bundles the namespace has.
+# The remedy of these findings depends on which bundles the namespace has.
 _BOUNDARIES_HELP: Final = frozenset({FindingCode.OWNED_TWICE, FindingCode.SPLIT_CHILDREN_MISSING})
 REGISTRY_LAG_MS: Final = 1000
 BY_REGISTRY: Final = frozenset({FindingCode.OWNER_NOT_ALIVE, FindingCode.TARGET_NOT_ALIVE})
-# How long an entry that was replaced by force is remembered.
+# Keep an entry that was replaced by force for this long.
 REMEMBERED_MS: Final = 10_000
 _UNREACHABLE_REMEDY: Final = (
-    "look at the broker's process and log; its bundles have no other owner before its metadata session ends, then the "
-    "leader broker gives them away"
+    "check the broker's process and log; its bundles have no other owner until its metadata session ends, then the "
+    "leader broker reassigns them"
 )
 _VARIANT_REMEDY: Final = (
     "finish the migration: the same loadManagerServiceUnitStateTableViewClassName on every broker, and afterwards "
@@ -52,10 +53,10 @@ _VARIANT_REMEDY: Final = (
 
 @dataclass(kw_only=True, eq=False)
 class ChannelWatch:
-    """`run` is a root task of the sidecar.
+    """Follows the ownership channel; `run` is a root task of the sidecar.
 
-    `record`: where the lines for the journal go. `active`: whether this sidecar follows the cluster (those on the bench
-    do not).
+    `record`: adds a record to the journal. `active`: whether this sidecar follows the cluster; spare sidecars do
+    not.
     """
 
     channel: ChannelByVariant
@@ -72,7 +73,7 @@ class ChannelWatch:
         self._forced = ForcedEntries()
         self._watched_ms = 0
         self._disagrees_since = 0
-        self._found: dict[Key, ChannelFinding] = {}
+        self._current: dict[Key, ChannelFinding] = {}
         self._generations = (0, 0)
         self._mode = ""
         self._unreachable = UnreachableOwners()
@@ -81,7 +82,7 @@ class ChannelWatch:
         self.fault = "the channel has not been read yet"
 
     async def run(self) -> None:
-        """Look again and again; ends only by being cancelled."""
+        """Check repeatedly until cancelled."""
         clock = self.clock
         while True:
             if not self.active():
@@ -107,7 +108,7 @@ class ChannelWatch:
             await asyncio.gather(*waiters, return_exceptions=True)
 
     async def turn(self) -> None:
-        """Look once. What cannot be read is a `fault`, never an error."""
+        """Check once. Whatever cannot be read sets `fault` and raises no error."""
         try:
             picture = await self.source.picture()
             await self.channel.follow(picture)
@@ -116,7 +117,7 @@ class ChannelWatch:
                 self._forget(f"the brokers run the {self._mode} load manager, which has no ownership channel")
                 return
             view = await self.channel.view()
-            # Read after the channel: an owner in it that came just now is to be in the registry.
+            # Read the registry after the channel, so that it contains an owner that has just registered.
             picture = await self.source.picture()
         except (StoreError, SnapshotError) as error:
             self.fault = str(error)
@@ -124,21 +125,21 @@ class ChannelWatch:
                 self.view = None
             elif self.view is not None:
                 await self._look_for_dead(self.view)
-            self._tell_health()
+            self._publish_health()
             return
         await self._look(view, picture)
 
     async def _look_for_dead(self, view: ChannelView) -> None:
-        """The broker that serves the channel may be the one that died: all else stays as it was found."""
+        """Update unreachable owners only: the broker that serves the channel may be the one that failed."""
         try:
             picture = await self.source.picture()
         except (StoreError, SnapshotError):
             return
-        stays = [row for row in self._found.values() if row.code != FindingCode.OWNER_UNREACHABLE]
+        stays = [row for row in self._current.values() if row.code != FindingCode.OWNER_UNREACHABLE]
         self._note([*stays, *self._unreachable.rows(picture, view.units, self.clock.wall_ms())])
 
     def _forget(self, fault: str) -> None:
-        self.view, self._found, self._watched_ms, self._disagrees_since = None, {}, 0, 0
+        self.view, self._current, self._watched_ms, self._disagrees_since = None, {}, 0, 0
         self.fault = fault
         for name, label in (("channel_bundles", "state"), ("channel_findings", "code"), ("channel_up", "variant")):
             self.telemetry.retain(name, label, set())
@@ -151,10 +152,10 @@ class ChannelWatch:
         self.view, self.fault = view, ""
         self._generations = (view.generation, picture.generation)
         self.deadlines = _longest(self.config, channel_brokers(picture))
-        found = {_key(row): row for row in await self._findings(view, picture)}
+        current = {_key(row): row for row in await self._findings(view, picture)}
         dead = self._unreachable.rows(picture, view.units, self.clock.wall_ms())
-        self._note([*self._variant_rows(), *dead, *found.values()])
-        self._tell_health()
+        self._note([*self._variant_rows(), *dead, *current.values()])
+        self._publish_health()
         self._measure(view)
 
     async def _findings(self, view: ChannelView, picture: RawClusterView) -> list[ChannelFinding]:
@@ -173,28 +174,28 @@ class ChannelWatch:
                 watching=Watching(from_ms=self._watched_ms, gone_ms=gone),
             )
 
-        mended = [
+        forced = [
             item
             for item in self._forced.findings(picture.endpoints.keys(), gone, self.deadlines, now)
-            if _key(item) not in self._found
+            if _key(item) not in self._current
         ]
-        found = [item for item in look(None) if not _too_fresh(item, gone, now)]
-        namespaces = sorted({namespace_of(item.bundle) for item in found if item.code in _BOUNDARIES_HELP})
+        result = [item for item in look(None) if not _too_fresh(item, gone, now)]
+        namespaces = sorted({namespace_of(item.bundle) for item in result if item.code in _BOUNDARIES_HELP})
         if namespaces:
             boundaries = await self._boundaries(namespaces)
-            found = [item for item in look(boundaries) if not _too_fresh(item, gone, now)]
-        return found + mended
+            result = [item for item in look(boundaries) if not _too_fresh(item, gone, now)]
+        return result + forced
 
     async def _boundaries(self, namespaces: Iterable[str]) -> dict[str, Sequence[int]]:
-        known: dict[str, Sequence[int]] = {}
+        boundaries: dict[str, Sequence[int]] = {}
         for namespace in list(namespaces)[:_NAMESPACES_ASKED]:
             try:
                 bounds = await self.metadata.boundaries(namespace)
             except BundlekeelError:
-                continue  # the remedy is then given without them
+                continue  # the remedy then omits them
             if bounds:
-                known[namespace] = bounds
-        return known
+                boundaries[namespace] = bounds
+        return boundaries
 
     def _variant_rows(self) -> list[ChannelFinding]:
         obstacle = self.channel.reading.obstacle
@@ -215,14 +216,14 @@ class ChannelWatch:
             )
         ]
 
-    # --- what is reported -----------------------------------------------------------------------------------
+    # --- metrics and journal ------------------------------------------------------------------------------------
 
     def _note(self, rows: Sequence[ChannelFinding]) -> None:
-        """One journal line for all findings of a code that came, or went, together."""
-        before, self._found = self._found, {_key(row): row for row in rows}
+        """Write one journal record for all findings of a code that appeared, or disappeared, together."""
+        before, self._current = self._current, {_key(row): row for row in rows}
         for event, changed in (
-            ("appeared", [row for key, row in self._found.items() if key not in before]),
-            ("gone", [row for key, row in before.items() if key not in self._found]),
+            ("appeared", [row for key, row in self._current.items() if key not in before]),
+            ("gone", [row for key, row in before.items() if key not in self._current]),
         ):
             by_code: dict[str, list[ChannelFinding]] = {}
             for row in changed:
@@ -230,7 +231,7 @@ class ChannelWatch:
             for code, group in by_code.items():
                 self.record(finding_record(event, code, group, self.clock.wall_ms()))
 
-    def _tell_health(self) -> None:
+    def _publish_health(self) -> None:
         if self._mode not in WITH_CHANNEL:
             return
         variant = self.channel.reading.variant or "unknown"
@@ -241,29 +242,29 @@ class ChannelWatch:
         telemetry, counts = self.telemetry, state_counts(view)
         for state, count in counts.items():
             telemetry.gauge("channel_bundles", float(count), state=state)
-        codes = Counter(row.code for row in self._found.values())
+        codes = Counter(row.code for row in self._current.values())
         for code in FindingCode:
             telemetry.gauge("channel_findings", codes[code], code=str(code))
         telemetry.gauge("channel_in_flight_oldest_seconds", oldest_in_flight(view, self.clock.wall_ms()))
 
-    # --- what is answered ------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     @property
     def expected(self) -> bool:
-        """Whether there should be a channel, as far as is known."""
+        """Whether the cluster should have a channel, as far as we know."""
         return self._mode in ("", *WITH_CHANNEL)
 
     @property
     def followed(self) -> bool:
-        """Whether the newest view is the truth of a moment ago."""
+        """Whether the newest view is current."""
         return self.view is not None and not self.fault
 
     def obstacle(self) -> str:
-        """Why what the channel says may not be acted on, or ""."""
+        """Return why the content of the channel must not be acted on, or ""."""
         return self.channel.reading.obstacle
 
     def unfit(self) -> str:
-        """Why nothing may be acted on by the channel: it is torn between two places, or not followed; or ""."""
+        """Return why the channel must not be acted on: it is in two places, or not followed; or ""."""
         return self.obstacle() or (self.fault if self._mode in WITH_CHANNEL else "")
 
     async def close(self) -> None:
@@ -271,23 +272,24 @@ class ChannelWatch:
         await self.channel.close()
 
     def findings(self) -> list[ChannelFinding]:
-        """What is wrong; while the channel is not followed, what was found before that."""
+        """Return the current findings; while the channel is not followed, the last ones. Raises Conflict or
+        StoreError if there was never a view."""
         if self.view is None:
-            self._known()
-        return list(self._found.values())
+            self._require_view()
+        return list(self._current.values())
 
     def findings_of(self, bundle: str) -> list[ChannelFinding]:
-        """Those about one bundle; none while the channel is not followed."""
-        return [row for row in self._found.values() if row.bundle == bundle] if self.followed else []
+        """Return the findings about one bundle; none while the channel is not followed."""
+        return [row for row in self._current.values() if row.bundle == bundle] if self.followed else []
 
     def current(self) -> ChannelView:
-        """The newest view. Conflict where there is no channel; StoreError while it is not followed."""
-        return self._known()
+        """Return the newest view. Raises Conflict if there is no channel, and StoreError while it is not followed."""
+        return self._require_view()
 
     def summary(self) -> ChannelSummary:
-        """Variant, health, how many bundles are in which state, how many findings of which code."""
+        """Return the variant, health, number of bundles by state, and number of findings by code."""
         if not self.expected:
-            self._known()
+            self._require_view()
         view, reading = self.view, self.channel.reading
         return ChannelSummary(
             variant=reading.variant,
@@ -298,12 +300,12 @@ class ChannelWatch:
             bundles=len(view.units) if view else 0,
             states=state_counts(view) if view else {},
             in_flight_oldest_seconds=oldest_in_flight(view, self.clock.wall_ms()) if view else 0.0,
-            findings=dict(Counter(row.code for row in self._found.values())),
+            findings=dict(Counter(row.code for row in self._current.values())),
             rejected=len(view.rejected) if view else 0,
             deadlines=self.deadlines,
         )
 
-    def _known(self) -> ChannelView:
+    def _require_view(self) -> ChannelView:
         if not self.expected:
             text = f"{self.fault}; `bundlekeel where` reads who owns a bundle"
             raise Conflict(text, code="no-channel", difference=[self.fault])
@@ -313,19 +315,20 @@ class ChannelWatch:
 
 
 def state_counts(view: ChannelView) -> dict[str, int]:
-    """Bundles by state; Init is having no entry."""
+    """Return the number of bundles by state, without Init, which means no entry."""
     counts = Counter(unit.state for unit in view.units.values())
     return {state.value: counts[state] for state in UnitState if state is not UnitState.INIT}
 
 
 def oldest_in_flight(view: ChannelView, now_ms: int) -> float:
-    """Seconds since the oldest assignment, release or split under way was seen; 0 without one."""
-    seen = [view.seen_ms.get(bundle, now_ms) for bundle, unit in view.units.items() if unit.state in IN_FLIGHT]
-    return max(0.0, (now_ms - min(seen)) / 1000) if seen else 0.0
+    """Return the seconds since the oldest assignment, release or split in progress was first read; 0 if there is
+    none."""
+    times = [view.seen_ms.get(bundle, now_ms) for bundle, unit in view.units.items() if unit.state in IN_FLIGHT]
+    return max(0.0, (now_ms - min(times)) / 1000) if times else 0.0
 
 
 def finding_record(event: str, code: str, rows: Sequence[ChannelFinding], now_ms: int) -> Json:
-    """The journal line for findings of one code that appeared, or are gone, together."""
+    """Return the journal record for findings of one code that appeared, or disappeared, together."""
     first, count = rows[0], len(rows)
     since = min(row.since_ms for row in rows)
     what = first.bundle or "the channel"
@@ -346,7 +349,10 @@ def finding_record(event: str, code: str, rows: Sequence[ChannelFinding], now_ms
 
 
 def _too_fresh(finding: ChannelFinding, gone: Mapping[str, int], now_ms: int) -> bool:
-    """The registry may lag behind the channel: a broker that has just come is not taken for one that is dead."""
+    """Return whether to ignore a finding because the registry may lag behind the channel.
+
+    A broker that has just registered must not count as failed.
+    """
     if finding.code not in BY_REGISTRY or finding.brokers[0] in gone:
         return False
     return now_ms - finding.since_ms < REGISTRY_LAG_MS
@@ -357,31 +363,31 @@ def _key(row: ChannelFinding) -> Key:
 
 
 def _longest(config: BrokerConfig, brokers: Iterable[str]) -> Deadlines:
-    """Where brokers run with different limits, the longer one: what no broker would call late yet is no finding."""
-    known = [Deadlines.of(values) for broker in brokers if (values := config.values(broker)) is not None]
-    if not known:
+    """Return the longest of the brokers' deadlines: a finding is late only if each broker would call it late."""
+    deadlines = [Deadlines.of(values) for broker in brokers if (values := config.values(broker)) is not None]
+    if not deadlines:
         return Deadlines()
     return Deadlines(
-        in_flight_ms=max(item.in_flight_ms for item in known),
-        monitor_ms=max(item.monitor_ms for item in known),
-        tombstone_ms=max(item.tombstone_ms for item in known),
-        load_data_ms=max(item.load_data_ms for item in known),
+        in_flight_ms=max(item.in_flight_ms for item in deadlines),
+        monitor_ms=max(item.monitor_ms for item in deadlines),
+        tombstone_ms=max(item.tombstone_ms for item in deadlines),
+        load_data_ms=max(item.load_data_ms for item in deadlines),
     )
 
 
 class ForcedEntries:
-    """Entries that were replaced by force lately.
+    """Entries that were recently replaced by force.
 
-    The leader broker gives the bundles of a dead broker away within some tenths of a second after its registration is
-    gone, often before that is known here. So these entries are remembered for a moment, and counted as findings once
-    the broker that had them is missed.
+    The leader broker reassigns the bundles of a failed broker within some tenths of a second after its registration
+    ends, often before we notice that end. So these entries are kept for a moment, and count as findings once their
+    former broker is missed.
     """
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[ServiceUnit, int]] = {}
 
     def note(self, previous: ChannelView | None, view: ChannelView, now_ms: int) -> None:
-        """Compare two looks at the channel."""
+        """Keep the entries that were replaced by force between two views."""
         self._before = {b: (unit, at) for b, (unit, at) in self._before.items() if now_ms - at < REMEMBERED_MS}
         if previous is None or previous.variant != view.variant or previous.generation == view.generation:
             return
@@ -393,34 +399,36 @@ class ForcedEntries:
     def findings(
         self, registered: Collection[str], gone_ms: Mapping[str, int], deadlines: Deadlines, now_ms: int
     ) -> list[ChannelFinding]:
-        """What was wrong with them, each listed once. `gone_ms`: as of `Absences`."""
+        """Return the findings of these entries, each once. `gone_ms`: see `Absences`."""
         units = {bundle: unit for bundle, (unit, _) in self._before.items()}
-        seen = dict.fromkeys(units, 0)
+        start_times = dict.fromkeys(units, 0)
         watching = Watching(gone_ms=gone_ms)
-        found = [
+        result = [
             item
-            for item in findings(units, seen, (), registered, deadlines, now_ms, watching=watching)
+            for item in findings(units, start_times, (), registered, deadlines, now_ms, watching=watching)
             if item.code in BY_REGISTRY and item.brokers[0] in gone_ms
         ]
-        for item in found:
+        for item in result:
             self._before.pop(item.bundle, None)
-        return found
+        return result
 
 
 class UnreachableOwners:
-    """Since when registered brokers refuse connections, as the picture says (`AdminUnreachable`): most likely they are
-    dead, some seconds before their registrations end with their sessions."""
+    """Start of the time for which registered brokers have refused connections (`AdminUnreachable`).
+
+    Most likely they have failed, some seconds before their registrations end with their sessions.
+    """
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
     def rows(self, picture: RawClusterView, units: Mapping[str, ServiceUnit], now_ms: int) -> list[ChannelFinding]:
-        """One finding a broker that owns bundles by the channel, as `channel_watch` says; by broker."""
+        """Return one finding per unreachable broker that owns bundles according to the channel, by broker."""
         dead = {item.broker_id: item.detail for item in picture.excluded if item.code == Code.ADMIN_UNREACHABLE}
         self._since = {broker: self._since.get(broker, now_ms) for broker in dead}
         if not dead:
             return []
-        owners = Counter(found.broker_id for unit in units.values() if (found := owner_of(unit)) is not None)
+        owners = Counter(owner.broker_id for unit in units.values() if (owner := owner_of(unit)) is not None)
         return [
             ChannelFinding(
                 code=FindingCode.OWNER_UNREACHABLE,

@@ -12,7 +12,7 @@ from typing import Final
 
 # 28 probes 3 s apart contain a scrape of Prometheus, which comes once a minute by default.
 _VALUES: Final = 28
-# A range of fewer values says too little.
+# A range of fewer values is not significant.
 _LEAST_VALUES: Final = 6
 
 

@@ -1,9 +1,8 @@
-"""`ClusterSource`: the picture of a cluster whatever load manager its brokers run.
+"""`ClusterSource`: the state of a cluster, with either load manager.
 
-Modular brokers tell everything in their registry node, and the registry's picture is handed on as it is. Extensible
-ones (PIP-192) leave their addresses there, publish their load to two topics, and their bundles' figures are asked of
-each over REST; `extensible_brokers` makes
-reports of that. Nothing of this is begun before such a broker is registered.
+Modular brokers report everything in their registry node, and the registry's view is passed on unchanged. Extensible
+ones (PIP-192) register their addresses there, publish their load to two topics, and return their bundles' loads over
+REST; `extensible_brokers` builds reports from that. None of this starts before such a broker is registered.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ _log = structlog.get_logger(__name__)
 FEED_STATES: Final[tuple[FeedState, ...]] = ("off", "connecting", "ok", "stuck", "down")
 _EXTENSIONS: Final = ".extensions."
 _RETRY_SECONDS: Final = 0.2
-# So long the first picture waits for the brokers' first answers; a hung one must not keep the others out.
+# The first view waits this long for the brokers' first responses: a broker that hangs must not block the others.
 _FIRST_ANSWERS_SECONDS: Final = 3.0
-# And this long nothing moves while the JVMs of brokers without load data have not answered yet.
+# No bundle moves for this long while the JVMs of brokers without load data have not responded yet.
 _FIRST_SCORES_SECONDS: Final = _FIRST_ANSWERS_SECONDS + CPU_FIRST_SECONDS + 3.0
-# After its first answer a JVM is asked again.
+# Seconds until a JVM is queried again after its first response.
 _SECOND_ANSWER_SECONDS: Final = 2.0
-# Reports are made anew after this long without news: what was received grows old.
-_MADE_ANEW_SECONDS: Final = 1.0
+# Reports are rebuilt after this long without changes, because received values become too old.
+_REBUILD_SECONDS: Final = 1.0
 
 
-class _Made(NamedTuple):
-    """Reports, what they were made of and when: a picture is asked for at each move, and 100,000 bundles take time."""
+class _CachedReports(NamedTuple):
+    """Reports with their input versions and time. A view is requested at each move, and 100,000 bundles take time."""
 
     versions: tuple[int, int, FeedState]
     boot: float
@@ -57,29 +56,28 @@ class _Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensibleOptions:
-    """How extensible brokers are looked at. Seconds.
-
-    `bundles`: `all` of them, asked of each broker each `stats_interval` (or as often as the broker computes its
-    statistics, if that is oftener, but not more than once a second), or only the `top` ones that brokers publish.
-    `force_mixed`: of brokers with different load managers, those of the class that started last are the cluster.
-    `service_urls` replaces those that brokers registered; of a broker's own two `prefer_tls` takes the encrypted one.
-    `batch_window`: how long news is gathered. `at_once`: so many brokers are asked at the same time, and as many again
-    of those that did not answer last time.
-    """
+    """How extensible brokers are queried. Times are in seconds."""
 
     bundles: BundlesSetting = "all"
+    """`all`: query every broker for all its bundles. `top`: use only the bundles that brokers publish."""
     stats_interval: float = 5.0
+    """Time between two queries of a broker, or its statistics interval if that is shorter; at least 1."""
     service_urls: tuple[str, ...] = ()
+    """Replaces the addresses that brokers registered."""
     prefer_tls: bool = False
+    """Use a broker's encrypted address."""
     batch_window: float = 0.25
+    """Changes within this time count as one."""
     at_once: int = 8
+    """Number of brokers that are queried in parallel, and of parallel queries to brokers that failed last time."""
     force_mixed: bool = False
+    """If load managers differ, use the brokers of the load manager that started last."""
 
 
 class ClusterSource:
     """`ports.LoadSource` over the registry's own source, the load topics and the brokers' REST API.
 
-    Owns the feed and closes it and the registry's source; the admin client may be shared.
+    Owns and closes the feed and the registry's source. The admin client may be shared.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class ClusterSource:
         self._registered = 0
         self._news = 0
         self._first_boot: float | None = None
-        self._made: _Made | None = None
+        self._reports: _CachedReports | None = None
         self._something = asyncio.Event()
         self._published = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,7 +118,7 @@ class ClusterSource:
     # --- LoadSource --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to follow the registry; the rest begins with the first extensible broker in it."""
+        """Start to follow the registry; the rest starts with the first extensible broker in it."""
         if self._tasks:
             return
         await self._registry.start()
@@ -136,11 +134,10 @@ class ClusterSource:
             self._tasks.append(asyncio.create_task(self.live.run(), name="cluster-source-counters"))
 
     async def picture(self) -> RawClusterView:
-        """The registry's picture; extensible brokers in it have reports, or are excluded with a code. Figures by
-        counters stand in place of older ones.
+        """Return the registry's view, in which extensible brokers have reports, or are excluded with a code.
 
-        SnapshotError before the first, and for a moment until brokers have answered once; StoreError as the registry
-        says.
+        Newer loads from counters replace those of reports. Raises SnapshotError before the first view, and for a
+        moment until brokers have responded once. Raises StoreError if the registry does.
         """
         picture = await self._reported()
         if self.live is None:
@@ -168,19 +165,23 @@ class ClusterSource:
         self._take_in(tables, now)
         since = self._await_first_answers(now)
         versions = (generation, tables.generation, tables.state)
-        if self._made is None or self._made.versions != versions or now.boot - self._made.boot >= _MADE_ANEW_SECONDS:
-            self._made = _Made(versions, now.boot, *self._book.reports(now))
+        if (
+            self._reports is None
+            or self._reports.versions != versions
+            or now.boot - self._reports.boot >= _REBUILD_SECONDS
+        ):
+            self._reports = _CachedReports(versions, now.boot, *self._book.reports(now))
         return replace(
             base,
             generation=generation,
-            reports=tuple(sorted([*base.reports, *self._made.reports], key=lambda item: item.broker_id)),
-            excluded=tuple(sorted([*base.excluded, *self._made.excluded], key=lambda item: item.broker_id)),
-            # A broker that never answers must not keep everybody else waiting.
+            reports=tuple(sorted([*base.reports, *self._reports.reports], key=lambda item: item.broker_id)),
+            excluded=tuple(sorted([*base.excluded, *self._reports.excluded], key=lambda item: item.broker_id)),
+            # A broker that never responds must not block all others.
             awaited=tuple(self._book.awaited(now)) if since < _FIRST_SCORES_SECONDS else (),
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
-        """Wait for a picture newer than `generation`: news of the registry, the load topics or a broker's figures."""
+        """Wait for a view newer than `generation`: a change of the registry, the load topics or a broker's load."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self._registered + self._news <= generation:
@@ -188,12 +189,15 @@ class ClusterSource:
         return self._registered + self._news > generation
 
     async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-        """What the registry's source has stored: extensible brokers store nothing, but what a modular load manager
-        left behind of a bundle is better than Pulsar's defaults."""
+        """Return the averages that the registry's source has stored.
+
+        Extensible brokers store none. But averages that a modular load manager left are better than Pulsar's
+        defaults.
+        """
         return await self._registry.seeds(bundles)
 
     async def close(self) -> None:
-        """Stop following, and the client's process with it."""
+        """Stop following, and stop the client's process."""
         tasks = [*self._tasks, *self._polls.values()]
         for task in tasks:
             task.cancel()
@@ -207,15 +211,16 @@ class ClusterSource:
     # --- for the daemon --------------------------------------------------------------------------------------
 
     def use_settings(self, settings_of: BrokerSettings) -> None:
-        """Take the brokers' statistics interval and time to live from here; stock values where it says None."""
+        """Set the source of the brokers' statistics interval and time to live; stock values apply where it returns
+        None."""
         self._book.settings_of = settings_of
 
     @property
     def feed(self) -> LoadTables:
-        """The load topics as they are now; `off` where no extensible broker was ever registered."""
+        """The current tables of the load topics; `off` if no extensible broker was ever registered."""
         return self._feed.tables()
 
-    # --- what is followed ------------------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------------------
 
     async def _follow_registry(self) -> None:
         generation = -1
@@ -233,11 +238,11 @@ class ClusterSource:
             self._publish()
 
     async def _attend(self, picture: RawClusterView) -> None:
-        """Listen to and ask exactly the extensible brokers of this picture."""
+        """Follow and query exactly the extensible brokers of this view."""
         endpoints = extensible_endpoints(picture)
         self._book.register(endpoints)
-        wanted = {(broker, endpoint.start_timestamp) for broker, endpoint in endpoints.items()}
-        for key in set(self._polls) - wanted:
+        keys = {(broker, endpoint.start_timestamp) for broker, endpoint in endpoints.items()}
+        for key in set(self._polls) - keys:
             self._polls.pop(key).cancel()
         if self.live is not None:
             self._admin.set_endpoints(picture.endpoints)
@@ -253,7 +258,7 @@ class ClusterSource:
         if urls and urls != self._urls:
             self._urls = urls
             await self._feed.start(urls)
-        for key in sorted(wanted - set(self._polls)):
+        for key in sorted(keys - set(self._polls)):
             self._start_poll(key)
 
     def _start_poll(self, key: tuple[str, int]) -> None:
@@ -272,7 +277,7 @@ class ClusterSource:
             generation, state = tables.generation, tables.state
 
     async def _poll(self, broker: str) -> None:
-        """Ask one broker for its bundles, for ever. Brokers that did not answer last time wait for each other only."""
+        """Query one broker for its bundles until cancelled. Brokers that failed last time only wait for each other."""
         slots = self._usual
         while True:
             if self._book.wants_stats(broker, self._now()):
@@ -299,7 +304,7 @@ class ClusterSource:
         return True
 
     async def _ask_cpu(self, broker: str) -> float | None:
-        """A steady broker may publish nothing for 15 minutes: until it does, its JVM says how busy it is."""
+        """Request the CPU load of a broker's JVM: a steady broker may publish no load for 15 minutes."""
         try:
             load: float | None = await self._admin.cpu_load(broker)
         except AdminApiError as error:
@@ -334,7 +339,10 @@ class ClusterSource:
             self._telemetry.gauge("feed_up", float(state == tables.state), state=state)
 
     def _await_first_answers(self, now: Instant) -> float:
-        """Seconds since extensible brokers were first seen; SnapshotError for a moment until each has answered once."""
+        """Return the seconds since the first extensible broker.
+
+        Raises SnapshotError for a moment until each broker has responded once.
+        """
         if self._first_boot is None:
             self._first_boot = now.boot
         unasked = self._book.unasked()
@@ -343,8 +351,10 @@ class ClusterSource:
         return now.boot - self._first_boot
 
     def _check_tasks(self) -> None:
-        """An unforeseen error ends a task: say so rather than show a picture that stands still. What ended for one
-        broker only is started again."""
+        """Raise StoreError if an unexpected error ended a task, because the view would no longer change.
+
+        A task that concerns one broker only is restarted.
+        """
         for task in self._tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 raise StoreError(f"internal error in {task.get_name()}: {task.exception()!r}")
@@ -363,13 +373,15 @@ class ClusterSource:
 
 
 def of_newest_class(picture: RawClusterView) -> RawClusterView:
-    """A mixed cluster as if it were one of the load manager that started last, by which brokers decide too whom they
-    send lookups to; the others are registered, but take no part."""
+    """Return a mixed cluster as if it had only the load manager that started last.
+
+    Brokers use the same rule to choose the target of lookups. The other brokers are registered, but excluded.
+    """
     newest = max(picture.endpoints.values(), key=lambda item: (item.start_timestamp, item.broker_id)).load_manager
     others = {item.broker_id for item in picture.endpoints.values() if item.load_manager != newest}
     kind = "extensible" if _EXTENSIONS in newest else "modular"
-    left_out = [
-        ExcludedBroker(broker_id=broker, code=Code.MIXED_LOAD_MANAGERS, detail=f"runs another one than {newest}")
+    skipped = [
+        ExcludedBroker(broker_id=broker, code=Code.MIXED_LOAD_MANAGERS, detail=f"does not run {newest}")
         for broker in sorted(others)
     ]
     excluded = [item for item in picture.excluded if item.broker_id not in others]
@@ -377,17 +389,17 @@ def of_newest_class(picture: RawClusterView) -> RawClusterView:
         picture,
         mode=kind,
         reports=tuple(report for report in picture.reports if report.broker_id not in others),
-        excluded=tuple(sorted([*excluded, *left_out], key=lambda item: item.broker_id)),
+        excluded=tuple(sorted([*excluded, *skipped], key=lambda item: item.broker_id)),
     )
 
 
 def extensible_endpoints(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
-    """The brokers of a registry's picture that run the extensible load manager and have a readable record."""
+    """Return the brokers of a registry's view that run the extensible load manager and have a readable record."""
     if picture.mode not in ("extensible", "mixed"):
         return {}
-    known = {item.broker_id for item in picture.reports} | {item.broker_id for item in picture.excluded}
+    listed = {item.broker_id for item in picture.reports} | {item.broker_id for item in picture.excluded}
     return {
         broker: endpoint
         for broker, endpoint in picture.endpoints.items()
-        if broker not in known and (picture.mode == "extensible" or _EXTENSIONS in endpoint.load_manager)
+        if broker not in listed and (picture.mode == "extensible" or _EXTENSIONS in endpoint.load_manager)
     }

@@ -1,8 +1,8 @@
-"""The observer: follows the load source, keeps the averages warm in every seat, and builds snapshots.
+"""The observer: follows the load source, updates the averages in every candidate, and builds snapshots.
 
-A sample is added per fresh report, also between cycles. Averages are seeded from what the brokers stored, and the
-leader checkpoints them, so that they survive a restart of every sidecar (bundle-data znodes hold the largest bundles
-only).
+A sample is added per new report, also between cycles. Averages start from the values that the brokers stored. The
+leader saves them, so that they survive a restart of all sidecars: bundle-data znodes contain the largest bundles
+only.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from bundlekeel.ports import Clock, LoadSource, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-# A bundle no report names for this long is forgotten: longer than the longest silence of a broker (15 min).
+# A bundle that no report names for this long is dropped: longer than the longest pause of a broker (15 min).
 FORGET_SECONDS = 3600.0
 # Reports that are read without a pause: a few milliseconds where all of their bundles are new.
 REPORTS_AT_ONCE = 4
-# Reports that stay the same are read once more after this long.
+# Unchanged reports are read again after this long.
 ALL_READ_SECONDS = 60.0
 # A report can name any namespaces, and each is two reads of the metadata store.
 NEW_NAMESPACES = 2000
-# After this long no report is on its way any more that names the parent of a split.
+# After this long, no report in transit can name the parent of a split any more.
 SETTLED_SECONDS = 120.0
 
 
 class Observer:
-    """Owns the averages. `follow` is one task; `snapshot` is called by the cycle on the same event loop."""
+    """Owns the averages. `follow` is one task; the cycle calls `snapshot` on the same event loop."""
 
     def __init__(
         self, source: LoadSource, clock: Clock, telemetry: Telemetry, capacity: Sequence[CapacityOverride]
@@ -60,7 +60,8 @@ class Observer:
         self.recent_splits: dict[str, RecentSplit] = {}
 
     async def follow(self) -> None:
-        """For ever: take in each new picture. A source that fails is asked again; the cycle says so meanwhile."""
+        """Read each new view until cancelled. If the source fails, it is queried again, and the cycle reports it
+        meanwhile."""
         generation = -1
         while True:
             if await self._source.wait_changed(generation, 5.0):
@@ -78,8 +79,8 @@ class Observer:
         return picture.generation
 
     async def absorb(self, picture: RawClusterView) -> bool:
-        """Add what is new in a picture to the averages; True when some broker had reported afresh."""
-        async with self._absorbing:  # a picture that was taken earlier must not be read amid a later one
+        """Add the new values of a view to the averages. Returns whether a broker had a new report."""
+        async with self._absorbing:  # an older view must not be read during a newer one
             return await self._absorb(picture)
 
     async def _absorb(self, picture: RawClusterView) -> bool:
@@ -101,7 +102,7 @@ class Observer:
             for item in picture.excluded:
                 self._telemetry.count("excluded_reports_total", code=item.code)
         self.picture = picture
-        # The averages may know a later moment: a report's is the one at which it was received.
+        # The averages may have a later time: that of a report is its time of arrival.
         measured = {report.broker_id: report.last_update for report in picture.reports if report.interval_ms}
         if changed or not measured.items() <= self._measured.items():
             self.fresh.set()
@@ -109,38 +110,41 @@ class Observer:
         return changed
 
     def _reports_to_read(self, picture: RawClusterView) -> Sequence[BrokerReport]:
-        """Those that were not in the last picture; all of them now and then, to note that their bundles are there."""
+        """Return the reports that were not in the last view.
+
+        Occasionally returns all of them, to record that their bundles still exist.
+        """
         if self.picture is None or abs(picture.wall_ms - self._all_read_ms) >= ALL_READ_SECONDS * 1000:
             return picture.reports
-        read = set(map(id, self.picture.reports))  # it holds them, so these numbers are of no other ones
+        read = set(map(id, self.picture.reports))  # the last view keeps these objects, so no other object has their IDs
         return [report for report in picture.reports if id(report) not in read]
 
-    def expect_children(self, made: SplitChildren) -> None:
-        """Give the children of a split that is about to be made the parent's averages, before anybody reports them."""
-        parent = self.averages.of(made.parent)
+    def expect_children(self, split: SplitChildren) -> None:
+        """Give the children of a split that is about to happen the parent's averages, before a broker reports them."""
+        parent = self.averages.of(split.parent)
         if parent is not None:
-            self.averages.seed(inherited(parent, made))
-        self.averages.touch(made.children, self._clock.wall_ms())
+            self.averages.seed(inherited(parent, split))
+        self.averages.touch(split.children, self._clock.wall_ms())
 
-    def split_made(self, made: SplitChildren) -> None:
-        """The split is made: from now on reports that still name the parent are read as naming its children."""
-        self.recent_splits[made.parent] = RecentSplit(split=made, at_ms=self._clock.wall_ms())
+    def split_made(self, split: SplitChildren) -> None:
+        """Read reports that still name the parent of a finished split as if they named its children."""
+        self.recent_splits[split.parent] = RecentSplit(split=split, at_ms=self._clock.wall_ms())
 
     def adopt(self, recent_splits: Mapping[str, RecentSplit]) -> None:
-        """Splits that another sidecar made: their children inherit here as well."""
+        """Take over splits of another sidecar, so that their children inherit averages here, too."""
         for parent, item in recent_splits.items():
             if parent not in self.recent_splits:
                 self.expect_children(item.split)
                 self.recent_splits[parent] = item
 
     def _with_children(self, picture: RawClusterView) -> RawClusterView:
-        """The picture with the children of recent splits in their parents' places."""
+        """Return the view with the children of recent splits instead of their parents."""
         if not self.recent_splits:
             return picture
         named = {name for report in picture.reports for name in report.bundle_names}
         for item in self.recent_splits.values():
             if item.split.parent in named:
-                named.update(item.split.children)  # their own splits are needed as long
+                named.update(item.split.children)  # splits of these children are needed as long as the first one
         for parent, item in list(self.recent_splits.items()):
             age = (picture.wall_ms - item.at_ms) / 1000
             # A broker without a usable report may come back with an old one, but not after its next statistics run.
@@ -151,7 +155,7 @@ class Observer:
         return replace(picture, reports=tuple(with_children(report, splits) for report in picture.reports))
 
     async def _seed(self, reports: Sequence[BrokerReport]) -> None:
-        """Ask for stored averages of bundles never seen before, before their first sample replaces the defaults."""
+        """Read the stored averages of new bundles, before their first sample replaces the defaults."""
         unknown = [name for report in reports for name in _looked_up(self.averages.unknown(report.bundle_names))]
         if not unknown:
             return
@@ -161,16 +165,16 @@ class Observer:
             _log.info("stored averages could not be read; starting from the defaults", error=str(error))
 
     async def restore(self, stored: AsyncIterable[Sequence[BundleAverages]]) -> None:
-        """Take over a checkpoint for bundles that are still unknown, a part at a time: nothing else waits for all."""
+        """Load stored averages of bundles that are still unknown, in parts, so that other tasks can run."""
         async for part in stored:
             self.averages.seed(part)
             self.averages.touch((item.bundle for item in part), self._clock.wall_ms())
 
     async def snapshot(self) -> tuple[Snapshot, RawClusterView]:
-        """The newest picture as a snapshot. SnapshotError or StoreError when there is none to be had."""
+        """Return the newest view as a snapshot. Raises SnapshotError or StoreError if there is none."""
         picture = self._with_children(await self._source.picture())
         await self.absorb(picture)
-        # In a thread, of a copy: what is measured meanwhile is for the next one.
+        # Use a thread and a copy: new measurements are for the next snapshot.
         snapshot = await asyncio.to_thread(
             build_snapshot,
             reports=picture.reports,

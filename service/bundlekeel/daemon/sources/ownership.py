@@ -1,9 +1,9 @@
-"""Who owns a bundle, whichever load manager the brokers run: znodes (modular), or the ownership channel (extensible).
+"""Owner of a bundle with either load manager: znodes (modular), or the ownership channel (extensible).
 
-Which of the channel's two variants holds is what the brokers run with
-(`loadManagerServiceUnitStateTableViewClassName`). Where they disagree, each half of them resolves ownership in a place
-of its own: no reading is the truth, so the metadata store is shown (its reads are linearisable, its writes are
-compare-and-set, and no second process is needed), and `reading.obstacle` says why nothing may be acted on.
+The brokers' setting `loadManagerServiceUnitStateTableViewClassName` selects the variant of the channel. If brokers
+disagree, each group of them keeps ownership in its own place, and no reading is correct. Then the metadata store is
+shown, because its reads are linearisable, its writes are compare-and-set, and it needs no second process.
+`reading.obstacle` explains why it must not be acted on.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from bundlekeel.ports import (
 VARIANT_KEY: Final = "loadManagerServiceUnitStateTableViewClassName"
 SYNCER_KEY: Final = "loadBalancerServiceUnitTableViewSyncer"
 EXTENSIBLE: Final = "ExtensibleLoadManagerImpl"
-# Without such brokers there is no channel; where some run it, it is followed for them.
+# Without such brokers there is no channel; in mixed clusters it is followed for those that have it.
 WITH_CHANNEL: Final = ("extensible", "mixed")
 PATIENCE_SECONDS: Final = 1.0
 
 
 def serving(unit: ServiceUnit | None) -> Owner | None:
-    """Who serves a bundle by its entry; `disabled` while it is on its way. None: no broker owns it.
+    """Return the broker that serves a bundle, by its entry; None: no broker owns it. `disabled`: the bundle is in
+    transit.
 
     Releasing and Splitting: the source, which serves until it has closed the bundle's topics. Assigning: the
-    destination, where clients are sent to wait (in a transfer the source has closed them by then).
+    destination, where clients are sent to wait (in a transfer the source has closed the topics by then).
     """
-    found = owner_of(unit)
-    if unit is None or found is None:
+    owner = owner_of(unit)
+    if unit is None or owner is None:
         return None
-    broker = unit.source if unit.state is UnitState.RELEASING else found.broker_id
-    return Owner(broker_id=broker, disabled=found.in_transit)
+    broker = unit.source if unit.state is UnitState.RELEASING else owner.broker_id
+    return Owner(broker_id=broker, disabled=owner.in_transit)
 
 
 class ChannelOwnership:
@@ -56,20 +57,21 @@ class ChannelOwnership:
         self._source = source
 
     async def owner(self, bundle: str) -> Owner | None:
-        """The owner by the bundle's entry, with the addresses it registered. StoreError."""
+        """Return the owner by the bundle's entry, with the addresses that it registered. Raises StoreError if it is
+        unknown."""
         owner = serving(await self._channel.unit(bundle))
         if owner is None:
             return None
         endpoint = (await _newest(self._source)).endpoints.get(owner.broker_id)
-        if endpoint is None:  # a broker that is gone: the channel watch says so
+        if endpoint is None:  # the broker has left; the channel watch reports that
             return owner
         return replace(owner, web_url=endpoint.web_url, service_url=endpoint.service_url, listeners=endpoint.listeners)
 
 
 class OwnershipByMode:
-    """`ports.Ownership`: the modular load manager's znodes or the channel, by the newest picture's mode.
+    """`ports.Ownership`: the modular load manager's znodes or the channel, by the newest view's mode.
 
-    In a mixed cluster a znode, which a living broker's session holds, goes before the channel.
+    In a mixed cluster a znode takes precedence, because the session of a live broker holds it.
     """
 
     def __init__(self, modular: Ownership, channel: Ownership, source: LoadSource) -> None:
@@ -78,7 +80,10 @@ class OwnershipByMode:
         self._source = source
 
     async def owner(self, bundle: str) -> Owner | None:
-        """The owner right now. StoreError also before the first picture; CodecError."""
+        """Return the current owner.
+
+        Raises StoreError if it cannot be read, also before the first view, and CodecError if it is malformed.
+        """
         mode = (await _newest(self._source)).mode
         if mode == "extensible":
             return await self._channel.owner(bundle)
@@ -95,9 +100,9 @@ async def _newest(source: LoadSource) -> RawClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantReading:
-    """Where the channel is by the brokers' own settings. `variant` None: no broker has said so.
+    """Place of the channel by the brokers' own settings. `variant` is None if no broker has reported it.
 
-    `obstacle`: why what is read there may not be acted on, or "".
+    `obstacle`: why its content must not be acted on, or "".
     """
 
     variant: ChannelVariant | None = None
@@ -105,23 +110,23 @@ class VariantReading:
 
 
 def read_variant(config: BrokerConfig, brokers: Iterable[str]) -> VariantReading:
-    """What these brokers run with. Brokers that could not be asked do not count."""
-    known = {broker: values for broker in sorted(brokers) if (values := config.values(broker)) is not None}
-    variants = {broker: _variant(values) for broker, values in known.items()}
-    found = set(variants.values())
-    if not found:
+    """Return the variant that these brokers run with. Brokers that could not be queried do not count."""
+    settings = {broker: values for broker in sorted(brokers) if (values := config.values(broker)) is not None}
+    variants = {broker: _variant(values) for broker, values in settings.items()}
+    places = set(variants.values())
+    if not places:
         return VariantReading()
-    if len(found) > 1:
-        said = ", ".join(f"{broker}: {_WORDS[variant]}" for broker, variant in variants.items())
+    if len(places) > 1:
+        texts = ", ".join(f"{broker}: {_WORDS[variant]}" for broker, variant in variants.items())
         return VariantReading(
-            variant="metadata_store", obstacle=f"brokers keep the ownership channel in different places ({said})"
+            variant="metadata_store", obstacle=f"brokers keep the ownership channel in different places ({texts})"
         )
-    syncers = {broker: syncer for broker, values in known.items() if (syncer := _syncer(values))}
+    syncers = {broker: syncer for broker, values in settings.items() if (syncer := _syncer(values))}
     obstacle = ""
     if syncers:
         broker, syncer = next(iter(syncers.items()))
         obstacle = f"the ownership channel is being migrated: {SYNCER_KEY}={syncer} at {broker}"
-    return VariantReading(variant=found.pop(), obstacle=obstacle)
+    return VariantReading(variant=places.pop(), obstacle=obstacle)
 
 
 _WORDS: Final[Mapping[ChannelVariant, str]] = {"system_topic": "system topic", "metadata_store": "metadata store"}
@@ -138,17 +143,18 @@ def _syncer(values: Mapping[str, str]) -> str:
 
 
 def channel_brokers(picture: RawClusterView) -> dict[str, BrokerEndpoint]:
-    """The brokers that take part in the channel."""
+    """Return the brokers that take part in the channel."""
     if picture.mode == "mixed":
         return {b: item for b, item in picture.endpoints.items() if item.load_manager.endswith(EXTENSIBLE)}
     return dict(picture.endpoints) if picture.mode in WITH_CHANNEL else {}
 
 
 class ChannelByVariant:
-    """`ports.Channel`: the variant the brokers run with. Nothing is read before `follow` has found some that have one.
+    """`ports.Channel`: the variant that the brokers run with. Nothing is read before `follow` has the first such
+    broker.
 
-    `makers`: what makes each variant's channel; a new one is made at each switch. `service_url`: instead of the
-    addresses the brokers registered, of which `prefer_tls` takes the encrypted one.
+    `makers`: create the channel of each variant; each switch creates a new one. `service_url`: replaces the
+    addresses that the brokers registered; else `prefer_tls` selects the encrypted ones.
     """
 
     def __init__(
@@ -165,8 +171,8 @@ class ChannelByVariant:
         self._prefer_tls = prefer_tls
         self._channel: Channel | None = None
         self._started_with: tuple[str, ...] | None = None
-        self._made: ChannelVariant | None = None
-        # A new channel counts from zero, which its followers must not notice.
+        self._variant: ChannelVariant | None = None
+        # A new channel counts generations from 0, which must not be visible to followers.
         self._before = self._newest = 0
         self._turned = asyncio.Event()
         self._following = asyncio.Lock()
@@ -175,11 +181,12 @@ class ChannelByVariant:
 
     @property
     def on(self) -> bool:
-        """Whether there is a channel that is followed."""
+        """Whether a channel is followed."""
         return self._channel is not None
 
     async def follow(self, picture: RawClusterView) -> None:
-        """Start, switch or stop, by the brokers of this picture and what they run with; cheap when nothing changed."""
+        """Start, switch or stop the channel, by the brokers of this view and their settings; cheap if nothing
+        changed."""
         async with self._following:
             brokers = channel_brokers(picture)
             if not brokers:
@@ -188,12 +195,12 @@ class ChannelByVariant:
                 return
             await self._ask(picture)
             reading = read_variant(self._config, brokers)
-            if reading.variant is None:  # none could be asked: what was found before still holds
+            if reading.variant is None:  # no broker could be queried: the last reading still applies
                 return
             self.reading = reading
-            if reading.variant != self._made:
+            if reading.variant != self._variant:
                 await self._stop()
-                self._channel, self._made = self._makers[reading.variant](), reading.variant
+                self._channel, self._variant = self._makers[reading.variant](), reading.variant
                 self._turn()
             registered = {item.client_url(tls=self._prefer_tls) for item in brokers.values()} - {""}
             urls = (self._service_url,) if self._service_url else tuple(sorted(registered))
@@ -202,7 +209,7 @@ class ChannelByVariant:
                 await self._channel.start(urls)
 
     async def _ask(self, picture: RawClusterView) -> None:
-        """What brokers run with, not waiting for one that hangs: what it said before holds on."""
+        """Read the brokers' settings without waiting for a broker that hangs: its last settings apply."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._config.refresh(picture.endpoints))
         done, _ = await asyncio.wait({self._asking}, timeout=PATIENCE_SECONDS)
@@ -210,10 +217,10 @@ class ChannelByVariant:
             task.result()
 
     async def start(self, service_urls: Sequence[str] = ()) -> None:
-        """Nothing: `follow` starts what is needed."""
+        """Do nothing: `follow` starts the channel."""
 
     async def view(self) -> ChannelView:
-        """See the port. SnapshotError also while no channel is followed."""
+        """See the port. Also raises SnapshotError if no channel is followed."""
         if self._channel is None:
             raise SnapshotError(self._why_off())
         view = await self._channel.view()
@@ -221,7 +228,7 @@ class ChannelByVariant:
         return replace(view, generation=self._newest)
 
     async def unit(self, bundle: str) -> ServiceUnit | None:
-        """See the port. StoreError also while no channel is followed."""
+        """See the port. Also raises StoreError if no channel is followed."""
         if self._channel is None:
             raise StoreError(self._why_off())
         return await self._channel.unit(bundle)
@@ -239,7 +246,7 @@ class ChannelByVariant:
         return True
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop following the channel."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -251,7 +258,7 @@ class ChannelByVariant:
         return f"no ownership channel is followed{f' ({errors})' if errors else ''}"
 
     async def _stop(self) -> None:
-        channel, self._channel, self._made, self._started_with = self._channel, None, None, None
+        channel, self._channel, self._variant, self._started_with = self._channel, None, None, None
         if channel is not None:
             self._before = self._newest
             self._turn()

@@ -1,6 +1,6 @@
-"""What policies say now: read once a cycle, asked once more just before each move.
+"""Current policies: read once per cycle, and again right before each move.
 
-What cannot be read is never taken for "no policy": the namespaces concerned stay where they are, with a code.
+Policies that cannot be read never count as "no policy": bundles of these namespaces do not move, with a code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PolicyCache:
-    """Holds the policies of the last cycle. Records come from the stores, switches from the brokers' settings."""
+    """Policies of the last cycle. Records come from the stores, switches from the brokers' settings."""
 
     def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
         self._metadata = metadata
@@ -33,16 +33,16 @@ class PolicyCache:
         self.current = Policies(unknown="policies have not been read yet")
 
     async def refresh(self, snapshot: Snapshot) -> Policies:
-        """Read what has changed, for the namespaces of this snapshot. Never raises for what cannot be read."""
+        """Read the changes for the namespaces of this snapshot. Never raises if something cannot be read."""
         self._snapshot = snapshot
-        found = await self.read(snapshot.bundles.namespaces)
-        if found.unknown and found.unknown != self.current.unknown:
-            _log.warning("policies could not be read; nothing moves", error=found.unknown)
-        self.current = found
-        return found
+        policies = await self.read(snapshot.bundles.namespaces)
+        if policies.unknown and policies.unknown != self.current.unknown:
+            _log.warning("policies could not be read; nothing moves", error=policies.unknown)
+        self.current = policies
+        return policies
 
     async def read(self, namespaces: Iterable[str]) -> Policies:
-        """The policies as of now, for these namespaces."""
+        """Return the current policies of these namespaces."""
         settings = self._config.adoptable()
         cluster = settings.get("clusterName", "")
         if not cluster:
@@ -64,12 +64,12 @@ class PolicyCache:
         )
 
     async def forbids(self, bundle: str, destination: str) -> Refusal | None:
-        """Whether policies, read once more, keep this bundle from that broker now."""
+        """Read the policies again. Return why they forbid this move now, or None."""
         if self._snapshot is None:
             return Refusal(code=Code.POLICY_UNREADABLE, bundle=bundle, detail=self.current.unknown)
         snapshot = self._snapshot
         if namespace_of(bundle) not in snapshot.bundles.namespaces and snapshot.brokers.ids:
-            # No broker reports any bundle of its namespace: idle, moved because a person wants it.
+            # No broker reports any bundle of its namespace: it is idle, and moves because an operator requested it.
             snapshot = with_owned(snapshot, {snapshot.brokers.ids[0]: [bundle]})
         limits = limits_of(snapshot, await self.refresh(snapshot))
         if limits is None:

@@ -1,7 +1,7 @@
-"""Reads how the brokers' clients fare, and keeps the adaptive rate (core/guard/rate.py) up to date.
+"""Reads how clients of the brokers are affected, and updates the adaptive rate (core/guard/rate.py).
 
-Only where the brokers run the modular load manager: an extensible broker's metrics advance its averages when they are
-read, so they are never asked for (docs/concepts/guard.md).
+Only for the modular load manager: reading the metrics of an extensible broker advances its averages, so these are
+never read (docs/concepts/guard.md).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView
 
 _log = structlog.get_logger(__name__)
 
-# A broker that does not answer in time is left out this time.
+# Skip a broker that does not respond within this time.
 ASK_SECONDS: Final = 5.0
-# Brokers asked in one look; of more, those that gave or took lately, and the others in turn.
+# Brokers that one check queries. If there are more, the sources and targets of recent moves come first, and the others
+# take turns.
 MOST: Final = 50
-# After this many intervals without a completed look, or without a reading of a broker, its last reading is too old.
+# A reading is too old after this many intervals without a completed check, or without a reading of its broker.
 STALE_INTERVALS: Final = 3
 
 
 class RateSignals:
-    """Looks at the brokers every so often (`run`); the guard takes `moves` into each plan."""
+    """Checks the brokers periodically (`run`); the guard uses `moves` in each plan."""
 
     def __init__(
         self,
@@ -39,7 +40,11 @@ class RateSignals:
         ceiling: Callable[[], int],
         every_seconds: float,
     ) -> None:
-        """`concerned`: brokers that gave or took a bundle lately; `ceiling`: moves a cycle may make anyway."""
+        """Store the dependencies.
+
+        `concerned`: sources and targets of recent moves. `ceiling`: the moves that a cycle may make without this
+        limit.
+        """
         self._admin = admin
         self._clock = clock
         self._picture = picture
@@ -47,41 +52,44 @@ class RateSignals:
         self._ceiling = ceiling
         self._every = every_seconds
         self._turn = 0
-        self._looked_boot = clock.boot()
+        self._checked_boot = clock.boot()
         self.memory = RateMemory()
 
     @property
     def moves(self) -> int | None:
-        """Moves a cycle may make by the clients' fate; None: no limit from here. Without a recent look: the least."""
-        stale = self._clock.boot() - self._looked_boot > STALE_INTERVALS * self._every
+        """Moves that a cycle may make, by the effects on clients; None: no limit. Without a recent check: the
+        minimum."""
+        stale = self._clock.boot() - self._checked_boot > STALE_INTERVALS * self._every
         return int(LOWEST) if stale else self.memory.moves
 
     async def run(self) -> None:
-        """For ever: a look every so often."""
+        """Check periodically until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(self._every)
 
     async def look(self) -> None:
-        """One look; forgets everything where the brokers may not be asked."""
+        """Check once; drop all readings if the brokers must not be queried."""
         picture = self._picture()
         if picture is None or picture.mode != "modular":
-            self.memory, self._looked_boot = RateMemory(), self._clock.boot()
+            self.memory, self._checked_boot = RateMemory(), self._clock.boot()
             return
         concerned = frozenset(self._concerned()) & picture.endpoints.keys()
-        brokers = self._asked(sorted(picture.endpoints), concerned)
+        brokers = self._select(sorted(picture.endpoints), concerned)
         answers = await asyncio.gather(*(self._ask(broker) for broker in brokers))
-        signs = {broker: found for broker, found in zip(brokers, answers, strict=True) if found is not None}
+        signs = {broker: sign for broker, sign in zip(brokers, answers, strict=True) if sign is not None}
         before = self.memory
-        kept, now_ms = without(before, before.last.keys() - picture.endpoints.keys()), int(1000 * self._clock.boot())
+        memory, now_ms = without(before, before.last.keys() - picture.endpoints.keys()), int(1000 * self._clock.boot())
         recent_ms = now_ms - 1000 * STALE_INTERVALS * self._every
-        recent = signs.keys() | {broker for broker, (at_ms, _) in kept.last.items() if at_ms >= recent_ms}
-        self.memory = advance(kept, signs, concerned, ceiling=self._ceiling(), now_ms=now_ms, unread=concerned - recent)
-        self._looked_boot = self._clock.boot()
+        recent = signs.keys() | {broker for broker, (at_ms, _) in memory.last.items() if at_ms >= recent_ms}
+        self.memory = advance(
+            memory, signs, concerned, ceiling=self._ceiling(), now_ms=now_ms, unread=concerned - recent
+        )
+        self._checked_boot = self._clock.boot()
         if self.memory.allowed != before.allowed:
             _log.info("adaptive rate", moves=self.memory.moves, reason=self.memory.reason)
 
-    def _asked(self, brokers: list[str], concerned: frozenset[str]) -> list[str]:
+    def _select(self, brokers: list[str], concerned: frozenset[str]) -> list[str]:
         if len(brokers) <= MOST:
             return brokers
         others = [broker for broker in brokers if broker not in concerned]

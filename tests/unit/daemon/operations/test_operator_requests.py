@@ -481,7 +481,7 @@ async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
     assert (row.state, row.actions, row.by) == ("proposed", ["approve", "discard"], "ann")
     with pytest.raises(Conflict, match="proposed already"):
         await service.submit(hash_, "plan", body)
-    with pytest.raises(Forbidden, match="somebody else"):
+    with pytest.raises(Forbidden, match="another operator"):
         await service.approve(hash_, reason="me", by=" Ann ")
     approved = await service.approve(hash_, reason="fine", by="bob")
     assert (approved.state, approved.reviewer, approved.actions) == ("executing", "bob", ["stop"])

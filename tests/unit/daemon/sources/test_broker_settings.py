@@ -111,9 +111,9 @@ async def test_s02_the_settings_of_one_broker_are_not_compared_with_all() -> Non
     cluster = FakeCluster()
     config = FakeSidecar(cluster).config
     shown = [Values(a="1", b="1"), Values(a="2", b="1"), Values(a="1", **{f"invented{n}": "" for n in range(1000)})]
-    config._known = {broker: (1, values, 0.0) for broker, values in zip(BROKERS, shown, strict=True)}
+    config._entries = {broker: (1, values, 0.0) for broker, values in zip(BROKERS, shown, strict=True)}
     assert config._most_common() == {"a": "1", "b": "1"} and looked == 0
-    config._known = {"b2": (1, shown[1], 0.0), "b1": (1, shown[0], 0.0), "b3": (1, Values(c="1"), 0.0)}
+    config._entries = {"b2": (1, shown[1], 0.0), "b1": (1, shown[0], 0.0), "b3": (1, Values(c="1"), 0.0)}
     assert config._most_common() == {"a": "1", "b": "1"}, "of equally many, that of the first ID"
-    config._known = {"b1": (1, Values(a="1"), 0.0), "b0": (1, Values(b="1"), 0.0)}
+    config._entries = {"b1": (1, Values(a="1"), 0.0), "b0": (1, Values(b="1"), 0.0)}
     assert config._most_common() == {"b": "1"}
