@@ -98,7 +98,7 @@ class DrainTracker:
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
         """Take in a plan: which warming brokers are warm, what stays on draining ones. Never raises."""
-        told = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).told
+        told = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).explain
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {

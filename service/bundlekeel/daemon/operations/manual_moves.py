@@ -264,13 +264,13 @@ class ManualMoves:
         made = await asyncio.to_thread(manual_move, request, bundle, owner, to, override_cool_down=override_cool_down)
         if made.refusal is None:
             return made
-        return replace(made, refusal=self._left_alone().told(made.refusal))
+        return replace(made, refusal=self._left_alone().explain(made.refusal))
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
         request = await self._with_policies(owners)
         # With many brokers each bundle takes milliseconds.
         made = await asyncio.to_thread(unload_all, request, owners, override_cool_down=override_cool_down)
-        return replace(made, refused=tuple(map(self._left_alone().told, made.refused)))
+        return replace(made, refused=tuple(map(self._left_alone().explain, made.refused)))
 
     def _candidate(self, item: TargetCandidate) -> CandidateView:
         code = item.code
@@ -315,7 +315,7 @@ class ManualMoves:
         movable, found = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and found.codes[row] not in POLICIES:
-            refusal = self._left_alone().told(Refusal(found.codes[row], bundle, owner))
+            refusal = self._left_alone().explain(Refusal(found.codes[row], bundle, owner))
             raise SplitRefused(refusal.code, refusal.detail)
         known = (self.cycle.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if known is not None:
