@@ -39,8 +39,8 @@ class RefusalSummary(Answer):
     """A code that prevented moves of bundles or the execution of a cycle."""
 
     code: CodeName
-    cycles: Annotated[int, Doc("number of cycles with this code")]
-    most: Annotated[int, Doc("highest number of bundles in one cycle; 0: the code is for the whole cycle")] = 0
+    cycles: Annotated[int, Doc("number of cycles in which it occurred")]
+    most: Annotated[int, Doc("highest number of bundles in one cycle; 0: it is about the whole cycle")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
