@@ -84,8 +84,8 @@ async def _read_all(sidecar: FakeSidecar) -> None:
 
 async def _settle(sidecar: FakeSidecar) -> None:
     ports, epoch = sidecar.executor._ports, sidecar.shared_state.current_epoch()
-    await settle_splits(ports, epoch=epoch, seen={})
-    await settle_intents(ports.coordination, ports.ownership, epoch=epoch, clock=ports.clock, seen={})
+    await settle_splits(ports, epoch=epoch, first_seen={})
+    await settle_intents(ports.coordination, ports.ownership, epoch=epoch, clock=ports.clock, first_seen={})
 
 
 def _stored(

@@ -1,7 +1,7 @@
-"""The role of a route, and the way of a request from its route to its endpoint: who asks, role, slot, body, journal.
+"""Roles of routes, and the checks between a route and its endpoint: credentials, role, slot, body, journal.
 
-A role stands on the route itself: the router that has matched asks for it, so no other reading of a path counts, and
-nothing of a body is read before. A route without a role cannot be registered.
+Each route declares its role, so the role cannot depend on a second parser of the path. It is checked before the body is
+read. A route without a role cannot be registered.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from bundlekeel.settings.credentials import ROLES, Principal
 MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
 MAX_CONCURRENT = 64
-# Probes answered at the same time, and as many requests for metrics and the page, in addition to all others.
+# Highest number of concurrent probes, and of concurrent requests for metrics and the page.
 MAX_OPEN = 16
-# Bytes of responses that are being sent. A page of 1,000 bundles has half a megabyte.
+# Highest number of response bytes in transit. A page of 1,000 bundles has 0.5 MB.
 MAX_SENDING_BYTES = 32 * 1024 * 1024
-# A response is sent in pieces, so that a slow client costs one piece in addition.
+# Responses are sent in pieces, so that a slow client needs memory for only one more piece.
 PIECE_BYTES = 64 * 1024
-# Set in the ASGI state of a connection beyond the limit: only probes are answered on it.
+# Set in the ASGI state of a connection beyond the limit, which serves only probes.
 CROWDED = "crowded"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # The role of routes that need no credentials: probes, metrics, the files of the page.
@@ -45,23 +45,23 @@ ANYBODY: Final = "anybody"
 
 
 class Route(APIRoute):
-    """A route with a role. `changes`: its requests may change something, so the journal keeps them. `probe`: it
-    computes nothing, and is answered while all else is refused."""
+    """A route with a role. `changes`: its requests may change something, so the journal records them. `probe`: it
+    computes nothing, and responds even if all other requests are refused."""
 
     role: ClassVar[str] = ""
     changes: ClassVar[bool] = False
     probe: ClassVar[bool] = False
 
     def __init__(self, path: str, *args: Any, response_model: Any, **options: Any) -> None:
-        """TypeError when no role is named.
+        """Raises TypeError if the route has no role.
 
-        The type of the answer is kept for the OpenAPI document. FastAPI is not told it: it would build a validator of
-        each answer for each route of each app, and endpoints return finished responses.
+        The type of the response is only for the OpenAPI document. It is not passed to FastAPI, which would build an
+        unneeded validator for each route of each app: endpoints return finished responses.
         """
         if self.role not in (ANYBODY, *ROLES):
             raise TypeError(f"the route {path} has no role: make its router with router_for")
         super().__init__(path, *args, response_model=None, **options)
-        # As Starlette's own routes do: the server sends no body then.
+        # Accept HEAD, as Starlette's own routes do; the server omits the body.
         if self.methods and "GET" in self.methods:
             self.methods.add("HEAD")
         self.answer = response_model
@@ -75,11 +75,10 @@ class Route(APIRoute):
         await admission.admit(self, self._run, scope, receive, send)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the endpoint, unless the query has a parameter that it does not take, or one twice: what is ignored
-        misleads."""
-        given = QueryParams(scope["query_string"]).multi_items() if self.role != ANYBODY else []
-        names = Counter(name for name, _ in given)
-        for name, value in given if scope["method"] in (self.methods or ()) else ():
+        """Run the endpoint. Refuse unknown and repeated query parameters, because ignoring them misleads callers."""
+        parameters = QueryParams(scope["query_string"]).multi_items() if self.role != ANYBODY else []
+        names = Counter(name for name, _ in parameters)
+        for name, value in parameters if scope["method"] in (self.methods or ()) else ():
             allowed = ", ".join(self._parameters) or "none"
             if name not in self._parameters:
                 reason = f"no query parameter of {scope['path']} (allowed: {allowed})"
@@ -95,13 +94,13 @@ class Route(APIRoute):
 
 
 def router_for(role: str, *, changes: bool = False, probe: bool = False, **options: Any) -> APIRouter:
-    """A router all of whose routes need this role or a higher one."""
+    """Return a router whose routes all need this role or a higher one."""
     own = {"role": role, "changes": changes, "probe": probe}
     return APIRouter(route_class=type("RoleRoute", (Route,), own), **options)
 
 
 def require_roles(app: FastAPI) -> None:
-    """TypeError when a route of the app has no role; from here on none can be added without."""
+    """Raises TypeError if a route of the app has no role. From then on, none can be added without a role."""
     app.router.route_class = Route
     for context in iter_route_contexts(app.routes):
         if not isinstance(context.original_route, Route):
@@ -109,10 +108,10 @@ def require_roles(app: FastAPI) -> None:
 
 
 class Admission:
-    """What stands between routes and endpoints of one listener. Without `access` no credentials are asked for.
+    """The checks between routes and endpoints of one listener. Without `access` no credentials are needed.
 
-    `elsewhere`: routes that only the unix socket has. `most` requests are worked on at once; a quarter as many more are
-    kept for those that change something. Probes have their own places, and so have metrics and the page.
+    `elsewhere`: routes that only the unix socket has. `most`: highest number of concurrent requests; a quarter of this
+    number is reserved in addition for requests that change something. Probes, metrics and the page have own limits.
     """
 
     def __init__(
@@ -123,19 +122,19 @@ class Admission:
         self._authentication = None if access is None else Authentication(access)
         self._elsewhere = elsewhere
         self._most = most
-        self._kept = max(1, most // 4)
+        self._reserved = max(1, most // 4)
         self._working = self._sending = 0
         self._open = Counter[bool]()
 
     async def admit(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401, 403, 429, 503, 408 or 413, or run the endpoint."""
+        """Run the endpoint, or respond with 401, 403, 408, 413, 429 or 503."""
         if route.role == ANYBODY:
             await self._admit_anybody(route, endpoint, scope, receive, send)
             return
         refusal = self._crowded(scope) or await self._refusal(scope, route.role)
         known_method = scope["method"] in (route.methods or ())
         if refusal is None and not known_method:
-            # 405, unless the unix socket takes this method here.
+            # 405, unless the unix socket has a route for this method and path.
             await (self._not_here(scope) if self._on_the_socket(scope) else endpoint)(scope, receive, send)
             return
         changes = route.changes and known_method
@@ -147,8 +146,9 @@ class Admission:
             await refusal(scope, receive, send)
 
     async def _admit_anybody(self, route: Route, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the endpoint in a place of probes, or of the others that need no credentials: metrics and the page. Their
-        bytes do not count: all clients share those of metrics."""
+        """Run an endpoint that needs no credentials, within the limit of probes, or of metrics and page.
+
+        Their bytes are not counted, because all clients share the metrics text."""
         refusal = None if route.probe else self._crowded(scope)
         if refusal is None and self._open[route.probe] >= MAX_OPEN:
             refusal = _too_busy(f"{MAX_OPEN} requests for this are being answered")
@@ -167,7 +167,7 @@ class Admission:
             self._open[route.probe] -= 1
 
     def _crowded(self, scope: Scope) -> Response | None:
-        """Refuse what is not a probe on a connection beyond the limit."""
+        """Return a refusal if the connection is beyond the limit and the request is not a probe."""
         if not scope.get("state", {}).get(CROWDED, False):
             return None
         refusal = _too_busy("too many connections are open")
@@ -175,9 +175,11 @@ class Admission:
         return refusal
 
     def _counted(self, scope: Scope, receive: Receive, send: Send, *, changes: bool) -> Send:
-        """Send a response in pieces, whose bytes count until they are sent; or 503, where they are too many together
-        with those of other responses. What may have changed something is always answered."""
-        held = list[Message]()
+        """Return a `send` that splits the response into pieces and counts their bytes until they are sent.
+
+        It sends 503 instead if all responses together have too many bytes. Requests that may have changed something
+        always get their response."""
+        start_message = list[Message]()
         refused = False
 
         async def send_counted(message: Message) -> None:
@@ -185,18 +187,18 @@ class Admission:
             if refused:
                 return
             if message["type"] == "http.response.start":
-                # The size of the body decides.
-                held.append(message)
+                # Wait for the body, whose size decides.
+                start_message.append(message)
                 return
             size = len(message.get("body", b""))
-            if held and self._sending and self._sending + size > MAX_SENDING_BYTES and not changes:
+            if start_message and self._sending and self._sending + size > MAX_SENDING_BYTES and not changes:
                 refused = True
                 await _too_slow()(scope, receive, send)
                 return
             self._sending += size
             try:
-                while held:
-                    await send(held.pop())
+                while start_message:
+                    await send(start_message.pop())
                 for piece in _pieces(message):
                     await send(piece)
             finally:
@@ -207,8 +209,8 @@ class Admission:
     async def _work(
         self, endpoint: ASGIApp, scope: Scope, receive: Receive, send: Send, *, changes: bool
     ) -> Response | None:
-        """Run the endpoint in a slot, with the body read; or why not."""
-        if self._working >= (self._most + self._kept if changes else self._most):
+        """Read the body and run the endpoint in a slot, or return the refusal."""
+        if self._working >= (self._most + self._reserved if changes else self._most):
             return _too_busy(f"{self._working} requests are being answered")
         self._working += 1
         try:
@@ -225,7 +227,7 @@ class Admission:
         return None
 
     async def unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A path without a route: without the right to read the answer does not show which routes exist."""
+        """Respond to a path without a route. Callers who may not read cannot detect which routes exist."""
         refusal = await self._refusal(scope, "viewer")
         await (refusal or self._not_here(scope))(scope, receive, send)
 
@@ -265,7 +267,7 @@ def _too_slow() -> Response:
 
 
 async def _read_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
-    """The whole body within size and time, replayed for the app; or why not."""
+    """Read the body within the limits of size and time. Return (refusal or None, a `receive` that replays the body)."""
     too_large = problem(413, "too-large", f"the body is larger than {MAX_BODY_BYTES} bytes")
     try:
         integer(headers.get("content-length", "0"), field="content-length", highest=MAX_BODY_BYTES)

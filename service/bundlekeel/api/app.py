@@ -1,4 +1,4 @@
-"""The FastAPI app: routes, error handlers and the shield, put together. Two of them run: TCP and unix socket."""
+"""The FastAPI app with routes, error handlers and shield. A sidecar runs two of them: for TCP and unix socket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS = """\
 Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in
 `deadlines` of the channel), `_seconds`. Without one of these, rates are msg/s and throughput is bytes/s; `score_...`,
 `source_...`, `target_...`, `threshold`, gains and the imbalance of thresholds are ratios; `max_mean` and the imbalance
-of plans and of `/state` are multiples of the mean; `percent` is percent. All others say their unit in the
+of plans and of `/state` are multiples of the mean; `percent` is percent. All others have their unit in the
 description."""
 
 DESCRIPTION = f"""A load balancer sidecar for Apache Pulsar. Every replica answers; what only the leader can do is
@@ -42,16 +42,16 @@ Errors are `application/problem+json`.
 
 
 _BEARER = "bearer"
-# OpenAPI 3.1 lets a requirement name the roles that are needed.
+# OpenAPI 3.1 allows roles in a security requirement.
 SECURITY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
     "description": "A token of `api.auth.tokens_file` (`bundlekeel token new`) or a JWT, on TCP where `api.auth` is "
-    "configured. Each route names its role: viewer, operator or admin; a higher role may do what a lower one may.",
+    "configured. Each route names its role: viewer, operator or admin; a higher role includes the lower ones.",
 }
 
 
-# Of an address without the routes that change something.
+# Added to the description of an address without mutating routes.
 _READS_ONLY = """This address has no routes tagged `mutations`, because `api.auth` is not configured. They are in the
 document of the unix socket, which is also `config/openapi.json` of the sources."""
 _SERVER = (
@@ -63,16 +63,16 @@ _LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
 _TAGS = [
     {"name": name, "description": text}
     for name, text in (
-        ("cluster", "Brokers, bundles, settings and connections as the sidecar sees them."),
+        ("cluster", "Brokers, bundles, settings and connections of the sidecar."),
         ("reasons", "Why bundles move or stay: explanations, verdicts and the journal."),
-        ("plans", "Dry runs and kept plans."),
+        ("plans", "Dry runs and stored plans."),
         (
             "operations",
-            "Drains, cordons, warm-ups, pins and other requests that are in force; tasks, reviews and thresholds.",
+            "Drains, cordons, warm-ups, pins and other active requests; tasks, reviews and thresholds.",
         ),
         (
             "mutations",
-            "What changes the cluster or what the sidecars do; each needs a `reason`. Without `api.auth` only the unix "
+            "Changes of the cluster or of the sidecars; each needs a `reason`. Without `api.auth` only the unix "
             "socket has these routes: TCP answers 404, and nothing is changed.",
         ),
         ("quotas", "Limits of groups of tenants and namespaces over all brokers."),
@@ -93,20 +93,20 @@ def create_app(
     max_concurrent: int = MAX_CONCURRENT,
     streams: events.EventStreams | None = None,
 ) -> FastAPI:
-    """Build one app. Without `mutations` no route of it changes anything, and its OpenAPI shows so.
+    """Build one app. Without `mutations` it has no mutating routes, and its OpenAPI document omits them.
 
-    `access`: credentials are asked for; None lets everybody who gets through to it. `trail`: where mutations are
-    written down. `streams`: those of `/api/v1/events`.
+    `access`: rules for credentials; None: no credentials are needed. `trail`: records mutations. `streams`: open
+    streams of `/api/v1/events`.
     """
     app = _App(
         title="Bundlekeel",
         version=version,
         description=DESCRIPTION,
-        # A route of ours with a role.
+        # Bundlekeel has its own route for the document, with a role.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # No answer leads elsewhere: what is not here exactly so is not here.
+        # No redirects: a path with a different trailing slash is 404.
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
@@ -142,7 +142,7 @@ def create_app(
 
 class _App(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """The document, with the answers of the routes and what `problems.documented` refers to."""
+        """Return the document, with the responses of the routes and the schemas that `problems.documented` needs."""
         if self.openapi_schema is None:
             access: AccessRules | None = self.state.admission.access
             routes = [_documented(context, access) for context in iter_route_contexts(self.routes)]
@@ -168,7 +168,7 @@ class _App(FastAPI):
             document["components"]["securitySchemes"] = {_BEARER: SECURITY_SCHEME}
             document = json.loads(text := json.dumps(document), object_hook=_of_64_bits)
             schemas = document["components"]["schemas"]
-            # pydantic also defines an enumeration that a field shows as a string.
+            # Delete unused schemas: pydantic also defines enumerations that fields show as strings.
             for name in [name for name in schemas if f'/schemas/{name}"' not in text]:
                 del schemas[name]
             _with_request_ids(document)
@@ -178,12 +178,12 @@ class _App(FastAPI):
 
 
 def _of_64_bits(item: dict[str, Any]) -> dict[str, Any]:
-    """A schema, or any other object of the document. Times in ms do not fit in the 32 bits that clients take else."""
+    """Return the object with 64-bit integers. Generated clients default to 32 bits, too few for times in ms."""
     return item | {"format": "int64"} if item.get("type") == "integer" else item
 
 
 def _with_request_ids(document: dict[str, Any]) -> None:
-    """The shield gives each answer one."""
+    """Add the header X-Request-ID, which the shield sends, to all responses."""
     for item in document["paths"].values():
         for operation in item.values():
             for answer in operation["responses"].values():
@@ -191,7 +191,7 @@ def _with_request_ids(document: dict[str, Any]) -> None:
 
 
 def _with_examples(document: dict[str, Any]) -> None:
-    """Of the answers, as the fakes of the tests gave them when `dev.docs` wrote the file."""
+    """Add the example responses that `dev.docs` recorded."""
     examples = json.loads(files("bundlekeel.api").joinpath("examples.json").read_bytes())
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -202,24 +202,24 @@ def _with_examples(document: dict[str, Any]) -> None:
 
 
 def openapi_document() -> dict[str, Any]:
-    """The document of the unix-socket app: all routes there are. The TCP app lacks those tagged `mutations`."""
+    """Return the document of the unix-socket app, with all routes. The TCP app may lack those tagged `mutations`."""
     return create_app(cast(Service, None), mutations=True).openapi()
 
 
 def openapi_text() -> str:
-    """The document as it is committed in config/openapi.json (`python -m dev.docs write`)."""
+    """Return the text of config/openapi.json (`python -m dev.docs write`)."""
     return json.dumps(openapi_document(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _documented(context: Any, access: AccessRules | None) -> APIRoute:
-    """A route as FastAPI knows it from its inclusion, with the type of its answer, and who may use it."""
+    """Return a route for the OpenAPI document, with its response type and the roles that may use it."""
     role = context.original_route.role
-    # Where no credentials are asked for, changes are the matter of the socket's owner, not of everybody.
+    # Without credentials, reads are free, but only the owner of the unix socket can make changes.
     free = not context.original_route.changes if access is None else access.anonymous_reads and role == "viewer"
     security = [] if role == ANYBODY else [{_BEARER: [role]}, *([{}] if free else [])]
     answer = context.original_route.answer
     summary, _, more = " ".join(context.endpoint.__doc__.split()).partition(". ")
-    # A list by what it lists; text by what it was asked for.
+    # A list is described by its items, text by the endpoint.
     (described,) = get_args(answer) or (answer or context.endpoint,)
     route = APIRoute(
         context.path_format,
@@ -236,7 +236,7 @@ def _documented(context: Any, access: AccessRules | None) -> APIRoute:
         openapi_extra={**(context.original_route.openapi_extra or {}), "security": security},
         generate_unique_id_function=_operation_id,
     )
-    # FastAPI takes the whole docstring, which begins with the summary.
+    # FastAPI uses the whole docstring as description, but its first line is the summary.
     route.description = more
     return route
 

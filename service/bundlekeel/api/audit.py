@@ -1,8 +1,7 @@
-"""Who changed what, or was refused it, in the journal: one record a request that would change something.
+"""Audit records in the journal: one record per mutating request, including refused ones.
 
-Over TCP the name is the authenticated one: a `by` in the body is replaced by it before any route sees the body. What
-cannot be read here is not passed on: the routes' own parser reads more (UTF-16, a byte order mark), and would take a
-`by` out of it that no credentials prove.
+Over TCP, `by` in the body is replaced by the authenticated name before a route reads the body. A body that cannot be
+read here is refused: the parser of the routes accepts more (UTF-16, a byte order mark), and could read a false `by`.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from bundlekeel.settings.credentials import Principal
 SOCKET_OWNER = Principal("unix socket", "admin")
 REFUSALS_EVERY_SECONDS = 60.0
 _LONGEST_REASON = 1000
-# Of refusals counted apart; a caller beyond them shares one count with all others.
+# Highest number of separate counts of refusals; all further callers share one count.
 _MOST_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditTrail:
-    """Where the records go, the wall clock (milliseconds since 1970) and the boot clock (seconds)."""
+    """Writes the records; `wall_ms`: clock in Unix ms; `boot`: boot clock in seconds."""
 
     record: Callable[[Mapping[str, Any]], None]
     wall_ms: Callable[[], int]
@@ -39,7 +38,7 @@ class AuditTrail:
 
 @dataclass(slots=True)
 class _Refusals:
-    """Of one caller at one route: when the last record was written, and what came since."""
+    """Refusals of one caller at one route: time of the last written record, and the count since then."""
 
     written: float
     last: dict[str, Any]
@@ -47,8 +46,8 @@ class _Refusals:
 
 
 class Audit:
-    """The records of one listener. Without a trail bodies are signed all the same. `unnamed`: who asks when no
-    credentials were checked, or none held."""
+    """The records of one listener. Without a trail, `by` is still replaced. `unnamed`: the caller if no credentials
+    were checked, or they are invalid."""
 
     def __init__(self, trail: AuditTrail | None, *, unnamed: Principal) -> None:
         self._trail = trail
@@ -56,15 +55,15 @@ class Audit:
         self._refusals: dict[tuple[str, ...], _Refusals] = {}
 
     async def signed(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with the true name in its body, which comes in one message, and record how it ended."""
+        """Run a request with the authenticated name in its body (one message), and record its status."""
         principal = scope.get(PRINCIPAL)
         message = await receive()
-        given = message.get("body", b"")
-        body = _object(given) if given else {}
+        data = message.get("body", b"")
+        body = _object(data) if data else {}
         if isinstance(body, str):
             detail = f"the body is no JSON object in UTF-8 (without a byte order mark): {body}"
             app, body = problem(400, "not-an-object", detail), {}
-        elif principal is not None and given:
+        elif principal is not None and data:
             body["by"] = principal.name
             message = {**message, "body": msgspec.json.encode(body)}
         first: list[Message] = [message]
@@ -84,13 +83,15 @@ class Audit:
         finally:
             who = principal or self._unnamed
             by = who.name if principal else str(body.get("by") or who.name)
-            said = body.get("reason") or QueryParams(scope["query_string"]).get("reason")
-            reason = str(said or "")[:_LONGEST_REASON]
+            text = body.get("reason") or QueryParams(scope["query_string"]).get("reason")
+            reason = str(text or "")[:_LONGEST_REASON]
             self._write(self._record(scope, who, status, by=by[:200], reason=reason))
 
     def refused(self, scope: Scope, route: str, status: int) -> None:
-        """Record a request that was refused before its body was read. Of one caller at one route there is a record a
-        minute, whose `attempts` counts those since the record before."""
+        """Record a request that was refused before its body was read.
+
+        For each caller and route, one record per minute is written. Its `attempts` is the count since the previous
+        record."""
         if self._trail is None:
             return
         now = self._trail.boot()
@@ -100,21 +101,21 @@ class Audit:
         if key not in self._refusals and len(self._refusals) >= _MOST_KEPT:
             key = ("", "", "")
         record = self._record(scope, who, status, by=who.name)
-        known = self._refusals.get(key)
-        if known is None:
+        refusals = self._refusals.get(key)
+        if refusals is None:
             self._refusals[key] = _Refusals(now, record)
             self._write(record | {"attempts": 1})
         else:
-            known.attempts += 1
-            known.last = record
+            refusals.attempts += 1
+            refusals.last = record
 
     def write_late(self, before: float = float("inf")) -> None:
-        """Write the counts of refusals that have waited since `before` (boot clock), and forget them."""
-        for key, known in list(self._refusals.items()):
-            if known.written <= before:
+        """Write and delete the counts of refusals whose last record is older than `before` (boot clock)."""
+        for key, refusals in list(self._refusals.items()):
+            if refusals.written <= before:
                 del self._refusals[key]
-                if known.attempts:
-                    self._write(known.last | {"attempts": known.attempts})
+                if refusals.attempts:
+                    self._write(refusals.last | {"attempts": refusals.attempts})
 
     def _record(self, scope: Scope, who: Principal, status: int, *, by: str, reason: str = "") -> dict[str, Any]:
         what = clean(f"{scope['method']} {scope['path']}")[:1000]
@@ -135,10 +136,10 @@ class Audit:
 
 
 def _object(data: bytes) -> dict[str, Any] | str:
-    """A body that is a JSON object in UTF-8; otherwise what it is, or where it is not JSON."""
+    """Return the body if it is a JSON object in UTF-8, else why not."""
     try:
         load(data, what="the body", exact=True)  # within its bounds
-        found = msgspec.json.decode(data)
+        value = msgspec.json.decode(data)
     except (CodecError, ValueError) as error:
         return str(error).removeprefix("the body cannot be read: ")
-    return found if isinstance(found, dict) else "it is another value"
+    return value if isinstance(value, dict) else "it is another value"

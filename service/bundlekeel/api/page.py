@@ -1,7 +1,7 @@
-"""The web page at `/ui/`: a handful of files of this package, built from `ui/`, served as they are.
+"""The web page at `/ui/`: static files in this package, built from `ui/`.
 
-They hold nothing secret and ask the API for everything with the reader's own token, so they need no credentials. The
-page runs scripts and styles of this server only, and talks to nothing else.
+They contain no secrets and call the API with the reader's own token, so they need no credentials. The page runs only
+scripts and styles of this server, and sends requests only to it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ router = router_for(ANYBODY, include_in_schema=False)
 @router.get("/")
 @router.get("/ui")
 async def home() -> Response:
-    """To the page."""
+    """Redirect to the page."""
     return RedirectResponse(HOME)
 
 
 @router.get(HOME)
 async def index() -> Response:
-    """The page."""
+    """Return the page."""
     return _file("index.html")
 
 
 @router.get(HOME + "{name}")
 async def file(name: str) -> Response:
-    """A file of the page."""
+    """Return a file of the page."""
     if name not in TYPES:
         raise HTTPException(404, f"the page has no file {name!r}")
     return _file(name)
@@ -54,6 +54,6 @@ async def file(name: str) -> Response:
 
 def _file(name: str) -> Response:
     data = files("bundlekeel.api").joinpath("static", name).read_bytes()
-    # Read anew each time: a sidecar that was updated must not be looked at with the page of yesterday.
+    # No caching: after an update of the sidecar, browsers must not use the old page.
     headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Content-Type": TYPES[name]}
     return Response(data, headers=headers)

@@ -1,6 +1,6 @@
-"""Errors as problem+json (RFC 9457), one table from the error tree to status codes.
+"""Errors as problem+json (RFC 9457), with one table from the error classes to status codes.
 
-The fallback is the API's one broad `except`: the traceback goes to the log, never into the body.
+The fallback is the only broad `except` of the API. It logs the traceback and never sends it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:bundlekeel:problem:"
 
 REQUEST_ID = {
-    "description": "the id of the request: the one that it brought, or a new one; log lines of the request name it",
+    "description": "id of the request, from the request's own header or new; log lines of the request contain it",
     "schema": {"type": "string"},
 }
-# Of requests that are made up.
+# Request id in examples.
 EXAMPLE_ID: Final = "3f0e8a52c1d94b7796d1f0a2b4c6e8d0"
-RETRY_AFTER = {"description": "seconds to wait before asking again", "schema": {"type": "integer", "minimum": 0}}
+RETRY_AFTER = {"description": "seconds to wait before the next attempt", "schema": {"type": "integer", "minimum": 0}}
 
-# First match wins, so a subclass stands before its parent.
+# The first match applies, so a subclass comes before its parent.
 STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (NotFound, 404, "not-found"),
     (Conflict, 409, "conflict"),
@@ -58,7 +58,7 @@ STATUSES: tuple[tuple[type[BundlekeelError], int, str], ...] = (
     (TooSlow, 504, "timeout"),
 )
 
-# Every problem the API answers with, by status and the end of its type; a test compares them with the sources.
+# All problems of the API by status and last part of the type. A test compares them with the sources.
 KINDS: Final[Mapping[tuple[int, str], str]] = {
     (400, "not-an-object"): "the body is not a JSON object in UTF-8",
     (400, "wrong-path"): "the path has a control character, a line separator, or a character that changes the "
@@ -96,7 +96,7 @@ KINDS: Final[Mapping[tuple[int, str], str]] = {
     (504, "timeout"): "no answer in time",
 }
 
-# Faults that are not those of a value, by pydantic's names.
+# Texts for pydantic's error types that are not about a value.
 _REASONS = {
     "missing": "it is missing",
     "missing_to_execute": "it is missing: what is carried out (execute: true) needs a reason",
@@ -105,42 +105,42 @@ _REASONS = {
     "extra_forbidden": "no field of this request; /api/v1/openapi.json lists those that are",
 }
 
-# What a value has to be, in the words of pydantic that come after it.
+# Replaces the start of pydantic's messages.
 _MUST_BE = "must be"
 
 _log = structlog.get_logger(__name__)
 
 
 def request_id() -> str:
-    """Of the request that is being answered, as the shield bound it for the log; empty outside of one."""
+    """Return the id of the current request, which the shield bound for the log; "" outside of a request."""
     return str(structlog.contextvars.get_contextvars().get("request_id", ""))
 
 
 def problem(status: int, kind: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """One problem+json response. `more` are extension members; empty ones are left out."""
+    """Return a problem+json response. `more`: extension members; empty ones are omitted."""
     more["request_id"] = request_id()
     body = {"type": TYPE_PREFIX + kind, "title": _title(status), "status": status, "detail": detail}
     body |= {key: value for key, value in more.items() if value not in (None, "", [])}
-    # Texts of the request are in it.
+    # Clean the texts, which may contain parts of the request.
     content = msgspec.json.encode(cleaned(msgspec.to_builtins(body, str_keys=True, enc_hook=repr), text=clean_lines))
     return Response(content, status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
 def fault(field: str, reason: str, value: object = None, allowed: str = "") -> dict[str, Any]:
-    """A field of a request that would not do; the value that was given and what is allowed where they are known."""
-    known = {"value": value, "allowed": allowed}
-    return {"field": field, "reason": reason} | {name: item for name, item in known.items() if item not in (None, "")}
+    """Return a fault of a request's field, with the value and the allowed values if known."""
+    members = {"value": value, "allowed": allowed}
+    return {"field": field, "reason": reason} | {name: item for name, item in members.items() if item not in (None, "")}
 
 
 def of_faults(faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The members of a problem with these faults; field, value and allowed of the first stand beside them."""
+    """Return the members of a problem with these faults, and field, value and allowed of the first one."""
     return {name: faults[0].get(name) for name in ("field", "value", "allowed")} | {"errors": faults}
 
 
 def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """What the OpenAPI document says of these statuses.
+    """Return the OpenAPI responses for these statuses.
 
-    They refer to `Problem` and `RETRY_AFTER` by name: for a "model" FastAPI would build a pydantic field for each
+    They refer to `Problem` and `RETRY_AFTER` by name. With a "model", FastAPI would build a pydantic field for each
     status of each route.
     """
     schema = {"$ref": "#/components/schemas/Problem"}
@@ -153,19 +153,18 @@ def documented(texts: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """One of each kind of problem, by the word of its type, as the OpenAPI document has them. `documented` refers to
-    them."""
+    """Return an example of each kind of problem for the OpenAPI document, by kind. `documented` refers to them."""
     more: dict[str, dict[str, Any]] = {
         "conflict": {"code": "changed", "difference": ["shop/orders/0x00000000_0x80000000 would no longer move"]},
         "forbidden": {"code": Code.PAUSED},
         "invalid-value": of_faults([fault("limit", "must be at least 1", 0, "at least 1")]),
     }
     with structlog.contextvars.bound_contextvars(request_id=EXAMPLE_ID):
-        made = {
+        bodies = {
             kind: bytes(problem(status, kind, text.partition(";")[0], **more.get(kind, {})).body)
             for (status, kind), text in KINDS.items()
         }
-    return {kind: {"value": msgspec.json.decode(body)} for kind, body in made.items()}
+    return {kind: {"value": msgspec.json.decode(body)} for kind, body in bodies.items()}
 
 
 def _examples_of(status: int) -> dict[str, Any]:
@@ -180,7 +179,7 @@ def _title(status: int) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Register the handlers for everything that is raised on purpose."""
+    """Register the handlers for all expected errors."""
     app.add_exception_handler(BundlekeelError, _on_known)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -195,7 +194,7 @@ async def _on_known(_: Request, error: Exception) -> Response:
 
 
 def _detail(error: Exception) -> str:
-    """The message; of a value that is refused with its field and the value, unless the message has them."""
+    """Return the message, with field and value of a refused value unless the message contains them."""
     text = str(error)
     if not isinstance(error, ConfigError) or not error.field or error.field.rpartition(".")[2] in text:
         return text
@@ -204,7 +203,7 @@ def _detail(error: Exception) -> str:
 
 
 def _members(error: Exception) -> dict[str, Any]:
-    """What the error says beyond its message."""
+    """Return the extension members for an error."""
     if isinstance(error, ConfigError):
         return of_faults([fault(error.field, str(error), error.value, error.allowed)])
     if isinstance(error, Conflict):
@@ -219,12 +218,12 @@ async def _on_http(request: Request, error: Exception) -> Response:
     slug = _title(error.status_code).lower().replace(" ", "-")
     detail, headers = str(error.detail), error.headers
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        # Starlette names the methods of the first route alone; a path may have one for each method.
+        # Starlette lists only the methods of the first route, but a path may have a route for each method.
         routes, path = iter_route_contexts(request.app.routes), request.scope["path"]
-        found = {
+        methods = {
             name for route in routes if compile_path(route.path or "")[0].match(path) for name in route.methods or ()
         }
-        headers = {"Allow": ", ".join(sorted(found))}
+        headers = {"Allow": ", ".join(sorted(methods))}
         detail = f"{request.method} is no method of {path} (allowed: {headers['Allow']})"
     return problem(error.status_code, slug, detail, headers=headers)
 
@@ -232,35 +231,35 @@ async def _on_http(request: Request, error: Exception) -> Response:
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     faults, details = list[dict[str, Any]](), list[str]()
-    for found in error.errors():
-        field = ".".join(str(part) for part in found["loc"][1:]) or str(found["loc"][0])
-        limits = limits_text(found.get("ctx", {}))
-        said = f"{_MUST_BE} {limits}" if limits else str(found["msg"]).removeprefix("Value error, ")
-        said = said.replace("Input should be", _MUST_BE, 1)
-        reason = _REASONS.get(found["type"], said)
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"][1:]) or str(item["loc"][0])
+        limits = limits_text(item.get("ctx", {}))
+        text = f"{_MUST_BE} {limits}" if limits else str(item["msg"]).removeprefix("Value error, ")
+        text = text.replace("Input should be", _MUST_BE, 1)
+        reason = _REASONS.get(item["type"], text)
         allowed = reason.removeprefix(_MUST_BE).strip() if reason.startswith(_MUST_BE) else ""
-        # Our own validators say what is allowed.
-        allowed = getattr(found.get("ctx", {}).get("error"), "allowed", None) or allowed
-        if found["type"] == "json_invalid":
-            # Its place is a number of characters, not a field.
-            field, reason = "body", f"no JSON, {found['ctx']['error']} at {found['loc'][1]}"
-        told = found["type"] not in (*_REASONS, "json_invalid")
-        # Lists and objects are as large as the request, and a fault of each of their types would repeat them.
-        value = found["input"] if told and not isinstance(found["input"], list | dict) else None
+        # Bundlekeel's own validators set the allowed values.
+        allowed = getattr(item.get("ctx", {}).get("error"), "allowed", None) or allowed
+        if item["type"] == "json_invalid":
+            # The location is a number of characters, not a field.
+            field, reason = "body", f"no JSON, {item['ctx']['error']} at {item['loc'][1]}"
+        shows_value = item["type"] not in (*_REASONS, "json_invalid")
+        # Omit lists and objects: they can be as large as the request, and each fault would repeat them.
+        value = item["input"] if shows_value and not isinstance(item["input"], list | dict) else None
         faults.append(fault(field, reason, value, allowed))
-        given = f" = {reprlib.repr(found['input'])}" if told else ""
-        details.append(f"{field}{given}: {reason}")
+        value_text = f" = {reprlib.repr(item['input'])}" if shows_value else ""
+        details.append(f"{field}{value_text}: {reason}")
     return problem(422, "invalid-value", "; ".join(details), **of_faults(faults))
 
 
 class Fallback:
-    """Whatever was not raised on purpose becomes a 500 without a traceback; the log has it."""
+    """Converts unexpected errors to a 500 without traceback, and logs the traceback."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the request; answer for it when it fails before its response started."""
+        """Run the request, and respond with 500 if it fails before its response started."""
         started = False
 
         async def watch(message: Message) -> None:

@@ -1,7 +1,7 @@
-"""Helpers of the routes: the backend as a dependency, and JSON straight from plain values.
+"""Helpers of the routes: the backend as a dependency, and JSON responses from plain values.
 
-Response models document the answers in OpenAPI; the values themselves are encoded as they are, because a list of
-100,000 bundles must not be validated row by row, and a field more must not become a 500.
+Response models only document the responses in OpenAPI. Values are encoded without validation, because validating
+100,000 bundles takes too long, and an additional field must not cause a 500.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from bundlekeel.daemon.service import Service
 
 
 async def backend(request: Request) -> Service:
-    """The running sidecar behind this app."""
+    """Return the service of this app."""
     return cast(Service, request.app.state.service)
 
 
 Backend = Annotated[Service, Depends(backend)]
 
-# Of the lists that have a limit, in the OpenAPI document.
+# OpenAPI description of lists with a limit.
 NEXT_PAGE: Final = {
-    "description": '`<ADDRESS>; rel="next"`, the page that follows; a list without it has all that was looked through',
+    "description": '`<ADDRESS>; rel="next"`, the next page; a list without it is complete',
     "schema": {"type": "string"},
 }
 PAGED: Final[dict[int | str, dict[str, Any]]] = {200: {"headers": {"Link": {"$ref": "#/components/headers/NextPage"}}}}
 
 
-# Rows that are encoded in one step: a step holds the interpreter, and with it the loop that renews the lease.
+# Rows per encoding step. A step blocks the interpreter, including the loop that renews the lease.
 ROWS_A_STEP: Final = 1000
 
 
 def reply(value: Any) -> Response:
-    """`value` as JSON. NaN and infinity become null, as JSON has neither."""
+    """Return `value` as a JSON response. NaN and infinity become null, because JSON has neither."""
     return Response(b"".join(_pieces(value)), media_type="application/json")
 
 
 async def computed(make: Callable[[], Response]) -> Response:
-    """Return the response that `make` computes in a worker thread: the loop of the API answers probes meanwhile."""
+    """Return the response that `make` computes in a worker thread, so that the API's loop can serve probes."""
     return await asyncio.to_thread(make)
 
 
@@ -65,16 +65,15 @@ def _pieces(value: Any) -> Iterator[bytes]:
         yield msgspec.json.encode(value, enc_hook=_plain)
 
 
-# Of what is left for the leader, in the OpenAPI document.
-TASK_ADDRESS: Final = {"description": "the address of the task, where there is one", "schema": {"type": "string"}}
+# OpenAPI description of requests that wait for the leader.
+TASK_ADDRESS: Final = {"description": "address of the task, if there is one", "schema": {"type": "string"}}
 _LOCATED: Final = {"headers": {"Location": {"$ref": "#/components/headers/TaskAddress"}}}
 ACCEPTED: Final[dict[int | str, dict[str, Any]]] = {202: _LOCATED}
 TASKED: Final[dict[int | str, dict[str, Any]]] = {200: _LOCATED}
 
 
 def tasked(value: Any, task: str | None, *, status: int = 200) -> Response:
-    """What is left for the leader; `task` says how far it is. A dry run, and what waits for a second person, have
-    none."""
+    """Return a response with the address of its task, if any. Dry runs and unapproved requests have no task."""
     answer = reply(value)
     answer.status_code = status
     if task:
@@ -85,8 +84,9 @@ def tasked(value: Any, task: str | None, *, status: int = 200) -> Response:
 def page(
     request: Request, rows: Sequence[Any], limit: int, following: Callable[[Sequence[Any]], Mapping[str, Any]]
 ) -> Response:
-    """A list that has a limit. A full one may go on: then its header names the address of the page that follows, which
-    is this one's with the parameters that `following` gives for these rows."""
+    """Return a page of a list. If it is full, a header contains the address of the next page.
+
+    That address is the present one with the parameters that `following` returns for these rows."""
     answer = reply(rows)
     if len(rows) == limit:
         query = urlencode({**request.query_params, **following(rows)})
@@ -95,13 +95,14 @@ def page(
 
 
 def before(first_ms: int, last_ms: int) -> Mapping[str, Any]:
-    """What follows a page of records from the newest back: those up to its oldest one, which may share its millisecond
-    with others. A page of one millisecond would follow itself."""
+    """Return the query of the next page of records, which go back from the newest: up to this page's oldest record.
+
+    Other records may have the same millisecond, so it is included, unless the page covers only one millisecond."""
     return {"until_ms": first_ms if first_ms < last_ms else first_ms - 1}
 
 
 def _plain(value: object) -> object:
-    """NumPy scalars as Python numbers; anything else is a mistake of ours."""
+    """Return a NumPy scalar as a Python number. Raises TypeError for other values, which are a defect."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} is not JSON-able")

@@ -1,4 +1,4 @@
-"""What requests may say, strictly, and how errors look; answers are in `daemon.answers`."""
+"""Schemas of requests, which are validated strictly, and of errors. Responses are in `daemon.answers`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _printable(text: str) -> str:
 
 
 def _legible(text: str) -> str:
-    """What ends in the journal says something, on one line."""
+    """Check that a text for the journal is not empty and has only one line."""
     if not text.strip():
         raise ValueError("must say something")
     return _printable(text).strip()
@@ -34,7 +34,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1024), AfterValidator(_prin
 NewBroker = Annotated[str, Field(max_length=255, pattern=NEW_BROKER, examples=["new-1"])]
 Scalar = bool | int | float | str | list[str]
 _LEGIBLE = AfterValidator(_legible)
-# The same for who reads the document: no such character, and something beside blanks.
+# The same rules as a pattern for the document: no such character, and at least one that is not whitespace.
 _REFUSED = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 _ANY = rf"[^\x00-\x1f\x7f-\x9f{_REFUSED}]*"
 _PATTERN = {"pattern": rf"^{_ANY}[^\x00-\x20\x7f-\xa0{_REFUSED}]{_ANY}$"}
@@ -43,7 +43,7 @@ Reason = Annotated[
     Field(
         min_length=1,
         max_length=1000,
-        description="why; it ends in the journal",
+        description="reason, which is recorded in the journal",
         examples=["ticket 4711"],
         json_schema_extra=_PATTERN,
     ),
@@ -54,7 +54,7 @@ By = Annotated[
     Field(
         min_length=1,
         max_length=200,
-        description="who asks; over TCP the name that the credentials belong to",
+        description="requester; over TCP replaced by the authenticated name",
         json_schema_extra=_PATTERN,
     ),
     _LEGIBLE,
@@ -67,20 +67,20 @@ TOPIC = "persistent://shop/orders/created"
 # Names in paths, and filters of lists.
 InPath = Annotated[str, Path(min_length=1, max_length=4096)]
 BrokerId = Annotated[InPath, Path(description="a broker id", examples=[BROKER])]
-BundleOrTopic = Annotated[InPath, Path(description="a bundle, or a topic for the bundle it is in", examples=[BUNDLE])]
-PlanHash = Annotated[InPath, Path(description="the hash of a plan", examples=["5f0c3a1be2d4977a"])]
+BundleOrTopic = Annotated[InPath, Path(description="a bundle, or a topic of the bundle", examples=[BUNDLE])]
+PlanHash = Annotated[InPath, Path(description="hash of a plan", examples=["5f0c3a1be2d4977a"])]
 TaskId = Annotated[
-    InPath, Path(description="the id of a task, as the answer that began it says", examples=["req-0000000012"])
+    InPath, Path(description="id of a task, from the response that created it", examples=["req-0000000012"])
 ]
-OfBroker = Annotated[str | None, Query(max_length=1024, description="only those of this broker", examples=[BROKER])]
+OfBroker = Annotated[str | None, Query(max_length=1024, description="only rows of this broker", examples=[BROKER])]
 OfNamespace = Annotated[
-    str | None, Query(max_length=1024, description="only those of this tenant/namespace", examples=["shop/orders"])
+    str | None, Query(max_length=1024, description="only rows of this tenant/namespace", examples=["shop/orders"])
 ]
-Here = Annotated[bool, Query(description="ask no other sidecar")]
+Here = Annotated[bool, Query(description="do not forward the request to another sidecar")]
 
 
 def _with_example(schema: dict[str, Any]) -> None:
-    """One of the whole body, of the first examples of its fields."""
+    """Add an example of the whole body, from the first example of each field."""
     fields = schema["properties"].items()
     schema["examples"] = [{name: field["examples"][0] for name, field in fields if "examples" in field}]
 
@@ -92,9 +92,9 @@ class Body(BaseModel):
 
 
 class PlanBody(Body):
-    """A dry run: overrides on top of the running settings. Nothing is touched."""
+    """A dry run with overrides of the current settings. It changes nothing."""
 
-    # The examples are what the web page offers.
+    # The web page offers these examples.
     strategy: str | None = Field(
         default=None,
         max_length=100,
@@ -110,37 +110,35 @@ class PlanBody(Body):
         json_schema_extra={"x-extensible-enum": [*PLACEMENTS]},
     )
     parameters: dict[Name, Scalar] = Field(
-        default_factory=dict, max_length=200, description="parameters by our name or by Pulsar's key"
+        default_factory=dict, max_length=200, description="parameters by Bundlekeel's name or by Pulsar's key"
     )
-    remove_brokers: list[Name] = Field(
-        default_factory=list, max_length=1000, description="plan as if these brokers were gone"
-    )
+    remove_brokers: list[Name] = Field(default_factory=list, max_length=1000, description="plan without these brokers")
     add_brokers: list[NewBroker] = Field(
-        default_factory=list, max_length=100, description="plan as if these were there too, empty, of middle size"
+        default_factory=list,
+        max_length=100,
+        description="plan with these additional brokers, which are empty and of median size",
     )
-    traffic_scale: float = Field(
-        default=1.0, gt=0, le=MOST_SCALE, strict=True, description="plan as if all traffic were this many times"
-    )
+    traffic_scale: float = Field(default=1.0, gt=0, le=MOST_SCALE, strict=True, description="factor for all traffic")
     ignore_hit_counts: bool | None = Field(
         default=None,
         strict=True,
-        description="skip the waiting period; null: where brokers or traffic are not as they are",
+        description="skip the waiting period; null: only with changed brokers or traffic",
     )
     forwarded: bool = Field(
-        default=False, strict=True, description="clients never set it: a follower does that passes the request on"
+        default=False, strict=True, description="set by followers that forward a request; clients never set it"
     )
 
     def request(self) -> PlanRequest:
-        """The value the service takes."""
+        """Return the request for the service."""
         return PlanRequest.of(self.model_dump())
 
 
 class AssignmentBody(Body):
-    """What to place, dry: one bundle, topic or namespace, or several."""
+    """The bundles, topics or namespace to place in a dry run."""
 
     bundle: Name | None = Field(default=None, description="a bundle: tenant/namespace/range")
     topic: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
-        default=None, description="a topic, for the bundle it is in", examples=[TOPIC]
+        default=None, description="a topic of the bundle", examples=[TOPIC]
     )
     namespace: Name | None = Field(default=None, description="every bundle of tenant/namespace")
     bundles: list[Name] = Field(default_factory=list, max_length=200, description="several bundles")
@@ -155,64 +153,62 @@ class AssignmentBody(Body):
         return self
 
     def names(self) -> list[str]:
-        """Everything that was asked about."""
+        """Return all requested names."""
         single = [name for name in (self.bundle, self.topic, self.namespace) if name is not None]
         return [*single, *self.bundles, *self.topics]
 
 
 class ReasonBody(Body):
-    """Why, and who asks; both end in the journal."""
+    """Reason and requester, which are recorded in the journal."""
 
     reason: Reason
     by: By = "unix socket"
 
 
 class PauseBody(ReasonBody):
-    """A pause, for a while or until resumed."""
+    """A pause, for a limited time or until resumed."""
 
     seconds: float | None = Field(
-        default=None, gt=0, le=365 * 86400, strict=True, description="absent: until resumed", examples=[3600]
+        default=None, gt=0, le=365 * 86400, strict=True, description="duration; absent: until resumed", examples=[3600]
     )
 
 
 class ModeBody(ReasonBody):
-    """A mode within the ceiling of the settings file."""
+    """A mode up to the mode in the settings file."""
 
     mode: Mode = Field(description="at most the mode of the settings file", examples=["recommend"])
 
 
 class FieldFault(BaseModel):
-    """A field of a request that would not do."""
+    """A fault in a field of a request."""
 
-    field: str = Field(
-        description="its path in the body (`a.b`), or the name of a parameter; `body`: the body as a whole"
-    )
-    reason: str = Field(description="what is wrong with it")
-    value: Any = Field(default=None, description="what was given, where it is known")
-    allowed: str | None = Field(default=None, description="what is allowed, where it is known")
+    field: str = Field(description="path in the body (`a.b`), or name of a parameter; `body`: the whole body")
+    reason: str = Field(description="the fault")
+    value: Any = Field(default=None, description="received value, if known")
+    allowed: str | None = Field(default=None, description="allowed values, if known")
 
 
 class Problem(BaseModel):
-    """An error, as RFC 9457 has it."""
+    """An error (RFC 9457)."""
 
     type: str = Field(
-        description="the kind of error, as a URI",
+        description="kind of error, as a URI",
         json_schema_extra={"x-extensible-enum": [TYPE_PREFIX + kind for _, kind in KINDS]},
     )
-    title: str = Field(description="the status in words")
-    status: int = Field(description="the HTTP status")
-    detail: str = Field(description="what is wrong, in words")
-    field: str | None = Field(default=None, description="with a wrong value: `field` of the first of `errors`")
-    value: Any = Field(default=None, description="with a wrong value: `value` of the first of `errors`")
-    allowed: str | None = Field(default=None, description="with a wrong value: `allowed` of the first of `errors`")
+    title: str = Field(description="name of the status")
+    status: int = Field(description="HTTP status")
+    detail: str = Field(description="description of the error")
+    field: str | None = Field(default=None, description="for an invalid value: `field` of the first of `errors`")
+    value: Any = Field(default=None, description="for an invalid value: `value` of the first of `errors`")
+    allowed: str | None = Field(default=None, description="for an invalid value: `allowed` of the first of `errors`")
     code: str | None = Field(
         default=None,
-        description="with a conflict (409) or `forbidden` (403): the reason, a code of docs/reference/codes.md or a "
-        "word of docs/reference/api.md",
+        description="for a conflict (409) or `forbidden` (403): the reason, a code in docs/reference/codes.md or "
+        "docs/reference/api.md",
         json_schema_extra={"x-extensible-enum": [*REASONS, *Code]},
     )
-    difference: list[str] | None = Field(default=None, description="with a conflict: the reasons, as text")
-    errors: list[FieldFault] | None = Field(default=None, description="with a wrong value (422): every fault")
+    difference: list[str] | None = Field(default=None, description="for a conflict: the reasons as text")
+    errors: list[FieldFault] | None = Field(default=None, description="for an invalid value (422): all faults")
     request_id: str | None = Field(
-        default=None, description="as in the header `X-Request-ID`; log lines of the request name it"
+        default=None, description="id in the header `X-Request-ID`; log lines of the request contain it"
     )

@@ -1,8 +1,7 @@
-"""Two uvicorn servers in a thread with its own event loop: TCP (reads and dry runs; all with credentials) and a unix
-socket of mode 0600.
+"""Two uvicorn servers in a thread with its own event loop: TCP, and a unix socket of mode 0600.
 
-The main loop renews the lease: no response is computed there (docs/adr/0006-api-in-its-own-thread.md). uvicorn installs
-no signal handlers here: the runtime owns SIGTERM.
+Without credentials, TCP has only reads and dry runs. No response is computed on the main loop, because it renews the
+lease (docs/adr/0006-api-in-its-own-thread.md). uvicorn installs no signal handlers: the runtime handles SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,45 +37,44 @@ from bundlekeel.daemon.service import Service
 
 _log = structlog.get_logger(__name__)
 
-# From the connection, or from the end of the answer before, to the last header of a request. A keep-alive connection
-# on which nothing comes is closed by uvicorn earlier.
+# Time from the connection, or from the end of the previous response, to the last header of a request. uvicorn closes
+# idle keep-alive connections earlier.
 HEAD_SECONDS = 20.0
-# How long a connection may stay open without a request.
+# Time that a connection may stay open without a request.
 KEEP_ALIVE_SECONDS = 15
-# A client that takes nothing of its response for so long is disconnected.
+# A client that reads nothing of its response for this long is disconnected.
 READ_SECONDS = 10.0
-# Open at once, of one listener.
+# Highest number of open connections per listener.
 MAX_CONNECTIONS = 256
-# In addition to these, for probes.
+# Additional connections for probes.
 PROBE_CONNECTIONS = 16
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, closed when a request's head takes too long.
+    """uvicorn's connection, with a time-out for a request's head and a limit of connections.
 
-    When there are too many connections, of all addresses or of one, the one that has waited longest for a request is
-    closed for a new one. If every connection has an active request, a few more are accepted for probes alone: a flood
-    must not make Kubernetes restart the sidecar. The newest stay. The callers of a unix socket have no address, and
-    only the first limit.
+    There is a limit for all connections and one per address. Beyond a limit, a new connection replaces the one that has
+    been idle longest. If none is idle, a few more connections are accepted for probes only, and the newest of them are
+    kept: a flood must not make Kubernetes restart the sidecar. On a unix socket only the first limit applies.
     """
 
     head_seconds: ClassVar[float]
     max_connections: ClassVar[int]
     places: ClassVar[dict[Connection, None]]
-    """Connections within the limits. Those without a request in work are in the order in which they began to wait."""
+    """Connections within the limits. Idle ones are in the order in which they became idle."""
     reserve: ClassVar[dict[Connection, None]]
     _address = ""
     _waiting: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a place or one of the reserve, and wait for a request."""
+        """Count the connection towards a limit, and wait for a request."""
         super().connection_made(transport)
         self._address = network_of(self.client[0]) if self.client else ""
         if not self._take_place():
             if len(self.reserve) >= PROBE_CONNECTIONS:
-                # A probe ends within milliseconds: the oldest connection is idle, or asks for other things.
-                # It is removed here: several connections may come before it is closed.
+                # A probe ends within milliseconds, so the oldest connection is idle or not a probe.
+                # Remove it now, because more connections may arrive before it is closed.
                 oldest = next(iter(self.reserve))
                 del self.reserve[oldest]
                 oldest.transport.abort()
@@ -85,30 +83,30 @@ class Connection(H11Protocol):
         self._wait()
 
     def _take_place(self) -> bool:
-        """Take a free place, or that of an idle connection, which is closed. Returns whether there was one."""
+        """Count the connection, if necessary instead of an idle one, which is closed. Return whether that succeeded."""
         own = [other for other in self.places if self._address and other._address == self._address]
         crowded = len(own) >= most_of_one_address(self.max_connections)
         if crowded or len(self.places) >= self.max_connections:
             idle = [other for other in (own if crowded else self.places) if not other._busy]
             if not idle:
                 return False
-            # One whose last response is still on its way is taken last.
+            # Prefer connections without a response in transit.
             oldest = min(idle, key=lambda other: other.transport.get_write_buffer_size() > 0)
             del self.places[oldest]
-            # Not `close`, which waits for a client that does not read.
+            # Do not use `close`, which waits for clients that do not read.
             oldest.transport.abort()
         self.places[self] = None
         return True
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, behind the connections that wait already."""
+        """Wait for the next request, as the last of the idle connections."""
         if self in self.places:
             del self.places[self]
             self.places[self] = None
         super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request: the wait ends when its head is complete."""
+        """Receive a part of a request. The wait ends when its head is complete."""
         if self._waiting is None and not self._busy:
             self._wait()
         super().data_received(data)
@@ -116,13 +114,13 @@ class Connection(H11Protocol):
             self._stop()
 
     def pause_writing(self) -> None:
-        """The client does not read: wait for it, but not for ever."""
+        """Wait for a client that does not read, for at most `READ_SECONDS`."""
         super().pause_writing()
-        # Not `close`, which waits for the client.
+        # Do not use `close`, which waits for the client.
         self._unread = self.loop.call_later(READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Continue: the client reads again."""
         self._read()
         super().resume_writing()
 
@@ -132,7 +130,7 @@ class Connection(H11Protocol):
             self._unread = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """Release the connection's place."""
         self._stop()
         self._read()
         self.reserve.pop(self, None)
@@ -159,14 +157,14 @@ class Connection(H11Protocol):
 
 
 def connection_class(head_seconds: float, max_connections: int) -> type[Connection]:
-    """The class of one listener's connections: uvicorn takes a class."""
+    """Return the class of a listener's connections, because uvicorn needs a class."""
     limits = {"head_seconds": head_seconds, "max_connections": max_connections}
     own = {"places": dict[Connection, None](), "reserve": dict[Connection, None]()}
     return type("Connection", (Connection,), limits | own)
 
 
 def most_of_one_address(max_connections: int) -> int:
-    """How many of a listener's connections one address may hold: a quarter, so that it never keeps all others out."""
+    """Return the highest number of connections per address: a quarter, so that one address cannot block others."""
     return max(1, max_connections // 4)
 
 
@@ -182,9 +180,9 @@ class _Server(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """What stands before the routes. Without `access` the TCP port has no mutating route; with it, it asks for
-    credentials. `trail`: where mutations are written down. `tls` is for the TCP port. The limits are for each listener:
-    requests worked on at once, open connections, and how long the head of a request may take."""
+    """Protection of the routes. Without `access` the TCP port has no mutating routes; with it, it needs credentials.
+    `trail` records mutations. `tls` is for the TCP port. The limits apply to each listener: concurrent requests, open
+    connections, and seconds for the head of a request."""
 
     access: AccessRules | None = None
     trail: AuditTrail | None = None
@@ -195,7 +193,7 @@ class Protection:
 
 
 class ApiServer:
-    """The sidecar's HTTP side. `socket_path` None means: no unix socket. The socket is its owner's, who needs no
+    """The HTTP server of a sidecar. `socket_path` None: no unix socket. Only the socket's owner can use it, without
     credentials."""
 
     def __init__(
@@ -230,7 +228,7 @@ class ApiServer:
         )
 
     async def start(self) -> str:
-        """Bind and serve; returns the bound URL (port 0 means any free one). ConfigError when an address is taken."""
+        """Start serving and return the URL (port 0: any free port). Raises ConfigError if an address is in use."""
         listening = bind_tcp(self._host, self._port)
         try:
             unix = bind_unix(self._socket_path) if self._socket_path else None
@@ -238,10 +236,10 @@ class ApiServer:
             listening.close()
             raise
         host, port = listening.getsockname()[:2]
-        shown = "127.0.0.1" if host in WILDCARDS else host
+        url_host = "127.0.0.1" if host in WILDCARDS else host
         scheme = "http" if self._protection.tls is None else "https"
-        self.url = f"{scheme}://[{shown}]:{port}" if ":" in shown else f"{scheme}://{shown}:{port}"
-        # A thread that computes a response lets the loop that renews the lease run after a millisecond, not five.
+        self.url = f"{scheme}://[{url_host}]:{port}" if ":" in url_host else f"{scheme}://{url_host}:{port}"
+        # A thread that computes a response lets the main loop, which renews the lease, run after 1 ms instead of 5 ms.
         sys.setswitchinterval(0.001)
         started: Future[None] = Future()
         serving = self._serve_all(listening, unix, _on_this_loop(self._protection.trail), started)
@@ -252,9 +250,9 @@ class ApiServer:
     async def _serve_all(
         self, listening: socket.socket, unix: socket.socket | None, trail: AuditTrail | None, started: Future[None]
     ) -> None:
-        """All that the thread of the API does, until `stop`."""
+        """Run all servers in the thread of the API, until `stop`."""
         self._loop = loop = asyncio.get_running_loop()
-        # One response is computed at a time: two would need the memory of both, and are not faster.
+        # Compute one response at a time: two need more memory and are not faster.
         loop.set_default_executor(ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-responses"))
         try:
             access = self._protection.access
@@ -297,23 +295,23 @@ class ApiServer:
             await asyncio.sleep(0.005)
 
     async def stop(self) -> None:
-        """Let requests in flight finish for a few seconds, then close; safe to call twice."""
+        """Wait a few seconds for running requests, then close. Safe to call twice."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
         loop.call_soon_threadsafe(self._stopping.set)
-        # The main loop goes on: requests in flight may need it.
+        # Do not block the main loop: running requests may need it.
         if not await asyncio.to_thread(self._stopped.wait, STOP_SECONDS + 4):
             _log.warning("the API did not stop in time")
         for app in self._apps:
             app.state.admission.audit.write_late()
-        # Records that were handed over to the main loop are written first.
+        # Write the records first that were passed to the main loop.
         await asyncio.sleep(0)
         if self._socket_path is not None:
             self._socket_path.unlink(missing_ok=True)
 
     async def _close(self) -> None:
-        """Let requests in flight finish for a few seconds, then cut what is left."""
+        """Wait a few seconds for running requests, then abort the remaining connections."""
         for app in self._apps:
             app.state.streams.close()
         for server, _ in self._running:
@@ -326,11 +324,11 @@ class ApiServer:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
             for connection in list(server.server_state.connections):
-                connection.transport.abort()  # taken while the server stopped, or not ended in its time
+                connection.transport.abort()  # accepted while the server stopped, or not finished in time
 
 
 def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
-    """Return a trail for other threads: the journal belongs to the loop that runs here."""
+    """Return a trail for other threads, which passes records to the running loop, the owner of the journal."""
     if trail is None:
         return None
     loop, record = asyncio.get_running_loop(), trail.record
@@ -342,7 +340,7 @@ def _on_this_loop(trail: AuditTrail | None) -> AuditTrail | None:
 
 
 def bind_tcp(host: str, port: int) -> socket.socket:
-    """A listening socket. ConfigError says which setting to change."""
+    """Return a listening socket. Raises ConfigError, which names the setting, if that fails."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -356,14 +354,14 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         bound.listen(128)
     except OSError as error:
         bound.close()
-        taken = "; another process listens there: choose another api.port" if error.errno == errno.EADDRINUSE else ""
-        raise ConfigError(f"cannot listen on {host}:{port}: {error}{taken}", field="api.port", value=port) from None
+        hint = "; another process listens there: choose another api.port" if error.errno == errno.EADDRINUSE else ""
+        raise ConfigError(f"cannot listen on {host}:{port}: {error}{hint}", field="api.port", value=port) from None
     bound.setblocking(False)
     return bound
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A listening unix socket, created with mode 0600. A stale one is replaced, a live one is not."""
+    """Return a listening unix socket with mode 0600. A stale socket is replaced, an active one is not."""
     _clear_stale(path)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o177)
@@ -388,7 +386,7 @@ def _clear_stale(path: Path) -> None:
     except OSError as error:
         raise ConfigError(f"cannot use {path}: {error}", field="api.socket", value=str(path)) from None
     if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"{path} exists and is no socket", field="api.socket", value=str(path))
+        raise ConfigError(f"{path} exists and is not a socket", field="api.socket", value=str(path))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         if probe.connect_ex(str(path)) == 0:

@@ -1,6 +1,6 @@
-"""What a request must pass before any route sees it: its path, Host, Origin, content type and time.
+"""Checks of every request before its route: path, Host, Origin, content type and time.
 
-Every answer leaves with the security headers and the id of its request.
+Every response has the security headers and the id of its request.
 
 The API has no cookies and no CORS. A page of another site could still reach a loopback port through DNS rebinding
 (wrong Host) or a plain form post (foreign Origin, no JSON): both are refused here.
@@ -28,10 +28,10 @@ from bundlekeel.core.model.uris import LOOPBACK
 
 REQUEST_SECONDS = 120.0
 
-# kubelet and Prometheus ask pods by their address; these paths take any address as Host, but no foreign name.
+# kubelet and Prometheus use the address of a pod: these paths accept any address as Host, but no foreign name.
 BY_ADDRESS = ("/livez", "/readyz", "/metrics")
 
-# An id that a request may bring: it ends in the log and in answers.
+# A valid id in a request's header. It is copied to the log and the response.
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 SECURITY_HEADERS = {
@@ -45,7 +45,7 @@ SECURITY_HEADERS = {
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header: lower case, without port and brackets; "" when it is none."""
+    """Return the name in a Host header in lower case, without port and brackets; "": malformed."""
     try:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
@@ -53,7 +53,7 @@ def host_name(host: str) -> str:
 
 
 def _net_location(origin: str) -> str | None:
-    """Host and port of an Origin header, lower case; None when it names none."""
+    """Return host and port of an Origin header in lower case; None: it has none."""
     try:
         return urlsplit(origin).netloc.lower() or None
     except ValueError:
@@ -78,14 +78,14 @@ class Shield:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on for a limited time."""
+        """Refuse the request, or run it for a limited time."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        asked = Headers(scope=scope)
-        brought = asked.get("x-request-id", "")
-        request_id = brought if REQUEST_ID.fullmatch(brought) else uuid4().hex
+        request_headers = Headers(scope=scope)
+        client_id = request_headers.get("x-request-id", "")
+        request_id = client_id if REQUEST_ID.fullmatch(client_id) else uuid4().hex
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -96,10 +96,10 @@ class Shield:
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await (self._refuse(scope, asked) or self._timed)(scope, receive, with_headers)
+            await (self._refuse(scope, request_headers) or self._timed)(scope, receive, with_headers)
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        # A pattern of a route that ends with `$` matches before a line feed.
+        # Needed because a route's pattern that ends with `$` also matches before a line feed.
         if clean(scope["path"]) != scope["path"]:
             return problem(400, "wrong-path", KINDS[400, "wrong-path"])
         host = headers.get("host", "")

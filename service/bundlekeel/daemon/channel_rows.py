@@ -10,7 +10,7 @@ from bundlekeel.ports import ChannelView
 
 
 def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:
-    """One entry."""
+    """Return the row of one entry."""
     owner = serving(unit)
     return UnitView(
         bundle=bundle,
@@ -27,7 +27,7 @@ def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> Un
 
 
 def row_of(view: ChannelView, bundle: str, now_ms: int) -> UnitView | None:
-    """The row of one bundle; None when the channel has no entry of it (state Init)."""
+    """Return the row of one bundle; None: the channel has no entry for it (state Init)."""
     unit = view.units.get(bundle)
     if unit is None:
         return None
@@ -44,8 +44,8 @@ def unit_rows(
     after: str = "",
     limit: int = 1000,
 ) -> list[UnitView]:
-    """Rows by bundle name; `broker`: destination or source. The next page begins `after` the last bundle of this."""
-    chosen = sorted(
+    """Return rows in order of bundle names, starting after the bundle `after`. `broker`: destination or source."""
+    bundles = sorted(
         bundle
         for bundle, unit in view.units.items()
         if bundle > after
@@ -53,5 +53,5 @@ def unit_rows(
         and (broker is None or broker in (unit.destination, unit.source))
         and (namespace is None or namespace_of(bundle) == namespace)
     )
-    rows = (row_of(view, bundle, now_ms) for bundle in chosen[:limit])
+    rows = (row_of(view, bundle, now_ms) for bundle in bundles[:limit])
     return [row for row in rows if row is not None]

@@ -1,4 +1,4 @@
-"""Brokers, bundles and entries of the ownership channel as rows for people, and the cluster as it is drawn."""
+"""Lists of brokers and bundles for the API."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from bundlekeel.daemon.cycle.planner import traffic_view
 from bundlekeel.daemon.gate.in_force import LeftAlone
 from bundlekeel.daemon.published import ClusterState
 
-# Bundles of one overview.
+# Highest number of bundles in one overview.
 MOST_DRAWN: Final = 25_000
 
 
 def imbalances(cycle: Cycle) -> ImbalanceView:
-    """max/mean of throughput and score, as the last plan saw it."""
+    """Return max/mean of throughput and score in the last plan."""
     plan = cycle.report.plan if cycle.report else None
     return ImbalanceView(
         throughput_max_mean=plan.imbalance("throughput_before") if plan else 0.0,
@@ -46,7 +46,7 @@ def imbalances(cycle: Cycle) -> ImbalanceView:
 
 
 def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
-    """One row a registered broker, by id, with what people asked of it; those without a usable report say why."""
+    """Return one row per registered broker, by id, with operators' requests and why a report is unusable."""
     snapshot, picture, desired = cluster.snapshot, cluster.picture, cluster.desired
     if snapshot is None or picture is None:
         return []
@@ -64,8 +64,8 @@ def brokers(cluster: ClusterState, now_ms: int) -> list[BrokerView]:
                 load_manager=endpoint.load_manager if endpoint else "",
             )
         )
-    asked = {"warm": desired.warms, "cordon": desired.cordons, "drain": desired.drains}
-    requested = {broker: kind for kind, named in asked.items() for broker in named}
+    requests = {"warm": desired.warms, "cordon": desired.cordons, "drain": desired.drains}
+    requested = {broker: kind for kind, named in requests.items() for broker in named}
     closed = plan.closed if plan else ()
     rows = [
         replace(
@@ -84,10 +84,10 @@ def _brokers(
     ledger, table, draft = cluster.cycle_state.ledger, snapshot.brokers, cluster.draft
     on_the_way, unsettled = preallocated(ledger, table.ids, now_ms), ledger.unsettled()
     percent, costs = table.percent(), broker_costs(draft.costs, table)
-    found = []
+    views = []
     for row, broker in enumerate(table.ids):
         rows, traffic = snapshot.bundles.rows_of(row), table.traffic[row]
-        found.append(
+        views.append(
             BrokerView(
                 broker=broker,
                 score_ratio=float(draft.score[row]),
@@ -114,11 +114,11 @@ def _brokers(
                 verdict=verdicts.get(broker),
             )
         )
-    return found
+    return views
 
 
 def _cpu_costs(costs: BrokerCosts, row: int) -> CpuCostsView | None:
-    """Return the costs of one broker, None while nothing is learned or it has no CPU limit."""
+    """Return the CPU costs of one broker; None: not learned yet, or it has no CPU limit."""
     if not costs.seconds[row].any() or np.isnan(costs.base[row]):
         return None
     ends = [side[row].tolist() for side in (costs.seconds, costs.low, costs.high)]
@@ -166,8 +166,9 @@ def bundles(
     after: str = "",
     limit: int | None = None,
 ) -> list[BundleView]:
-    """Rows of the bundles asked for, largest short-term throughput first, beginning after the bundle `after`. NotFound
-    for an unknown broker or bundle; ConfigError for what is no namespace."""
+    """Return rows of the matching bundles, largest short-term throughput first, starting after the bundle `after`.
+
+    Raises NotFound if broker or bundle is unknown, ConfigError if `namespace` is malformed."""
     snapshot = cluster.snapshot
     if snapshot is None:
         return []
@@ -199,7 +200,7 @@ def bundles(
                 code,
                 preallocated_to=entry.target if entry else None,
                 preallocated_age_seconds=(now_ms - entry.opened_ms) / 1000 if entry else None,
-                # A bundle that came back to where it was has a cool-down too, but has not moved.
+                # A bundle that returned to its broker has a cool-down too, but has not moved.
                 last_move_ms=moved.at_ms if moved and moved.source != owner else None,
             )
         )
@@ -207,7 +208,7 @@ def bundles(
 
 
 def _behind(order: list[int], table: BundleTable, after: str) -> list[int]:
-    """Return the rows of `order` behind the bundle `after`. Raises NotFound if it is not there any more."""
+    """Return the rows of `order` after the bundle `after`. Raises NotFound if that bundle no longer exists."""
     if not after:
         return order
     if after not in table.names:

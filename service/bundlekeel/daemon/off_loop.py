@@ -1,4 +1,4 @@
-"""The service as the thread of the API has it: reads of published values, and calls that the main loop carries out."""
+"""The service in the thread of the API: it reads published values, and runs all other calls on the main loop."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from bundlekeel.daemon.readings import Readings
 from bundlekeel.daemon.service import Service, ServiceParts
 from bundlekeel.ports import Metadata, Ownership
 
-# The main loop publishes this often, and after each call that may have changed something.
+# Seconds between two publications. The main loop also publishes after each call that may change something.
 PUBLISH_SECONDS: Final = 0.5
-# Calls that the main loop works on at the same time: each may compute there for some milliseconds.
+# Highest number of concurrent read calls on the main loop: each may compute for some milliseconds.
 READ_CALLS: Final = 4
 # Each what-if holds a second snapshot.
 LONG_CALLS: Final = 2
 OTHER_CALLS: Final = 16
-# A read is given up after this time, its wait for a place included.
+# Time-out of a read, including its wait in the queue.
 READ_SECONDS: Final = 20.0
-# Text of metrics may be this old.
+# Highest age of the rendered metrics.
 METRICS_SECONDS: Final = 1.0
-# Reads that need the main loop. All other calls may change something, and have places of their own.
+# Reads that need the main loop. All other calls may change something, and are not limited by `READ_CALLS`.
 _READS: Final = frozenset(
     {"plan", "plans", "tasks", "where", "assignments", "owner", "boundaries", "namespaces", "partitions", "topics"}
     | {"operations", "task", "reviews", "view", "group", "why"}
 )
-# Reads that compute for many seconds, or wait for each broker: no other read waits for them.
+# Reads that compute for many seconds or wait for each broker. Other reads do not wait for them.
 _LONG: Final = frozenset({"make_plan", "doctor"})
 
 
 class MainLoop:
-    """The main loop, seen from other threads."""
+    """Runs functions on the main loop for other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
-        """`changed`: called on the main loop after each call that may have changed something."""
+        """`changed`: called on the main loop after each call that may change something."""
         self._loop = loop
         self._changed = changed
         self._reads, self._long = asyncio.Semaphore(READ_CALLS), asyncio.Semaphore(LONG_CALLS)
         self._others = asyncio.Semaphore(OTHER_CALLS)
 
     async def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Await the function on the main loop, from the loop of the API. TooSlow when a short read takes too long."""
+        """Await a function on the main loop, from the API's loop. Raises TooSlow if a short read takes too long."""
         short, long = function.__name__ in _READS, function.__name__ in _LONG
         try:
             async with (
@@ -64,13 +64,13 @@ class MainLoop:
             return await function(*args, **options)
         finally:
             if not reads:
-                # The call has done its work: what cannot be published now is published by `run`.
+                # The call has succeeded. If publishing fails now, `run` publishes later.
                 with suppress(Exception):
                     self._changed()
 
 
 class OnMainLoop:
-    """An object of the main loop, whose methods the loop of the API awaits."""
+    """Proxy of an object of the main loop. The API's loop awaits its methods."""
 
     def __init__(self, target: object, main: MainLoop) -> None:
         self._target, self._main = target, main
@@ -100,31 +100,31 @@ class ServiceOffLoop(Readings):
         self._metrics: dict[str, tuple[float, bytes]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """What is not read from published values, the main loop carries out."""
+        """Return an operation that runs on the main loop, if it is not a read of published values."""
         if name.startswith("_"):
             raise AttributeError(name)
         return cast(Callable[..., Any], getattr(OnMainLoop(self._service, self._main), name))
 
     def render_metrics(self, accept: str) -> tuple[bytes, str]:
-        """Prometheus exposition, rendered at most once a second for each format."""
+        """Return the metrics in Prometheus format. Each format is rendered at most once per second."""
         kind, now = self._telemetry.content_type(accept), self._clock.boot()
         rendered = self._metrics.get(kind)
         if rendered is None or now - rendered[0] >= METRICS_SECONDS:
-            # What is older is of no use, and takes megabytes.
-            kept = {key: item for key, item in self._metrics.items() if now - item[0] < METRICS_SECONDS}
-            # By this clock, so that a main loop that hangs shows.
+            # Delete older texts, which take megabytes.
+            recent = {key: item for key, item in self._metrics.items() if now - item[0] < METRICS_SECONDS}
+            # Computed here, so that the metric shows a main loop that hangs.
             due = self._loaded.settings.cycle.interval + self._latest().turned_boot - now
             self._telemetry.gauge("cycle_due_seconds", due)
             rendered = (now, self._telemetry.render(accept)[0])
-            self._metrics = {**kept, kind: rendered}
+            self._metrics = {**recent, kind: rendered}
         return rendered[1], kind
 
     def publish(self) -> None:
-        """Publish what is now; on the main loop only."""
+        """Publish the present values. Call it on the main loop only."""
         self._published = self._service.capture(self._published)
 
     async def run(self) -> None:
-        """Publish again and again; a task of the main loop."""
+        """Publish every `PUBLISH_SECONDS`, as a task of the main loop."""
         while True:
             self.publish()
             await asyncio.sleep(PUBLISH_SECONDS)

@@ -1,4 +1,4 @@
-"""Overview of the cluster for the page: the largest bundles of each broker, the sum of the others, and changes."""
+"""Overview of the cluster for the page: largest bundles of each broker, sum of the others, and change marks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bundlekeel.daemon.state.shared_state import SharedState
 
 
 def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
-    """Return the cluster as it is drawn, with at most `MOST_DRAWN` bundles however large it is."""
+    """Return the overview with the `largest` bundles of each broker, at most `MOST_DRAWN` in total."""
     if snapshot is None:
         return OverviewView(wall_ms=None, namespaces=[], brokers=[])
     table = snapshot.bundles
@@ -39,7 +39,7 @@ def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
     for number, broker in enumerate(snapshot.brokers.ids):
         first = int(table.starts[number])
         mine = size[table.rows_of(number)]
-        chosen = np.argsort(-mine, kind="stable")[:largest]
+        largest_rows = np.argsort(-mine, kind="stable")[:largest]
         rows.append(
             OverviewBroker(
                 broker=broker,
@@ -49,10 +49,10 @@ def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
                         namespace=int(place[table.namespace[first + row]]),
                         throughput=float(mine[row]),
                     )
-                    for row in chosen.tolist()
+                    for row in largest_rows.tolist()
                 ],
-                other_bundles=len(mine) - len(chosen),
-                other_throughput=max(0.0, float(mine.sum() - mine[chosen].sum())),
+                other_bundles=len(mine) - len(largest_rows),
+                other_throughput=max(0.0, float(mine.sum() - mine[largest_rows].sum())),
             )
         )
     names = [
@@ -65,7 +65,7 @@ def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:
 def changes(
     cycle: Cycle, shared_state: SharedState, leadership: Leadership, *, connected: bool, last: CycleView | None
 ) -> Marks:
-    """Marks to compare, each cheap to make. `last`: the last cycle as `state` shows it."""
+    """Return marks that differ after a change. Computing them is cheap. `last`: the last cycle."""
     leader = leadership.leader
     return Marks(
         picture=cycle.snapshot.wall_ms if cycle.snapshot is not None else 0,

@@ -1,4 +1,4 @@
-"""What reads are answered from: values that never change, taken on the main loop and read in any thread."""
+"""Immutable values for reads: created on the main loop, and readable in any thread."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from bundlekeel.settings.parameters import MergedParameters
 class ClusterState:
     """The cluster and the state of the cycles. The cached properties take up to a second in a large cluster.
 
-    `plan_input`: of the next plan, None before the first snapshot. `sheds`, `splits`: by broker, whether it does so by
-    itself; None: unknown. `sources`: the values from which this was taken.
+    `plan_input`: input of the next plan; None before the first snapshot. `sheds`, `splits`: whether each broker's own
+    shedding or splitting is on; None: unknown. `sources`: the values from which this object was created.
     """
 
     snapshot: Snapshot | None
@@ -51,13 +51,13 @@ class ClusterState:
 
     @cached_property
     def draft(self) -> Draft:
-        """The loads with what the ledger expects. Only read it."""
+        """The loads, including the moves of the ledger. Do not change it."""
         assert self.snapshot is not None
         return Draft(self.snapshot, self.cycle_state.ledger, self.params, costs=self.cycle_state.memory.costs)
 
     @cached_property
     def largest_first(self) -> list[int]:
-        """Rows of the bundles by short-term throughput, the largest first."""
+        """Rows of the bundles by short-term throughput, largest first."""
         assert self.snapshot is not None
         table = self.snapshot.bundles
         size = table.short[:, THROUGHPUT_IN] + table.short[:, THROUGHPUT_OUT]
@@ -66,16 +66,16 @@ class ClusterState:
 
     @cached_property
     def overviews(self) -> dict[int, OverviewView]:
-        """The overview that was made last, by its `largest`."""
+        """Cache of the last overview, by its `largest`."""
         return {}
 
     @cached_property
     def obstacles(self) -> Eligibility:
-        """Which bundles may not move at all, why, and until when."""
+        """The bundles that may not move, with the reason and end of each obstacle."""
         return self.obstacles_without("")
 
     def obstacles_without(self, rested: str) -> Eligibility:
-        """Return the obstacles as if the cool-down of the bundle `rested` were over; "": of no bundle."""
+        """Return the obstacles as if the cool-down of the bundle `rested` were over; "": all cool-downs are kept."""
         inputs, snapshot = self.plan_input, self.snapshot
         assert inputs is not None and snapshot is not None
         ledger = self.cycle_state.ledger
@@ -94,10 +94,10 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """All that reads are answered from, as it was at one moment.
+    """All values for reads, from one point in time.
 
-    `moves`: records of all sidecars, oldest first. `parameters`: in effect. `turned_boot`: when a cycle or one of its
-    moves ended last, boot clock in seconds.
+    `moves`: records of all sidecars, oldest first. `parameters`: parameters in effect. `turned_boot`: boot-clock time
+    at which the last cycle, or a move of it, ended, in seconds.
     """
 
     cluster: ClusterState
@@ -112,7 +112,7 @@ class Published:
 
 
 def capture_cluster(cycle: Cycle, config: BrokerConfig, before: ClusterState | None = None) -> ClusterState:
-    """Return the state of the cluster for reads: `before` while nothing of it has changed. Call it on the main loop."""
+    """Return the state of the cluster for reads, or `before` if nothing has changed. Call it on the main loop."""
     snapshot, shared = cycle.snapshot, cycle.shared_state
     values: dict[str, Any] = {
         "snapshot": snapshot,

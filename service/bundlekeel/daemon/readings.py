@@ -1,4 +1,4 @@
-"""Reads of a running sidecar over published values, for any thread. Nothing here touches what the main loop changes."""
+"""Reads of a running sidecar from published values, for any thread. They use no state of the main loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings
 
-# Kinds of records that each sidecar keeps of its own.
+# Kinds of records that each sidecar stores for itself.
 _LOCAL = tuple(kind for kind in RECORDS if kind != "move")
 
 
@@ -51,32 +51,32 @@ class Readings:
         metadata: Metadata,
         ownership: Ownership,
     ) -> None:
-        """`metadata`, `ownership`: awaited by `why` where it runs."""
+        """`metadata`, `ownership`: used by `why`, in the thread that calls it."""
         self._latest = latest
         self._loaded, self._journal, self._clock = loaded, journal, clock
         self._metadata, self._ownership = metadata, ownership
 
     def state(self) -> State:
-        """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
+        """Return the state of this sidecar: role, leader, last cycle, and the obstacle to acting."""
         return self._latest().state
 
     def changes(self) -> Marks:
-        """Marks of what changed."""
+        """Return marks that differ after a change."""
         return self._latest().marks
 
     def brokers(self) -> list[BrokerView]:
-        """One row a registered broker."""
+        """Return one row per registered broker."""
         return listings.brokers(self._latest().cluster, self._clock.wall_ms())
 
     def bundles(
         self, *, broker: str | None = None, namespace: str | None = None, after: str = "", limit: int | None = None
     ) -> list[BundleView]:
-        """Bundles, largest short-term throughput first."""
+        """Return bundles, largest short-term throughput first."""
         cluster, now = self._latest().cluster, self._clock.wall_ms()
         return listings.bundles(cluster, now, broker=broker, namespace=namespace, after=after, limit=limit)
 
     def overview(self, largest: int) -> OverviewView:
-        """The cluster in few rows."""
+        """Return an overview of the cluster with the `largest` bundles of each broker."""
         cluster = self._latest().cluster
         overview = cluster.overviews.get(largest)
         if overview is None:
@@ -86,12 +86,12 @@ class Readings:
         return overview
 
     async def why(self, name: str) -> WhyView:
-        """Why a bundle, topic or broker is where it is, and what would change it."""
+        """Explain the present place of a bundle or topic, or the load of a broker, and what would change it."""
         latest = self._latest()
         if latest.cluster.snapshot is not None:
-            # In a large cluster the first of them takes half a second.
+            # The first computation takes half a second in a large cluster.
             await asyncio.to_thread(lambda: latest.cluster.obstacles)
-        given = why.WhyInput(
+        why_input = why.WhyInput(
             cluster=latest.cluster,
             last=latest.state.cycle,
             metadata=self._metadata,
@@ -100,15 +100,15 @@ class Readings:
             now_ms=self._clock.wall_ms(),
             interval_seconds=self._loaded.settings.cycle.interval,
         )
-        answer = await why.why(name, given)
+        answer = await why.why(name, why_input)
         if not latest.channel.followed or answer.bundle is None:
             return answer
         entry = channel_rows.row_of(latest.channel.current(), answer.bundle, self._clock.wall_ms())
         return replace(answer, channel=entry, findings=latest.channel.findings_of(answer.bundle))
 
     async def verdicts(self, limit: int, period: Period = ALWAYS) -> list[CycleVerdict]:
-        """The last cycles' verdicts, newest last."""
-        found = await asyncio.to_thread(self._own, ("cycle",), limit, period)
+        """Return the verdicts of the last cycles, newest last."""
+        records = await asyncio.to_thread(self._own, ("cycle",), limit, period)
         return [
             CycleVerdict(
                 cycle=item["cycle"],
@@ -117,12 +117,11 @@ class Readings:
                 verdict=Verdict(code=item["code"], sentence=item["sentence"]),
                 refusals=item.get("refused", {}),
             )
-            for item in found[-limit:]
+            for item in records[-limit:]
         ]
 
     async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
-        """Records, newest last. Moves come from the shared state, so that every replica knows all of them; the
-        rest are those of this sidecar."""
+        """Return records, newest last. Moves are of all sidecars, from the shared state; all others of this one."""
         return await asyncio.to_thread(self._records, self._latest(), limit, kind, period)
 
     def _records(self, latest: Published, limit: int, kind: str | None, period: Period) -> list[Json]:
@@ -136,14 +135,14 @@ class Readings:
         return sorted(records + ([] if kind else moves), key=itemgetter("wall_ms"))[-limit:]
 
     def _own(self, kinds: Sequence[str], limit: int, period: Period) -> list[Json]:
-        """Records of this sidecar; its files are read only where a time is asked for."""
+        """Return records of this sidecar. Reads its files only if the period is limited."""
         if period == ALWAYS:
             return [record for kind in kinds for record in self._journal.tail(limit, kind=kind)]
-        found = period.of(self._journal.since(period.since_ms))
-        return [record for record in found if record.get("kind") in kinds]
+        records = period.of(self._journal.since(period.since_ms))
+        return [record for record in records if record.get("kind") in kinds]
 
     async def summary(self, period: Period) -> SummaryView:
-        """What happened in that time."""
+        """Return a summary of the period."""
         return await asyncio.to_thread(self._summary, self._latest(), period)
 
     def _summary(self, latest: Published, period: Period) -> SummaryView:
@@ -152,13 +151,13 @@ class Readings:
         return summary(period, self._clock.wall_ms(), self._journal.since(period.since_ms), moves, effects)
 
     def settings(self) -> list[Setting]:
-        """The settings in effect with their origins; parameters are those of the plan."""
+        """Return the settings in effect with their origins. Parameters are those of the next plan."""
         return [Setting(**row) for row in describe(self._loaded, self._latest().parameters)]
 
     # --- the ownership channel ---
 
     def channel(self) -> ChannelSummary:
-        """Health and figures of the ownership channel."""
+        """Return state and counts of the ownership channel."""
         return self._latest().channel.summary()
 
     def channel_bundles(
@@ -170,20 +169,20 @@ class Readings:
         after: str = "",
         limit: int = 1000,
     ) -> list[UnitView]:
-        """Entries of the ownership channel."""
+        """Return entries of the ownership channel."""
         view, now = self._latest().channel.current(), self._clock.wall_ms()
         return channel_rows.unit_rows(
             view, now, state=state, broker=broker, namespace=namespace, after=after, limit=limit
         )
 
     def channel_findings(self) -> list[ChannelFinding]:
-        """What is wrong in the ownership channel."""
+        """Return the problems of the ownership channel."""
         return self._latest().channel.findings()
 
     # --- probes ---
 
     def live(self) -> list[Check]:
-        """Cycles still turn over. A hanging move or a lost store is no reason for a restart."""
+        """Check that cycles still run. A hanging move or an unreachable store does not fail the check."""
         behind = self._clock.boot() - self._latest().turned_boot
         limit = max(60.0, 6 * self._loaded.settings.cycle.interval) + self._loaded.settings.admin.read_timeout * 2
         ok = behind < limit
@@ -197,5 +196,5 @@ class Readings:
         ]
 
     def ready(self) -> list[Check]:
-        """Store, seat or bench known, and a picture unless on the bench."""
+        """Check the store, the role, and the snapshot, which a sidecar on the bench does not need."""
         return list(self._latest().ready)

@@ -1,4 +1,4 @@
-"""The running sidecar: its tasks, in which order they start, and in which they stop.
+"""The running sidecar: its tasks, and the order in which they start and stop.
 
 Leadership and cycles are tasks of their own, so that a move that hangs never costs the lease. SIGTERM belongs to this
 module: calls in flight finish or leave their intent to the next leader, leadership is released, exit code 0.
@@ -39,10 +39,10 @@ _STORE_WARNING_SECONDS = 60.0
 
 
 class Server(Protocol):
-    """The API server, seen from here."""
+    """The API server."""
 
     async def start(self) -> str:
-        """Listen; returns the URL."""
+        """Start listening and return the URL."""
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -50,7 +50,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A task beside the cycles, and what closes its part when all tasks have ended."""
+    """A task in parallel to the cycles, and a function that closes its part when all tasks have ended."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -121,7 +121,7 @@ class Runtime:
         return 1 if self._failed else 0
 
     def request_stop(self) -> None:
-        """Stop as SIGTERM does."""
+        """Stop as after SIGTERM."""
         self._stop.set()
 
     def hurry(self) -> None:
@@ -141,7 +141,7 @@ class Runtime:
         }
 
     async def root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
-        """A root task: restarted a second after an unexpected error, which is logged and counted, from 0 on."""
+        """Run a root task. After an unexpected error, log and count it, and restart the task after a second."""
         self._parts.cycle.telemetry.count("unexpected_errors_total", 0.0, where=name)
         while not self._stop.is_set():
             try:
@@ -157,24 +157,24 @@ class Runtime:
             await self._pause(1.0)
 
     async def _observe(self) -> None:
-        """Bench sidecars watch only the seats; a sidecar with a seat keeps full watches and warm averages."""
+        """Observe the cluster while this sidecar has a seat. On the bench it watches only the seats."""
         while self._parts.leadership.role == BENCH:
             await self._pause(0.2)
             if self._stop.is_set():
                 return
         if not self._observing:
-            # Before the first report: what brokers stored (the top ten each) would else count as known already.
+            # Restore before the first report; else the stored top ten bundles of each broker would count as known.
             await self._parts.cycle.observer.restore(self._parts.cycle.shared_state.read_averages())
             self._observing = True
             await self._parts.source.start()
         await self._parts.cycle.observer.follow()
 
     async def _cycles(self) -> None:
-        """One cycle after the other, on whichever sidecar has a seat and sees the cluster."""
+        """Run cycles while this sidecar has a seat and a snapshot."""
         parts = self._parts
         while not self._stop.is_set():
             self._turn_began = parts.cycle.clock.boot()
-            # What is reported during the turn is for the next one.
+            # Reports that arrive during the cycle are for the next one.
             parts.cycle.observer.fresh.clear()
             if self._observing and parts.leadership.role != BENCH:
                 try:
@@ -186,10 +186,10 @@ class Runtime:
             await self._until_next()
 
     async def _until_next(self) -> None:
-        """The interval, or sooner when fresh reports arrive, but never more often than five times an interval.
+        """Wait for the next cycle: one interval, or less if new reports arrive, but at least a fifth of it.
 
-        The first picture and a term just won do not wait for that long, and a plan that the budgets of a cycle cut off
-        goes on as soon as the next cycle may run: a fifth of the interval after the last one began.
+        The first snapshot and a new term end the wait earlier. A plan that the budgets of a cycle limited continues
+        after a fifth of the interval.
         """
         fresh, interval = self._parts.cycle.observer.fresh, self._parts.interval_seconds
         first, shortest = self._parts.cycle.picture is None, interval / 5
@@ -217,7 +217,7 @@ class Runtime:
                 waiter.cancel()
 
     async def _housekeeping(self) -> None:
-        """Once a second: desired state, intents of earlier terms, checkpoint of the averages, loop lag."""
+        """Each second, update requests, settle intents of earlier terms, store averages and measure the loop lag."""
         clock = self._parts.cycle.clock
         while not self._stop.is_set():
             before = clock.boot()
@@ -233,7 +233,7 @@ class Runtime:
                 _log.info("housekeeping interrupted", error=str(error))
 
     def _warn_about_store(self) -> None:
-        """Log once a minute that the metadata store does not answer, and once that it does again."""
+        """Log once per minute that the metadata store does not respond, and once that it responds again."""
         now = self._parts.cycle.clock.boot()
         if self._parts.coordination.connected:
             if self._store_warned_at is not None:
@@ -241,19 +241,20 @@ class Runtime:
             self._store_warned_at = None
         elif self._store_warned_at is None or now - self._store_warned_at >= _STORE_WARNING_SECONDS:
             self._store_warned_at = now
-            told = "the metadata store does not answer; waiting, nothing is done meanwhile"
-            _log.warning(told, error=self._parts.coordination.obstacle)
+            text = "the metadata store does not answer; waiting, nothing is done meanwhile"
+            _log.warning(text, error=self._parts.coordination.obstacle)
 
     async def _executions(self) -> None:
-        """Carry out operators' requests, in a task of its own: a long execution must not hold up the housekeeping."""
+        """Execute operators' requests, in a separate task, so that long executions do not delay the housekeeping."""
         while not self._stop.is_set():
             await self._pause(_HOUSEKEEPING_SECONDS)
             if self._parts.coordination.connected and self._parts.leadership.leading:
                 await self._parts.executions.serve()
 
     async def _operations(self) -> None:
-        """Keep drained brokers empty: what lands there is planned at once, in a task of its own, since brokers are
-        called that may hang."""
+        """Keep drained brokers empty: start a cycle as soon as a bundle lands there.
+
+        This is a separate task, because it calls brokers, which may hang."""
         parts = self._parts
         while not self._stop.is_set():
             await self._pause(_HOUSEKEEPING_SECONDS)
@@ -282,7 +283,7 @@ class Runtime:
                 await cycle.shared_state.save_averages(cycle.observer.averages)
 
     async def _look_for_arrivals(self) -> None:
-        """Open moves of earlier leaders stay frozen, but the load of those that have arrived is known."""
+        """Record which open moves of earlier leaders have arrived. They stay frozen, but their load is known then."""
         cycle = self._parts.cycle
         if cycle.leads and not cycle.busy.locked():
             open_moves = [
@@ -302,7 +303,7 @@ class Runtime:
                 _log.warning("second signal: leaving at once", signal=number)
                 signal.raise_signal(signal.SIGKILL)
             _log.info("stopping", signal=number)
-            # The interpreter waits for threads that a dead disk or collector holds: the kernel does not (SIGALRM).
+            # The interpreter waits for threads that hang in a disk or collector. SIGALRM ends the process nevertheless.
             signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS + 1.0)
             self._stop.set()
 
@@ -311,7 +312,7 @@ class Runtime:
         loop.add_signal_handler(signal.SIGHUP, self._parts.reload.ask)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not past a stop."""
+        """Wait, at most until the stop."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stop.wait()
@@ -319,7 +320,7 @@ class Runtime:
             return
 
     async def _shut_down(self, tasks: list[asyncio.Task[None]], servers: Sequence[Server]) -> None:
-        """Moves first, while we still lead; then leadership; then the rest, at the same time."""
+        """Stop moves first, while this sidecar still leads, then the leadership, then all other parts in parallel."""
         parts, began = self._parts, asyncio.get_running_loop().time()
         await self._by(began + _MOVES_UNTIL, moves=self._stop_moves())
         await self._by(began + _API_UNTIL, **{f"api {number}": server.stop() for number, server in enumerate(servers)})
@@ -342,8 +343,9 @@ class Runtime:
             _log.warning("moves left to the next leader", bundles=list(left))
 
     async def _by(self, deadline: float, **steps: Awaitable[None]) -> None:
-        """Take these steps at the same time; those that are not over at the deadline (loop time) are cancelled and not
-        waited for, and what they raise makes the exit code 1."""
+        """Run these steps in parallel, and cancel those that are still running at the deadline (loop time).
+
+        An error of a step sets the exit code to 1."""
         names: dict[asyncio.Future[None], str] = {asyncio.ensure_future(step): name for name, step in steps.items()}
         if not names:
             return
@@ -359,8 +361,7 @@ class Runtime:
 
 
 async def begin_term(epoch: int, cycle: Cycle, outage: OutageWatch) -> None:
-    """Write the first fenced document of a term, then restore what the last leader left: cycle state, averages and open
-    intents."""
+    """Write the first fenced document of a term, then restore the last leader's cycle state, averages and intents."""
     executor, shared_state = cycle.executor, cycle.shared_state
     executor.begin(epoch)
     await shared_state.begin_term(epoch)

@@ -60,13 +60,13 @@ from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
 from bundlekeel.settings.load import LoadedSettings
 
-# What a stored report of a cycle must have to be shown.
+# Fields that a stored report of a cycle needs to be shown.
 _OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """What the service answers from."""
+    """The parts that the service uses."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -94,7 +94,7 @@ class ServiceParts:
 
 
 class Service(Readings):
-    """All operations of a sidecar, on the main loop: each read returns the present values."""
+    """All operations of a sidecar, on the main loop. Reads return the present values."""
 
     def __init__(self, parts: ServiceParts) -> None:
         self._p = parts
@@ -119,23 +119,23 @@ class Service(Readings):
 
     @property
     def requests(self) -> OperatorRequests:
-        """Drains, moves by hand, pins, reviews."""
+        """Operations for drains, manual moves, pins and reviews."""
         return self._p.operator_requests
 
     @property
     def thresholds(self) -> Calibration:
-        """Calibrated thresholds."""
+        """Operations for calibrated thresholds."""
         return self._p.calibration
 
     @property
     def quotas(self) -> QuotaService:
-        """Quota groups."""
+        """Operations for quota groups."""
         return self._p.quotas
 
     # --- publishing ---
 
     def capture(self, before: Published | None = None) -> Published:
-        """Return what reads use, as it is now. Call it on the main loop. `before`: unchanged parts of it are reused."""
+        """Return the present values for reads. Call it on the main loop. Unchanged parts of `before` are reused."""
         p, state = self._p, self._state()
         self._set_gauges()
         return Published(
@@ -145,7 +145,7 @@ class Service(Readings):
                 p.cycle, p.shared_state, p.leadership, connected=p.coordination.connected, last=state.cycle
             ),
             ready=self._ready(),
-            # Its turns replace values and change none of them.
+            # A shallow copy is enough: its updates replace values and never modify them.
             channel=copy(p.channel),
             moves=tuple(p.shared_state.moves),
             judged=p.cycle.cycle_state.effects.judged,
@@ -154,7 +154,7 @@ class Service(Readings):
         )
 
     def _state(self) -> State:
-        """Who and what this sidecar is, who leads, the last cycle, and why nothing is carried out now."""
+        """Return the state of this sidecar: role, leader, last cycle, and the obstacle to acting."""
         p = self._p
         member, leader, report = p.leadership.member, p.leadership.leader, p.cycle.report
         desired, now = p.shared_state.desired, p.clock.wall_ms()
@@ -195,7 +195,7 @@ class Service(Readings):
         )
 
     def _last_cycle(self) -> CycleView | None:
-        """The leader's last cycle, also on a follower."""
+        """Return the leader's last cycle, also on a follower; None: unknown."""
         report = self._p.cycle.report
         shared = self._p.shared_state.shared.report
         record = report.record(None) if report and self._p.leadership.leading else shared or None
@@ -217,50 +217,50 @@ class Service(Readings):
     # --- planning ---
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
-        """A dry run on the leader's picture."""
+        """Compute a dry run on the leader's snapshot."""
         return await self._plans.make(request)
 
     async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
-        """A plan made lately, here or elsewhere."""
+        """Return a recent plan of this or another sidecar. `here`: of this one only."""
         return await self._plans.find(hash_, here=here)
 
     async def plans(self) -> list[PlanSummary]:
-        """Plans made here lately."""
+        """Return the recent plans of this sidecar."""
         return self._p.planner.all()
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
-        """Leave the plan for the leader to carry out; `tasks` says how it went."""
+        """Store a plan for the leader to execute; `tasks` shows its progress."""
         return await self._plans.execute(hash_, reason=reason, by=by)
 
     async def tasks(self) -> list[TaskView]:
-        """Executions asked for and what became of them."""
+        """Return requested executions and their results."""
         return await self._plans.tasks()
 
     # --- operators' requests ---
 
     async def pause(self, *, reason: str, by: str, seconds: float | None) -> PauseView:
-        """Stop acting, at once, on every sidecar, leader or not."""
+        """Stop acting on all sidecars immediately. Any sidecar can do this, not only the leader."""
         now = self._p.clock.wall_ms()
         pause = Pause(reason=reason, by=by, since_ms=now, until_ms=now + int(seconds * 1000) if seconds else 0)
         await self._change(lambda desired: _with(desired, pause=pause), "pause", reason, by, replace=True)
         return pause_view(pause)
 
     async def resume(self, *, reason: str, by: str) -> Resumed:
-        """End a pause; recorded where there was one."""
+        """End the pause. It is recorded only if there was one."""
         before = Desired()
 
-        def ended(desired: Desired) -> Desired:
+        def without_pause(desired: Desired) -> Desired:
             nonlocal before
             before = desired
             return _with(desired, pause=None)
 
-        await self._p.shared_state.change_desired(ended)
+        await self._p.shared_state.change_desired(without_pause)
         if pause_in_force(before, self._p.clock.wall_ms()) is not None:
             self._record("resume", reason, by)
         return Resumed(reason=reason, by=by)
 
     async def set_mode(self, mode: str, *, reason: str, by: str) -> ModeView:
-        """Lower the mode, or restore it up to what the settings file allows."""
+        """Lower the mode, or raise it up to the mode of the settings file."""
         ceiling = self._p.loaded.settings.mode
         if mode not in MODES:
             raise NotFound(f"no mode {mode!r}; one of {', '.join(MODES)}")
@@ -284,7 +284,7 @@ class Service(Readings):
     # --- finding ---
 
     async def where(self, name: str, *, listener: str = "") -> list[Place]:
-        """Where a topic, bundle or namespace is; assigns nothing."""
+        """Return the owner of a topic, bundle, or all bundles of a namespace. Never assigns a bundle."""
         going = {
             entry.bundle: entry.target for entry in self._p.cycle.cycle_state.ledger.entries if not entry.landed_ms
         }
@@ -303,12 +303,12 @@ class Service(Readings):
         return channel_rows.row_of(watch.current(), bundle, self._p.clock.wall_ms()) if watch.followed else None
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
-        """Where these would be placed if no broker owned them; assigns nothing."""
+        """Return where these would be placed if no broker owned them. Never assigns a bundle."""
         p = self._p
         return await assignments(names, cycle=p.cycle, policies=p.policies, metadata=p.metadata, ownership=p.ownership)
 
     async def doctor(self, *, for_act: bool = False) -> list[Check]:
-        """Return the state of every connection and permission, tested now, without a write.
+        """Check every connection and permission now, without a write.
 
         Concurrent callers share one examination: it queries all brokers.
         """
@@ -330,11 +330,11 @@ class Service(Readings):
     # --- probes ---
 
     def _turned_boot(self) -> float:
-        """When the last cycle ended, boot clock. One of many slow moves takes long: each of them that ends counts."""
+        """Return the boot-clock time at which the last cycle, or one of its moves, ended."""
         return max(self._p.runtime.last_turn_boot, self._p.cycle.progress_boot)
 
     def _ready(self) -> list[Check]:
-        """Store, seat or bench known, and a picture unless on the bench."""
+        """Check the store, the role, and the snapshot, which a sidecar on the bench does not need."""
         p = self._p
         address, why = p.loaded.settings.store_url, p.coordination.obstacle
         checks = [
@@ -347,12 +347,12 @@ class Service(Readings):
                 fix="" if p.coordination.connected else f"check that {address} is reachable",
             )
         ]
-        known = p.leadership.leading or p.leadership.leader is not None
+        is_known = p.leadership.leading or p.leadership.leader is not None
         checks.append(
             Check(
                 name="leadership",
-                ok=known,
-                detail=p.leadership.role if known else p.leadership.fault or "no leader known yet",
+                ok=is_known,
+                detail=p.leadership.role if is_known else p.leadership.fault or "no leader known yet",
             )
         )
         if p.leadership.role != BENCH:
@@ -377,11 +377,11 @@ class Service(Readings):
         p.telemetry.gauge("unreadable_documents", float(unreadable))
 
     def render_metrics(self, accept: str) -> tuple[bytes, str]:
-        """Prometheus exposition."""
+        """Return the metrics in Prometheus format."""
         self._set_gauges()
         return self._p.telemetry.render(accept)
 
 
 def _with(desired: Desired, **changes: Any) -> Desired:
-    kept = {name: getattr(desired, name) for name in desired.__struct_fields__}
-    return Desired(**(kept | changes))
+    present = {name: getattr(desired, name) for name in desired.__struct_fields__}
+    return Desired(**(present | changes))

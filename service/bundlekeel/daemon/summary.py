@@ -1,4 +1,4 @@
-"""What happened in a span of time: counted from the journal and the records of moves."""
+"""Summarise a period from the journal and the records of moves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bundlekeel.core.model.text_format import numbered
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.summary import Period, PersonView, RefusalSummary, SpellView, SummaryView
 
-# Overloads that are listed one by one.
+# Highest number of overloads in the list.
 _SPELLS = 10
 _FIRST_ERROR = 400
 
@@ -18,10 +18,10 @@ _FIRST_ERROR = 400
 def summary(
     period: Period, now_ms: int, records: Sequence[Json], moves: Sequence[Json], effects: Sequence[Json]
 ) -> SummaryView:
-    """`records`: of this sidecar's journal; `moves`, `effects`: of all sidecars."""
+    """Return the summary. `records`: journal of this sidecar; `moves`, `effects`: of all sidecars."""
     records, moves, effects = period.of(records), period.of(moves), period.of(effects)
     cycles = [record for record in records if record.get("kind") == "cycle"]
-    # A follower does not know whether the leader carried its plan out.
+    # A follower does not know whether the leader executed its plan.
     decided = [record for record in cycles if record.get("obstacle") != Code.NOT_LEADER]
     idle = [int(record["planned"]) for record in decided if record.get("planned") and not record.get("acted")]
     outcomes = Counter(str(move.get("outcome")) for move in moves)
@@ -29,11 +29,11 @@ def summary(
     for effect in effects:
         words[str(effect["outcome"])] += len(effect["bundles"])
     spells = sorted(_overloads(cycles), key=lambda item: item.since_ms - item.until_ms)
-    known = [int(record["wall_ms"]) for record in (*records, *moves)]
+    times_ms = [int(record["wall_ms"]) for record in (*records, *moves)]
     return SummaryView(
         since_ms=period.since_ms,
         until_ms=period.until_ms or now_ms,
-        known_since_ms=min(known, default=None),
+        known_since_ms=min(times_ms, default=None),
         sentence=_sentence(outcomes, words, spells, idle),
         cycles=len(cycles),
         followed=len(cycles) - len(decided),
@@ -65,17 +65,17 @@ def _sentence(outcomes: Counter[str], words: Counter[str], spells: Sequence[Spel
     return ", ".join(parts)
 
 
-def _counted(found: Sequence[dict[str, int]]) -> list[RefusalSummary]:
-    """In how many cycles each code was met, and how often at most."""
-    cycles = Counter(code for counts in found for code in counts)
+def _counted(counts_by_cycle: Sequence[dict[str, int]]) -> list[RefusalSummary]:
+    """Return the number of cycles with each code, and its highest count in one cycle."""
+    cycles = Counter(code for counts in counts_by_cycle for code in counts)
     return [
-        RefusalSummary(code=code, cycles=count, most=max(counts.get(code, 0) for counts in found))
+        RefusalSummary(code=code, cycles=count, most=max(counts.get(code, 0) for counts in counts_by_cycle))
         for code, count in cycles.most_common()
     ]
 
 
 def _overloads(cycles: Sequence[Json]) -> list[SpellView]:
-    """Each run of cycles that found a broker overloaded."""
+    """Return the runs of consecutive cycles with an overloaded broker."""
     spells: list[SpellView] = []
     before = False
     for record in cycles:

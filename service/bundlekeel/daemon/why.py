@@ -1,4 +1,4 @@
-"""Why is it there? One bundle, topic or broker: what the last plan said, and what would change it."""
+"""Explain the place of a bundle or topic, or the load of a broker, by the last plan, and what would change it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bundlekeel.daemon.published import ClusterState
 from bundlekeel.daemon.state.documents import Desired
 from bundlekeel.ports import Metadata, Ownership
 
-# What a person does about a code, where waiting is not enough.
+# What an operator can do about a code.
 _ACTIONS: dict[Code, str] = {
     **END_OF_REQUEST,
     Code.COOL_DOWN: "wait until its cool-down is over, or move it by hand: `bundlekeel transfer`",
@@ -56,11 +56,11 @@ _ACTIONS: dict[Code, str] = {
     Code.SETTLING_AFTER_OUTAGE: "wait until the brokers have settled",
     Code.NOT_LEADER: "the leader carries it out: `bundlekeel status` names it",
 }
-# They prevent only what is planned.
+# These codes matter only if the last plan has moves.
 _SHOWING = (Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.NOT_LEADER)
 _EVERYTHING = "everything"
 _WAIT = "nothing to do: it is planned anew with every cycle"
-# When a code ends, where no time is known. What is not here ends when the load changes.
+# End of a code without a known time. All other codes end when the load changes.
 _ENDS: dict[Code, str] = {
     Code.IDLE: "until it carries traffic",
     Code.SYSTEM_BUNDLE: "permanently",
@@ -75,7 +75,7 @@ _ENDS: dict[Code, str] = {
     Code.OUTSIDE_WINDOW: "until a maintenance window opens",
     Code.SOLE_BUNDLE: "until its broker has another bundle",
 }
-# These end with the next cycle, whatever the load does.
+# These codes end with the next cycle, independent of the load.
 _NEXT_CYCLE = CYCLE_BUDGETS | {
     Code.BUDGET_OF_REPAIR,
     Code.ANTI_AFFINITY,
@@ -87,8 +87,8 @@ _NEXT_CYCLE = CYCLE_BUDGETS | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyInput:
-    """What the answer is made from. `last`: the leader's last cycle, this sidecar's own while that is not known;
-    `records`: of moves, oldest first; `interval_seconds`: between two cycles."""
+    """The input of an explanation. `last`: the leader's last cycle; while unknown, this sidecar's own.
+    `records`: moves, oldest first. `interval_seconds`: seconds between two cycles."""
 
     cluster: ClusterState
     last: CycleView | None
@@ -100,30 +100,30 @@ class WhyInput:
 
     @property
     def left_alone(self) -> LeftAlone:
-        """What leaves bundles and brokers alone that the plan calls excluded."""
+        """Explains why the plan excludes bundles and brokers."""
         return LeftAlone(self.cluster.desired, self.now_ms)
 
 
-async def why(name: str, given: WhyInput) -> WhyView:
-    """NotFound when the name is no broker, bundle or topic of this cluster, or before the first cycle."""
-    snapshot = given.cluster.snapshot
+async def why(name: str, why_input: WhyInput) -> WhyView:
+    """Explain a broker, bundle or topic. Raises NotFound if the name is unknown, or before the first cycle."""
+    snapshot = why_input.cluster.snapshot
     if snapshot is None:
-        raise NotFound(given.cluster.no_picture)
+        raise NotFound(why_input.cluster.no_picture)
     if name in snapshot.brokers.ids or name in {item.broker_id for item in snapshot.excluded}:
-        return await asyncio.to_thread(_broker, name, snapshot, given)
+        return await asyncio.to_thread(_broker, name, snapshot, why_input)
     name = as_pulsar_writes(name)
     try:
-        bundle = name if name in snapshot.bundles.names else await _bundle_of(name, given.metadata)
+        bundle = name if name in snapshot.bundles.names else await _bundle_of(name, why_input.metadata)
     except NotFound as error:
         if "/" in name or name[:2].lower() == "0x":
             raise
-        known = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
-        raise NotFound(f"{unknown_broker(name, known)}; {error}") from None
-    answer = await _bundle(bundle, snapshot, given)
+        broker_ids = (*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded))
+        raise NotFound(f"{unknown_broker(name, broker_ids)}; {error}") from None
+    answer = await _bundle(bundle, snapshot, why_input)
     if bundle == name:
         return replace(answer, kind="bundle", name=name)
-    topic = await topic_named(name, given.metadata)
-    absent = "" if await exists(topic, given.metadata) else f"there is no topic {topic} yet; of its bundle: "
+    topic = await topic_named(name, why_input.metadata)
+    absent = "" if await exists(topic, why_input.metadata) else f"there is no topic {topic} yet; of its bundle: "
     return replace(answer, kind="topic", name=name, sentence=f"{absent}{answer.sentence}")
 
 
@@ -135,13 +135,17 @@ async def _bundle_of(name: str, metadata: Metadata) -> str:
     return str(bundle_for_hash(topic.namespace, await boundaries_of(metadata, topic.namespace), topic.hash))
 
 
-def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
-    plan = given.cluster.report.plan if given.cluster.report else None
+def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
+    plan = why_input.cluster.report.plan if why_input.cluster.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = _verdict(plan, name)
     moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
-    # The broker's own first: ending what holds the whole cluster would not fill a broker that is drained.
-    blocks = [*_asked(name, given.cluster.desired), *_paused(snapshot, given, broker=name), *_closed(given, moves)]
+    # Obstacles of the broker come first: without the cluster's obstacles, a drained broker would stay empty.
+    blocks = [
+        *_requests_of(name, why_input.cluster.desired),
+        *_paused(snapshot, why_input, broker=name),
+        *_closed(why_input, moves),
+    ]
     codes, change = list(blocks), _broker_change(plan, name)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
@@ -150,20 +154,20 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         sentence = f"{name}: {verdict.sentence}"
         codes.append(_code(verdict.code, verdict.sentence))
     else:
-        said = plan.group_of(name).verdict.sentence if plan else "no plan yet"
-        sentence = said if said.startswith(name) else f"{name}: {said}"
+        sentence_of_group = plan.group_of(name).verdict.sentence if plan else "no plan yet"
+        sentence = sentence_of_group if sentence_of_group.startswith(name) else f"{name}: {sentence_of_group}"
     alike: dict[Code, list[Refusal]] = {}
-    left_alone = given.left_alone
+    left_alone = why_input.left_alone
     for item in plan.refusals if plan else ():
         if item.broker == name:
-            code = left_alone.told(item).code
+            code = left_alone.explain(item).code
             alike.setdefault(code, []).append(item)
-    found = given.cluster.obstacles
+    obstacles = why_input.cluster.obstacles
     for code, items in alike.items():
         row = snapshot.bundles.names.index(items[0].bundle) if items[0].bundle in snapshot.bundles.names else -1
-        end = _end(code, items[0].bundle, name, found.frees_ms.get(row) or items[0].frees_ms, snapshot, given)
+        end = _end(code, items[0].bundle, name, obstacles.frees_ms.get(row) or items[0].frees_ms, snapshot, why_input)
         codes.append(_code(code, _joined(_example(items), end)))
-    touched = [item for item in given.records if name in (item.get("source"), item.get("destination"))]
+    touched = [item for item in why_input.records if name in (item.get("source"), item.get("destination"))]
     return WhyView(
         kind="broker",
         name=name,
@@ -176,18 +180,18 @@ def _broker(name: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
     )
 
 
-def _asked(broker: str, desired: Desired) -> list[CodeView]:
-    """The drain, cordon or warm of a broker, with who asked for it."""
+def _requests_of(broker: str, desired: Desired) -> list[CodeView]:
+    """Return the drain, cordon or warm-up of a broker, with its operator."""
     requests = {"drained": desired.drains, "cordoned": desired.cordons}
     return [
-        _code(Code.CORDONED, f"{word} until somebody ends it, by {asked[broker].by}: {asked[broker].reason}")
-        for word, asked in requests.items()
-        if broker in asked
+        _code(Code.CORDONED, f"{word} until somebody ends it, by {by_broker[broker].by}: {by_broker[broker].reason}")
+        for word, by_broker in requests.items()
+        if broker in by_broker
     ]
 
 
 def _unblocked(blocks: list[CodeView]) -> str:
-    """The one action that ends the first of these blocks; empty: there is none."""
+    """Return the action that ends the first of these obstacles; "": there is none."""
     if not blocks:
         return ""
     scope = blocks[0].detail.partition(",")[0]
@@ -197,7 +201,7 @@ def _unblocked(blocks: list[CodeView]) -> str:
 
 
 def _example(refusals: list[Refusal]) -> str:
-    """The first of them, and how many there are."""
+    """Return the first refusal as text, and the number of refusals if there are more."""
     first = f"{refusals[0].bundle} {refusals[0].detail}".strip()
     return first if len(refusals) == 1 else f"{numbered(len(refusals), 'bundle')}, the first one {first}"
 
@@ -226,17 +230,17 @@ def _broker_change(plan: Plan | None, broker: str) -> str:
     return group.verdict.sentence
 
 
-async def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
+async def _bundle(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
     broker, sentence, codes, change = (
-        # In a large cluster it takes up to a second.
-        await asyncio.to_thread(_stands, bundle, snapshot, given)
+        # It takes up to a second in a large cluster.
+        await asyncio.to_thread(_reported, bundle, snapshot, why_input)
         if bundle in snapshot.bundles.names
-        else await _unreported(bundle, given)
+        else await _unreported(bundle, why_input)
     )
-    plan = given.cluster.report.plan if given.cluster.report else None
+    plan = why_input.cluster.report.plan if why_input.cluster.report else None
     both: tuple[Move | Split, ...] = (*plan.moves, *plan.splits) if plan else ()
     planned = [item for item in both if item.bundle == bundle]
-    blocks = [*_paused(snapshot, given, bundle=bundle), *_closed(given, planned)]
+    blocks = [*_paused(snapshot, why_input, bundle=bundle), *_closed(why_input, planned)]
     return WhyView(
         kind="bundle",
         name=bundle,
@@ -244,77 +248,77 @@ async def _bundle(bundle: str, snapshot: Snapshot, given: WhyInput) -> WhyView:
         bundle=bundle,
         sentence=sentence,
         codes=[*codes, *blocks],
-        history=[item for item in given.records if item.get("bundle") == bundle][-20:],
+        history=[item for item in why_input.records if item.get("bundle") == bundle][-20:],
         what_would_change_it=_unblocked(blocks) or change,
     )
 
 
-async def _unreported(bundle: str, given: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
-    """The same of a bundle in no load report: its owner by the metadata store or the ownership channel."""
-    owner = await given.ownership.owner(bundle)
+async def _unreported(bundle: str, why_input: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
+    """Explain an unreported bundle: (owner, sentence, codes, action). Reads its owner from store or channel."""
+    owner = await why_input.ownership.owner(bundle)
     if owner is None:
         return None, f"no broker owns {bundle}", [], "wait for a client's lookup"
-    said = f"{owner.broker_id} owns it and reports no load of it: it is idle, or came there within the last report"
-    return owner.broker_id, said, [_code(Code.IDLE, "")], _ACTIONS[Code.IDLE]
+    sentence = f"{owner.broker_id} owns it and reports no load of it: it is idle, or came there within the last report"
+    return owner.broker_id, sentence, [_code(Code.IDLE, "")], _ACTIONS[Code.IDLE]
 
 
-def _stands(bundle: str, snapshot: Snapshot, given: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
-    """(owner, sentence, codes, the one action) of one bundle that a broker reports."""
+def _reported(bundle: str, snapshot: Snapshot, why_input: WhyInput) -> tuple[str | None, str, list[CodeView], str]:
+    """Explain a bundle that a broker reports: (owner, sentence, codes, action)."""
     row = snapshot.bundles.names.index(bundle)
     broker = snapshot.brokers.ids[int(snapshot.bundles.owner[row])]
-    plan = given.cluster.report.plan if given.cluster.report else None
-    found = given.cluster.obstacles
-    # A pin is told before what ends by itself.
-    pinned = lasts(ends_of(given.cluster.desired.pinned).get(bundle, -1), given.now_ms)
+    plan = why_input.cluster.report.plan if why_input.cluster.report else None
+    obstacles = why_input.cluster.obstacles
+    # A pin is shown first, because it does not end automatically.
+    pinned = lasts(ends_of(why_input.cluster.desired.pinned).get(bundle, -1), why_input.now_ms)
     move = next((item for item in plan.moves if item.bundle == bundle), None) if plan else None
-    if move is not None and row not in found.codes:
+    if move is not None and row not in obstacles.codes:
         change = "nothing to do" + (f": the runner-up is {move.runner_up}" if move.runner_up else "")
         return broker, f"it is to move: {move.sentence}", [], change
     split = next((item for item in plan.splits if item.bundle == bundle), None) if plan else None
     if split is not None:
         return broker, f"it is to be split: {split.sentence}", [], "wait for the split: its children may move then"
-    told = given.left_alone.told
-    refused = [told(item) for item in plan.split_refusals if item.bundle == bundle] if plan else []
-    # Pauses are told one by one, each with its end.
+    explain = why_input.left_alone.explain
+    refused = [explain(item) for item in plan.split_refusals if item.bundle == bundle] if plan else []
+    # Pauses are listed separately, each with its end.
     whole = [_code(item.code, item.detail) for item in refused if item.code is not Code.PAUSED]
     refusal = next((item for item in plan.refusals if item.bundle == bundle), None) if plan and not pinned else None
-    code = Code.PINNED if pinned else found.codes.get(row) or (refusal.code if refusal is not None else None)
+    code = Code.PINNED if pinned else obstacles.codes.get(row) or (refusal.code if refusal is not None else None)
     if code is None:
         sentence, change = _unmoved(broker, plan)
         return broker, f"it stays at {broker}: {sentence}", whole, change
     if code is Code.EXCLUDED:
-        code, _ = given.left_alone.why(bundle, broker)
+        code, _ = why_input.left_alone.why(bundle, broker)
     if code is Code.PAUSED:
         return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", whole, _WAIT
-    frees_ms = found.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
-    end = _end(code, bundle, broker, frees_ms, snapshot, given)
-    if refusal is None and row in found.codes:
-        refusal = found.refusal(snapshot, row)
+    frees_ms = obstacles.frees_ms.get(row) or (refusal.frees_ms if refusal is not None else 0)
+    end = _end(code, bundle, broker, frees_ms, snapshot, why_input)
+    if refusal is None and row in obstacles.codes:
+        refusal = obstacles.refusal(snapshot, row)
     detail = _joined(refusal.detail if refusal is not None else "", end)
     codes, change = [_code(code, detail)], _action(code, bundle)
-    if code is Code.COOL_DOWN and (beside := given.cluster.obstacles_without(bundle).codes.get(row)):
-        # It holds the bundle when the cool-down is over, too.
-        codes.append(_code(beside, _end(beside, bundle, broker, 0, snapshot, given)))
+    if code is Code.COOL_DOWN and (beside := why_input.cluster.obstacles_without(bundle).codes.get(row)):
+        # This obstacle remains when the cool-down is over.
+        codes.append(_code(beside, _end(beside, bundle, broker, 0, snapshot, why_input)))
         change = _action(beside, bundle)
     broker = next(
-        (e.target for e in given.cluster.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
+        (e.target for e in why_input.cluster.cycle_state.ledger.entries if e.bundle == bundle and e.landed_ms), broker
     )
     return broker, f"it stays at {broker}: {EXPLANATIONS[code]}", [*codes, *whole], change
 
 
 def _action(code: Code, bundle: str) -> str:
-    """What a person does about a code that holds this bundle."""
+    """Return what an operator can do about a code of this bundle."""
     return _ACTIONS.get(code, _WAIT).format(namespace=namespace_of(bundle))
 
 
-def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, given: WhyInput) -> str:
-    """When a code that holds a bundle of a broker ends, as a phrase. `frees_ms`: where the guard knows it, or 0."""
-    plan_input, desired = given.cluster.plan_input, given.cluster.desired
+def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot, why_input: WhyInput) -> str:
+    """Return the end of a bundle's obstacle as a phrase. `frees_ms`: end by the guard, Unix ms; 0: unknown."""
+    plan_input, desired = why_input.cluster.plan_input, why_input.cluster.desired
     assert plan_input is not None
     if code is Code.PINNED:
         return asked_end(desired.pinned[bundle]) if bundle in desired.pinned else "until the next cycle"
     if code in (Code.EXCLUDED, Code.PAUSED):
-        return given.left_alone.why(bundle, broker)[1]
+        return why_input.left_alone.why(bundle, broker)[1]
     if code is Code.QUARANTINED:
         pairs = plan_input.guard.quarantined.items()
         frees_ms = min((until for (source, _), until in pairs if source == broker), default=0)
@@ -338,9 +342,9 @@ def _end(code: Code, bundle: str, broker: str, frees_ms: int, snapshot: Snapshot
         )
         return f"until {clock_text(frees_ms)}{why}"
     if code in _NEXT_CYCLE:
-        report = given.cluster.report
-        last = report.wall_ms if report is not None else given.now_ms
-        seconds = max(0.0, (last - given.now_ms) / 1000 + given.interval_seconds)
+        report = why_input.cluster.report
+        last = report.wall_ms if report is not None else why_input.now_ms
+        seconds = max(0.0, (last - why_input.now_ms) / 1000 + why_input.interval_seconds)
         return f"next turn in {seconds:.0f} s"
     return _ENDS.get(code, "until the load changes")
 
@@ -350,7 +354,7 @@ def _joined(detail: str, end: str) -> str:
 
 
 def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
-    """Why a bundle stays that nothing prevents from moving, by where its broker stands, and the one action."""
+    """Explain, by its broker's load, why an unobstructed bundle stays: (sentence, action)."""
     load = next((item for item in plan.loads if item.broker == broker), None) if plan else None
     if plan is None or load is None:
         return "no plan yet" if plan is None else plan.verdict.sentence, "wait for a plan that knows its broker"
@@ -363,39 +367,40 @@ def _unmoved(broker: str, plan: Plan | None) -> tuple[str, str]:
         )
     group = plan.group_of(broker)
     mean = plan.mean_of("score_before", group.brokers)
-    stands = f"that broker is at {before}, the mean at {mean:.1%}; {group.verdict.sentence}"
+    comparison = f"that broker is at {before}, the mean at {mean:.1%}; {group.verdict.sentence}"
     if load.score_before <= mean:
-        return stands, "nothing to do: brokers below the mean are not relieved"
-    return stands, _broker_change(plan, broker)
+        return comparison, "nothing to do: brokers below the mean are not relieved"
+    return comparison, _broker_change(plan, broker)
 
 
-def _paused(snapshot: Snapshot, given: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:
-    """The pauses that hold a bundle, or a broker as a whole, each with its end."""
-    found = []
-    for scope, pause in sorted(given.cluster.desired.all_pauses().items()):
+def _paused(snapshot: Snapshot, why_input: WhyInput, *, bundle: str = "", broker: str = "") -> list[CodeView]:
+    """Return the pauses that apply to a bundle or a broker, each with its end."""
+    codes = []
+    for scope, pause in sorted(why_input.cluster.desired.all_pauses().items()):
         kind, _, name = scope.partition(":")
-        if not lasts(pause.until_ms, given.now_ms) or (scope and kind not in PAUSE_SCOPES):
+        if not lasts(pause.until_ms, why_input.now_ms) or (scope and kind not in PAUSE_SCOPES):
             continue
         holds = not scope or scope == f"broker:{broker}"
         if not holds and bundle in snapshot.bundles.names:
             rows = matching_bundles(snapshot, f"{PAUSE_SCOPES[kind]}:{name}")
             holds = bool(rows[snapshot.bundles.names.index(bundle)])
         if holds:
-            found.append(_code(Code.PAUSED, pause_text(scope or _EVERYTHING, pause)))
-    return found
+            codes.append(_code(Code.PAUSED, pause_text(scope or _EVERYTHING, pause)))
+    return codes
 
 
-def _closed(given: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
-    """What keeps the last plan of the whole cluster from being carried out: a window, an outage, the mode. What was
-    planned for a drain or a warm waits for no window."""
-    code = given.last.obstacle if given.last else None
-    # Pauses are told one by one, each with its end.
+def _closed(why_input: WhyInput, planned: Sequence[Move | Split]) -> list[CodeView]:
+    """Return the obstacle to executing the cluster's last plan: a window, an outage, the mode.
+
+    Moves of a drain or a warm-up do not wait for a window."""
+    code = why_input.last.obstacle if why_input.last else None
+    # Pauses are listed separately, each with its end.
     if code not in EXPLANATIONS or code == Code.PAUSED or (code in _SHOWING and not planned):
         return []
     requested = [item for item in planned if isinstance(item, Move) and item.rule in RULES]
     if code == Code.OUTSIDE_WINDOW and planned and len(requested) == len(planned):
         return []
-    own = given.cluster.report.obstacle if given.cluster.report else None
+    own = why_input.cluster.report.obstacle if why_input.cluster.report else None
     return [_code(Code(code), own.detail if own and own.code == code else "")]
 
 

@@ -1,1 +1,1 @@
-"""The settings of a sidecar: the model, how they are read, and what is said of them."""
+"""The settings of a sidecar: the model, its sources, and descriptions."""

@@ -1,7 +1,7 @@
-"""Who somebody is: bearer tokens kept as hashes in a file that is read again when it changes, or JWTs (`jwt_keys`).
+"""Authentication by bearer tokens, whose hashes are in a file that is re-read when it changes, or by JWTs (`jwt_keys`).
 
-A token is `bk.NAME.SECRET` with 256 random bits; its line in the file is `NAME ROLE scrypt$N$r$p$SALT$HASH`. The same
-name may stand on several lines, while a token is being replaced.
+A token is `bk.NAME.SECRET` with 256 random bits; its line in the file is `NAME ROLE scrypt$N$r$p$SALT$HASH`. Several
+lines may have the same name, so that a token can be replaced.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bundlekeel.tls import stamp_of
 if TYPE_CHECKING:
     from bundlekeel.settings.jwt_keys import JwtKeys
 
-# Each may do what those before it may.
+# In ascending order: each role includes the previous ones.
 ROLES: Final = ("viewer", "operator", "admin")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_@-]{0,63}")
 _PREFIX: Final = "bk."
-# 16 MiB and some 40 ms a guess. The secret has 256 bits: this protects a weak token when the file is stolen.
+# 16 MiB and about 40 ms per attempt. This protects a weak token if the file is stolen; new tokens have 256 bits.
 _N, _R, _P = 2**14, 8, 1
 _MOST_MEMORY: Final = 128 * 2**20
 _MOST_REMEMBERED: Final = 1000
@@ -39,19 +39,19 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whose credentials hold. `role` is "" when they give none."""
+    """An authenticated caller. `role` "": the credentials contain no role."""
 
     name: str
     role: str
 
     def may(self, needed: str) -> bool:
-        """Whether the role is `needed` or above."""
+        """Return whether the role is `needed` or higher."""
         return self.role in ROLES and ROLES.index(self.role) >= ROLES.index(needed)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLine:
-    """One line of the file: who, as what, and the hash of the secret."""
+    """One line of the file: name, role, and the hash of the secret."""
 
     principal: Principal
     n: int
@@ -61,16 +61,16 @@ class TokenLine:
     digest: bytes
 
     def matches(self, secret: str) -> bool:
-        """Whether this is the secret; takes as long either way."""
-        made = _hashed(secret, self.salt, self.n, self.r, self.p, len(self.digest))
-        return hmac.compare_digest(made, self.digest)
+        """Return whether this is the secret, in constant time."""
+        digest = _hashed(secret, self.salt, self.n, self.r, self.p, len(self.digest))
+        return hmac.compare_digest(digest, self.digest)
 
 
 _NO_PRINCIPAL: Final = TokenLine(Principal("", ""), _N, _R, _P, b"\0" * 16, b"\0" * 32)
 
 
 def new_token(name: str, role: str) -> tuple[str, str]:
-    """A fresh token, and the line to keep. ConfigError for a name or role that cannot be."""
+    """Return a new token and its line for the file. Raises ConfigError if name or role is invalid."""
     if NAME.fullmatch(name) is None:
         raise ConfigError(
             f"{name!r} is not a valid name", field="name", value=name, allowed="letters, digits, _ - @, up to 64"
@@ -79,18 +79,19 @@ def new_token(name: str, role: str) -> tuple[str, str]:
         raise ConfigError(f"{role!r} is not a role", field="role", value=role, allowed=", ".join(ROLES))
     secret, salt = secrets.token_urlsafe(32), secrets.token_bytes(16)
     digest = _hashed(secret, salt, _N, _R, _P, 32)
-    kept = "$".join(["scrypt", str(_N), str(_R), str(_P), _text(salt), _text(digest)])
-    return f"{_PREFIX}{name}.{secret}", f"{name} {role} {kept}"
+    hash_text = "$".join(["scrypt", str(_N), str(_R), str(_P), _text(salt), _text(digest)])
+    return f"{_PREFIX}{name}.{secret}", f"{name} {role} {hash_text}"
 
 
 def read_lines(text: str, origin: str) -> list[TokenLine]:
-    """The lines of a file; empty ones and those that begin with # are left out. ConfigError names a wrong one by its
-    number only: who writes a token in there by mistake shall not find it in a log."""
-    found = []
+    """Return the lines of a file, without empty lines and comments (#).
+
+    Raises ConfigError with the number of a malformed line, but not its text, which may be a token."""
+    lines = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
-                found.append(_line(line.split()))
+                lines.append(_line(line.split()))
             except ValueError:
                 allowed = "name, role, hash as `bundlekeel token new` prints them"
                 raise ConfigError(
@@ -98,15 +99,15 @@ def read_lines(text: str, origin: str) -> list[TokenLine]:
                     field="api.auth.tokens_file",
                     allowed=allowed,
                 ) from None
-    return found
+    return lines
 
 
 class TokensFile:
-    """The hashed tokens. A file that has become unreadable or wrong leaves the last good lines in force and says so;
-    a missing file means that no token is accepted."""
+    """The hashed tokens of a file. If a changed file is unreadable or malformed, the previous lines stay in effect, and
+    an error is logged. If the file is deleted, no token is accepted."""
 
     def __init__(self, path: Path) -> None:
-        """ConfigError when it cannot be read, or a line of it is wrong."""
+        """Read the file. Raises ConfigError if it is unreadable or a line is malformed."""
         self._path = path
         self._stamp = stamp_of(path)
         self._lines = read_lines(read_file(path, "api.auth.tokens_file").decode("utf-8", "replace"), str(path))
@@ -114,12 +115,12 @@ class TokensFile:
         self._remembered: dict[bytes, Principal] = {}
 
     def recall(self, token: str) -> Principal | None:
-        """Whose token it is, if it was checked before and the file is the same. Cheap."""
+        """Return the principal of a token that was checked before with the same file; else None. Cheap."""
         self._refresh()
         return self._remembered.get(self._mark(token))
 
     def check(self, token: str) -> Principal | None:
-        """Whose token it is. Takes some 40 ms of CPU, whether there is such a name or not: to be run in a thread."""
+        """Return the principal of a token; None: invalid. Run it in a thread: it always takes about 40 ms of CPU."""
         name, _, secret = token.removeprefix(_PREFIX).partition(".")
         lines = self._lines
         candidates = [line for line in lines if line.principal.name == name] or [_NO_PRINCIPAL]
@@ -133,7 +134,7 @@ class TokensFile:
         return matching[0]
 
     def _mark(self, token: str) -> bytes:
-        """What a checked token is remembered by: not the token itself."""
+        """Return the key under which a checked token is cached, which is not the token itself."""
         return hmac.digest(self._key, token.encode(), "sha256")
 
     def _refresh(self) -> None:
@@ -161,13 +162,13 @@ class Credentials:
         self._keys = keys
 
     def recall(self, token: str) -> Principal | None:
-        """Who that is, as far as it can be told at once."""
+        """Return the principal of a token if that needs little time; else None."""
         if token.startswith(_PREFIX):
             return self._tokens.recall(token) if self._tokens is not None else None
         return self._keys.check(token) if self._keys is not None else None
 
     def check(self, token: str) -> Principal | None:
-        """Who that is, after `recall` said None. May take a moment: to be run in a thread."""
+        """Return the principal of a token after `recall` returned None; None: invalid. Run it in a thread."""
         if self._tokens is not None and token.startswith(_PREFIX):
             return self._tokens.check(token)
         return None
@@ -178,13 +179,13 @@ def _hashed(secret: str, salt: bytes, n: int, r: int, p: int, size: int) -> byte
 
 
 def _line(parts: Sequence[str]) -> TokenLine:
-    """ValueError unless it is one."""
-    name, role, kept = parts
-    scheme, n, r, p, salt, digest = kept.split("$")
+    """Parse a line of the tokens file. Raises ValueError if it is malformed or its parameters are out of range."""
+    name, role, hash_text = parts
+    scheme, n, r, p, salt, digest = hash_text.split("$")
     line = TokenLine(Principal(name, role), int(n), int(r), int(p), _bytes(salt), _bytes(digest))
     fits = 128 * line.n * line.r <= _MOST_MEMORY and line.n > 1 and line.n & (line.n - 1) == 0 and line.r > 0
-    known = scheme == "scrypt" and role in ROLES and NAME.fullmatch(name) is not None
-    if not (fits and known and 1 <= line.p <= 16 and len(line.salt) >= 8 and 16 <= len(line.digest) <= 64):
+    is_valid = scheme == "scrypt" and role in ROLES and NAME.fullmatch(name) is not None
+    if not (fits and is_valid and 1 <= line.p <= 16 and len(line.salt) >= 8 and 16 <= len(line.digest) <= 64):
         raise ValueError
     return line
 

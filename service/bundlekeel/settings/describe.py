@@ -1,4 +1,4 @@
-"""The effective settings as people ask for them: every key with value, origin, Pulsar's keys, unit and reason."""
+"""Describe the effective settings: every key with value, origin, Pulsar's keys, unit and reason, and warnings."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ Json = dict[str, Any]
 
 
 def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None) -> list[Json]:
-    """One row a key: {key, value, origin, pulsar_keys, unit, why}, secrets hidden. `parameters`: those in force in a
-    sidecar; without them, what the settings alone say."""
+    """Return one row per key: {key, value, origin, pulsar_keys, unit, why}, with secrets hidden.
+
+    `parameters`: parameters in effect in a sidecar; None: the parameters of the settings."""
     merged = parameters or to_parameters(loaded.settings, origins=loaded.origins)
     effective, sources = asdict(merged.values), merged.origins
-    found: list[Json] = []
+    described: list[Json] = []
     for row in rows():
         if row.key == "parameters":
-            found += [
+            described += [
                 _row(f"parameters.{spec.name}", effective[spec.name], sources[spec.name], spec.unit, spec.why)
                 for spec in PARAMETERS
                 if spec.name not in TOP_LEVEL and (merged.values.compat != "none" or spec.instead not in BY_NAME)
             ]
         elif row.key in TOP_LEVEL:
-            found.append(_row(row.key, effective[row.key], sources[row.key], "name", row.why))
+            described.append(_row(row.key, effective[row.key], sources[row.key], "name", row.why))
         elif row.key == "capacity":
-            found += _capacity(loaded)
+            described += _capacity(loaded)
         elif not row.key.startswith("capacity."):
             unit = "duration" if row.duration else ""
-            found.append(_row(row.key, _value(loaded, row.key), loaded.origins[row.key], unit, row.why))
-    return found
+            described.append(_row(row.key, _value(loaded, row.key), loaded.origins[row.key], unit, row.why))
+    return described
 
 
-# What belongs to one host or to what runs beside it; the rest decides what a leader does.
+# Settings of one host. All others determine the leader's behaviour.
 _OF_A_HOST: Final[dict[str, Any]] = {
     **dict.fromkeys(("metadata_store", "configuration_store", "member_id", "store", "admin", "prometheus"), True),
     **dict.fromkeys(("api", "journal", "traces", "notify", "logging"), True),
@@ -55,24 +56,24 @@ _OF_A_HOST: Final[dict[str, Any]] = {
 
 
 def shared_digest(settings: Settings) -> str:
-    """Of what the sidecars of a cluster should have in common, because any of them may lead; 12 characters."""
-    kept = settings.model_dump(mode="json", exclude=_OF_A_HOST)
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    """Return a digest (12 characters) of the settings that all sidecars should share, because any may lead."""
+    shared = settings.model_dump(mode="json", exclude=_OF_A_HOST)
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tuple[object, object]]:
-    """Keys that these two do not set alike, with the value of each as it may be shown (secrets are hidden)."""
+    """Return the keys with different values, and both values. Secrets are hidden."""
     old, new = ({row["key"]: row["value"] for row in describe(loaded)} for loaded in (before, after))
-    found = {}
+    changes = {}
     for key in {**old, **new}:
         hidden = not key.startswith(("parameters.", "capacity.")) and _value(before, key) != _value(after, key)
         if hidden or old.get(key) != new.get(key):
-            found[key] = old.get(key), new.get(key)
-    return found
+            changes[key] = old.get(key), new.get(key)
+    return changes
 
 
 def as_tree(described: Iterable[Json]) -> Json:
-    """The same nested as in a settings file; patterns of `capacity` contain dots."""
+    """Return the rows nested as in a settings file. Patterns of `capacity` may contain dots."""
     tree: Json = {}
     for row in described:
         parts = row["key"].split(".")
@@ -86,7 +87,7 @@ def as_tree(described: Iterable[Json]) -> Json:
 
 
 def parameter_rows() -> list[Json]:
-    """The table of parameters: {name, pulsar_keys, default, unit, allowed, used_by, why}."""
+    """Return one row per parameter: {name, pulsar_keys, default, unit, allowed, used_by, why}."""
     default = asdict(to_parameters(LoadedSettings.defaults().settings).values)
     return [
         {
@@ -103,13 +104,13 @@ def parameter_rows() -> list[Json]:
 
 
 def _capacity(loaded: LoadedSettings) -> list[Json]:
-    found = []
+    described = []
     for pattern, item in loaded.settings.capacity.items():
         for name in sorted(item.model_fields_set):
             key = f"capacity.{pattern}.{name}"
             why = by_key()[f"capacity.<pattern>.{name}"].why
-            found.append(_row(key, getattr(item, name), loaded.origins.get(key, "settings"), "", why))
-    return found
+            described.append(_row(key, getattr(item, name), loaded.origins.get(key, "settings"), "", why))
+    return described
 
 
 def _value(loaded: LoadedSettings, key: str) -> Any:
@@ -138,16 +139,16 @@ _UNLOADING = 60
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """Settings that are valid but probably not meant, one sentence each: reported by `config check`, never refused."""
+    """Return one sentence per valid but probably unintended setting, for `config check`. None is refused."""
     rules = (
         *(_of_cluster, _of_strategy, _without_effect, _of_percent, _of_units, _contradictions),
-        *(_beside_others, _of_brokers, _of_windows, _of_security),
+        *(_of_other_settings, _of_brokers, _of_windows, _of_security),
     )
     return [text for rule in rules for text in rule(settings)]
 
 
 def folder_warnings(loaded: LoadedSettings) -> list[str]:
-    """One sentence for each folder that is named and not there yet: of files that the sidecar writes, and of stores."""
+    """Return one sentence per missing directory of stores, or of files that the sidecar writes."""
     settings = loaded.settings
     written = {
         "journal.path": settings.journal.path,
@@ -176,52 +177,54 @@ def folder_warnings(loaded: LoadedSettings) -> list[str]:
 
 
 def _of_cluster(settings: Settings) -> list[str]:
-    # Also where it is written: the example file has every key at its default.
+    # Warn also if the key is set: the example file contains every key with its default.
     if settings.cluster != Settings.model_fields["cluster"].default:
         return []
     return [_warning("cluster", settings.cluster, "the default", "the brokers' clusterName")]
 
 
 def _warning(key: str, value: object, what: str, better: str) -> str:
-    """In the form of a problem; nothing is refused."""
+    """Return a warning in the form of a problem."""
     return f"{key}{'' if value is None else f' = {spelled(value)}'}: {what} (better: {better})"
 
 
 def _of_security(settings: Settings) -> list[str]:
-    api, found = settings.api, []
+    api, warnings = settings.api, []
     if api.auth.on and not api.tls.on and api.host not in LOOPBACK:
-        found.append(
+        warnings.append(
             _warning(
                 "api.tls.cert_file", None, f"not set, so tokens are sent unencrypted on {api.host}", "a certificate"
             )
         )
     if not api.auth.on and api.host not in LOOPBACK:
         what = "not set, so everybody who reaches the port may read all and ask for dry runs"
-        found.append(_warning("api.auth.tokens_file", None, what, "a file of tokens; `bundlekeel token new`"))
+        warnings.append(_warning("api.auth.tokens_file", None, what, "a file of tokens; `bundlekeel token new`"))
     if settings.reviewed and not api.auth.on:
         what = "without api.auth people name themselves, so one person can propose and approve"
-        found.append(_warning("review", settings.review, what, "a file of tokens in api.auth.tokens_file"))
+        warnings.append(_warning("review", settings.review, what, "a file of tokens in api.auth.tokens_file"))
     if not api.auth.on and api.socket is None:
         what = "null, and api.auth is not set, so no route changes anything: nobody can pause, set the mode or drain"
-        found.append(_warning("api.socket", None, what, "a path, or a file of tokens in api.auth.tokens_file"))
+        warnings.append(_warning("api.socket", None, what, "a path, or a file of tokens in api.auth.tokens_file"))
     if api.auth.on and api.auth.peer_token_file is None:
         what = "not set, so a follower cannot pass a dry run on to the leader and makes it from its own snapshot"
-        found.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))
+        warnings.append(_warning("api.auth.peer_token_file", None, what, "a file with a token of role operator"))
     for name in ("jwt_issuer", "jwt_audience"):
-        if (given := getattr(api.auth, name)) and api.auth.jwt_key_file is None:
+        if (value := getattr(api.auth, name)) and api.auth.jwt_key_file is None:
             what = "has no effect without api.auth.jwt_key_file"
-            found.append(_warning(f"api.auth.{name}", given, what, "public keys (PEM) in api.auth.jwt_key_file"))
+            warnings.append(_warning(f"api.auth.{name}", value, what, "public keys (PEM) in api.auth.jwt_key_file"))
     if api.auth.peer_token_file is not None and not api.auth.on:
         what = "this sidecar asks nobody for a token: neither api.auth.tokens_file nor api.auth.jwt_key_file is set"
         better = "a file of tokens that all sidecars share"
-        found.append(_warning("api.auth.peer_token_file", str(api.auth.peer_token_file), what, better))
+        warnings.append(_warning("api.auth.peer_token_file", str(api.auth.peer_token_file), what, better))
     for section, name in (("admin", "brokers"), ("store", "ZooKeeper")):
         if not getattr(settings, section).tls_verify:
-            found.append(_warning(f"{section}.tls_verify", False, f"an attacker in between can pose as {name}", "true"))
+            warnings.append(
+                _warning(f"{section}.tls_verify", False, f"an attacker in between can pose as {name}", "true")
+            )
     if settings.store.sasl_username is not None and not settings.store.tls:
         what = "with store.sasl_username alone data is sent unencrypted and unsigned"
-        found.append(_warning("store.tls", False, what, "true"))
-    return found
+        warnings.append(_warning("store.tls", False, what, "true"))
+    return warnings
 
 
 def _of_strategy(settings: Settings) -> list[str]:
@@ -235,7 +238,7 @@ def _of_strategy(settings: Settings) -> list[str]:
 
 
 def _of_percent(settings: Settings) -> list[str]:
-    """A ratio where percent are meant. A small default, as of `avg_low_floor_percent`, leaves room for less."""
+    """Return warnings for ratios instead of percents. Parameters with a small default may be below 1 %."""
     usual: Json = defaults()
     return [
         _warning(
@@ -247,92 +250,92 @@ def _of_percent(settings: Settings) -> list[str]:
 
 
 def _of_units(settings: Settings) -> list[str]:
-    """Values in range that are probably of another unit, or with which work in progress counts as failed."""
+    """Return warnings for values that probably have another unit, or are shorter than normal operations."""
     params, store, read = to_parameters(settings).values, settings.store, settings.admin.read_timeout
-    found = [
-        _warning(f"capacity.{pattern}.nic_gbps", given, "is in Gbit/s, each way", f"{given / 1000:g}")
+    warnings = [
+        _warning(f"capacity.{pattern}.nic_gbps", value, "is in Gbit/s, each way", f"{value / 1000:g}")
         for pattern, limits in settings.capacity.items()
-        if (given := limits.nic_gbps) is not None and given > _FASTEST_NIC
+        if (value := limits.nic_gbps) is not None and value > _FASTEST_NIC
     ]
-    if (given := params.transfer_target_std) > 1:
+    if (value := params.transfer_target_std) > 1:
         what = "is a ratio, scores are 0 to 1"
-        found.append(_warning("parameters.transfer_target_std", given, what, f"{given / 100:g}"))
+        warnings.append(_warning("parameters.transfer_target_std", value, what, f"{value / 100:g}"))
     if settings.compat != "none" and params.history_weight == 1 and params.strategy in ("threshold", "transfer"):
         what = "the smoothed score never changes"
-        found.append(_warning("parameters.history_weight", params.history_weight, what, "0.9"))
+        warnings.append(_warning("parameters.history_weight", params.history_weight, what, "0.9"))
     if read < _UNLOADING:
         what = f"an unload takes up to {_UNLOADING:g}s at the brokers, slower ones count as unknown"
-        found.append(_warning("admin.read_timeout", format_duration(read), what, "90s"))
+        warnings.append(_warning("admin.read_timeout", format_duration(read), what, "90s"))
     if store.call_timeout > store.session_timeout:
         session = format_duration(store.session_timeout)
         what = f"longer than store.session_timeout ({session}), after which leadership is lost"
-        found.append(_warning("store.call_timeout", format_duration(store.call_timeout), what, "3s"))
-    return found
+        warnings.append(_warning("store.call_timeout", format_duration(store.call_timeout), what, "3s"))
+    return warnings
 
 
-def _beside_others(settings: Settings) -> list[str]:
-    """Values that are refused elsewhere, or have no effect, because of another."""
-    found, interval, source = [], settings.cycle.interval, settings.counters.source
+def _of_other_settings(settings: Settings) -> list[str]:
+    """Return warnings for values that are refused elsewhere, or have no effect, because of another value."""
+    warnings, interval, source = [], settings.cycle.interval, settings.counters.source
     if FAILSAFE_CYCLES * interval > FAILSAFE_AFTER:
         after, longest = format_duration(FAILSAFE_AFTER), format_duration(FAILSAFE_AFTER / FAILSAFE_CYCLES)
         what = (
             f"{FAILSAFE_CYCLES} cycles take longer than {after}, so the failsafe refuses its default, `--after {after}`"
         )
-        found.append(
+        warnings.append(
             _warning("cycle.interval", format_duration(interval), what, f"at most {longest}, or a longer --after")
         )
     if settings.prometheus.url is not None and source != "prometheus":
         what = f"has no effect while counters.source is {source}"
-        found.append(_warning("prometheus.url", settings.prometheus.url, what, "counters.source: prometheus"))
+        warnings.append(_warning("prometheus.url", settings.prometheus.url, what, "counters.source: prometheus"))
     if (strategy := _in_force(settings)) in settings.shadow.strategies:
         what = f"{strategy} is the strategy in force, and would be compared with itself"
-        found.append(_warning("shadow.strategies", None, what, "other strategies"))
+        warnings.append(_warning("shadow.strategies", None, what, "other strategies"))
     uri = settings.history.uri
     if uri is not None and folder_named(uri) and Path(folder_named(uri)) == settings.history.wal:
         what = "the same folder as history.wal, which each sidecar needs for itself"
-        found.append(_warning("history.uri", uri, what, "a folder for all sidecars"))
-    return found
+        warnings.append(_warning("history.uri", uri, what, "a folder for all sidecars"))
+    return warnings
 
 
 def _in_force(settings: Settings) -> str:
-    """The strategy; "" where it is that of the brokers."""
+    """Return the strategy; "": the brokers' strategy."""
     adopts = settings.adopt_broker_settings and "strategy" not in settings.model_fields_set
     return "" if adopts else to_parameters(settings).values.strategy
 
 
 def _contradictions(settings: Settings) -> list[str]:
-    """Values of which each is allowed, and that together move nothing or make one of them useless."""
-    params, counters, found = to_parameters(settings).values, settings.counters, []
+    """Return warnings for allowed values that together prevent all moves, or make one of them useless."""
+    params, counters, warnings = to_parameters(settings).values, settings.counters, []
     if settings.mode == "act":
         for name in ("max_moves_per_cycle", "max_moves_per_hour"):
             if getattr(params, name) == 0:
                 what = "so mode act evens nothing out"
-                found.append(_warning(f"parameters.{name}", 0, what, "above 0, or mode recommend"))
+                warnings.append(_warning(f"parameters.{name}", 0, what, "above 0, or mode recommend"))
     if not any(getattr(params, f"{name}_weight") for name in ("cpu", "direct_memory", "bandwidth_in", "bandwidth_out")):
         what = "with the other three weights at 0, too, each score of the modular load manager is 0: nothing is uneven"
-        found.append(_warning("parameters.cpu_weight", 0, what, "above 0"))
+        warnings.append(_warning("parameters.cpu_weight", 0, what, "above 0"))
     if params.blast_stop_ratio < params.blast_radius_ratio:
         radius = f"{params.blast_radius_ratio:g}"
         what = f"below blast_radius_ratio ({radius}), which then has no effect"
-        found.append(_warning("parameters.blast_stop_ratio", params.blast_stop_ratio, what, f"at least {radius}"))
+        warnings.append(_warning("parameters.blast_stop_ratio", params.blast_stop_ratio, what, f"at least {radius}"))
     if counters.quick_interval > counters.interval:
         what, better = "longer than counters.interval, which is for times without change", "shorter"
-        found.append(_warning("counters.quick_interval", format_duration(counters.quick_interval), what, better))
+        warnings.append(_warning("counters.quick_interval", format_duration(counters.quick_interval), what, better))
     for name in sorted(set(params.included_namespaces) & set(params.excluded_namespaces)):
         what = f"{name} is excluded, too, and stays where it is"
-        found.append(_warning("parameters.included_namespaces", None, what, "in one of the two"))
-    return found
+        warnings.append(_warning("parameters.included_namespaces", None, what, "in one of the two"))
+    return warnings
 
 
 def _of_brokers(settings: Settings) -> list[str]:
-    """Names of brokers that no broker can have. They never had an effect, so they keep no sidecar from starting."""
+    """Return warnings for broker names that no broker can have. They are not errors, because they are harmless."""
     excluded = settings.parameters.get("excluded_brokers", ())
-    given = [("parameters.excluded_brokers", name) for name in excluded] + [
+    names = [("parameters.excluded_brokers", name) for name in excluded] + [
         ("capacity", key) for key in settings.capacity
     ]
     return [
         _warning(key, name, "matches no broker: their ids are host:port", f"{name}:8080, or {name}:* for every port")
-        for key, name in given
+        for key, name in names
         if ":" not in name and not is_glob(name) and not name.startswith("/")
     ] + [
         _warning(
@@ -347,8 +350,9 @@ def _of_brokers(settings: Settings) -> list[str]:
 
 
 def _hidden_by(settings: Settings, pattern: str) -> str:
-    """The pattern of `capacity` that counts in the place of this one for whatever it matches; "" where none surely
-    does. Of a regular expression and `*` it is asked for any broker at all."""
+    """Return the pattern of `capacity` that always applies instead of this one; "": none certainly does.
+
+    For a regular expression or `*`, return a pattern that applies to all brokers."""
     if "[" in pattern and not pattern.startswith("/"):
         return ""
     text = "*:*" if pattern.startswith("/") or pattern == "*" else pattern
@@ -359,14 +363,14 @@ def _hidden_by(settings: Settings, pattern: str) -> str:
         if at <= place or pattern == "*" or not item.pattern.startswith("/")
     ]
     winners = set()
-    for filled in ("", "\0", "\0" * 40):  # which nothing but a wildcard matches
-        found = match_capacity(rivals, text.replace("*", filled).replace("?", "\0"))
-        winners.add(found.pattern if found else "")
+    for filled in ("", "\0", "\0" * 40):  # only a wildcard matches these
+        override = match_capacity(rivals, text.replace("*", filled).replace("?", "\0"))
+        winners.add(override.pattern if override else "")
     return winners.pop() if len(winners) == 1 and not winners & {pattern, "*", ""} else ""
 
 
 def _of_windows(settings: Settings) -> list[str]:
-    """Times at which nothing is relieved. With windows of `nothing` alone, everything is allowed outside of them."""
+    """Return warnings for times without relief of overload."""
     always = {window.allow for window in settings.windows if window.cron.split() == ["*"] * 5}
     if "nothing" in always:
         what = "one of allow: nothing is always open, so nothing moves by itself"
@@ -378,11 +382,11 @@ def _of_windows(settings: Settings) -> list[str]:
 
 
 def _without_effect(settings: Settings) -> list[str]:
-    """Parameters that only Pulsar's own classes read, and that nothing replaces."""
+    """Return warnings for parameters that only Pulsar's own classes use."""
     if settings.compat != "none":
         return []
-    given = [(spec, value) for name, value in settings.parameters.items() if (spec := BY_NAME[name]).instead]
+    unused = [(spec, value) for name, value in settings.parameters.items() if (spec := BY_NAME[name]).instead]
     return [
         _warning(f"parameters.{spec.name}", value, "has no effect with compat none", spec.instead)
-        for spec, value in given
+        for spec, value in unused
     ]

@@ -38,14 +38,14 @@ class JwtKeys:
     in the file could sign nothing."""
 
     def __init__(self, path: Path, *, issuer: str, audience: str, role_claim: str) -> None:
-        """ConfigError when the file holds no usable public key."""
+        """Read the keys. Raises ConfigError if the file contains no usable public key."""
         self._path = path
         self._issuer, self._audience, self._role_claim = issuer, audience, role_claim
         self._stamp = stamp_of(path)
         self._keys = _public_keys(path)
 
     def check(self, token: str) -> Principal | None:
-        """Who the JWT says it is, if it holds. Cheap."""
+        """Return the principal of a valid JWT; None: invalid. Cheap."""
         self._refresh()
         for key, algorithms in self._keys:
             try:

@@ -1,6 +1,6 @@
-"""The settings of a sidecar as one frozen tree. Each field says what it is and why; docs/reference is made of it.
+"""The settings of a sidecar as one frozen tree. The descriptions of the fields generate docs/reference/settings.md.
 
-Durations are written `10s`, `500ms`, `1m` or as seconds, and are seconds here. `settings.load` reads the sources.
+Durations are written as `10s`, `500ms`, `1m` or as seconds, and are seconds here. `settings.load` reads the sources.
 """
 
 from __future__ import annotations
@@ -49,74 +49,82 @@ from bundlekeel.settings.types import (
     together,
 )
 
-# Heartbeats that fit into a session: one may be late and one may be lost before leadership is.
+# Heartbeats per session: one late and one lost heartbeat must not end the leadership.
 HEARTBEATS_PER_SESSION = 3
-# After this time without a completed cycle the failsafe acts, unless it is told another one.
+# Default time without a completed cycle after which the failsafe job acts.
 FAILSAFE_AFTER = 600.0
-# Cycles that must fit into it: a leader that is a little slow is not dead.
+# Cycles that must fit into this time, because a slow leader has not failed.
 FAILSAFE_CYCLES = 3
 
 
 class StoreSettings(StoreSecuritySettings):
-    """How the metadata store is talked to."""
+    """Connection to the metadata store."""
 
     session_timeout: Duration = Field(
         default=10.0,
         ge=1,
         le=300,
-        description="asked of ZooKeeper; a leader that fails is replaced after about this time",
+        description="session time-out requested from ZooKeeper; a failed leader is replaced after about this time",
     )
-    call_timeout: Duration = Field(default=3.0, ge=0.05, description="a single read or write gives up after this")
+    call_timeout: Duration = Field(default=3.0, ge=0.05, description="time-out of a single read or write")
     settle_after_outage: Duration = Field(
         default=180.0,
         ge=0,
         le=86_400,
-        description="after an outage of the store nothing moves until all brokers are back and unchanged for this long",
+        description="after an outage of the store, nothing moves until brokers are back and unchanged for this long",
     )
     batch_window: Duration = Field(
         default=0.2,
         ge=0,
         le=10,
-        description="changes within this time are read together, so that the start of a broker is one cycle",
+        description="changes within this time are read together, so that a broker's start causes only one cycle",
     )
     max_report_bytes: int = Field(
         default=10_485_760,
         ge=1024,
         le=10_485_760,
-        description="a broker's report larger than this excludes that broker (ReportTooLarge). Pulsar's processes "
-        "write no larger one than 10 MiB (jute.maxbuffer)",
+        description="largest load report; a broker with a larger one is excluded (ReportTooLarge). Pulsar's processes "
+        "write at most 10 MiB (jute.maxbuffer)",
     )
     root: Annotated[str, AllowedWords("/bundlekeel/ and a name of letters, digits, - _ .")] | None = Field(
         default=None,
         pattern=r"^/bundlekeel/[A-Za-z0-9][A-Za-z0-9_.-]*$",
-        description="where shared state lives; null means /bundlekeel/{cluster}. Sidecars of two roots do not see each "
-        "other: give another root only to an installation that observes beside the one that acts",
+        description="path of the shared state; null: /bundlekeel/{cluster}. Sidecars with different roots do not see "
+        "each other: set another root only for a second installation that observes",
     )
 
 
 class AdminSettings(Section):
-    """How the brokers' admin API is called."""
+    """Requests to the brokers' admin API."""
 
-    connect_timeout: Duration = Field(default=3.0, ge=0.05, description="until a broker accepts the connection")
+    connect_timeout: Duration = Field(
+        default=3.0, ge=0.05, description="time-out until a broker accepts the connection"
+    )
     read_timeout: Duration = Field(
         default=90.0,
         ge=1,
-        description="until it answers; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
+        description="time-out until it responds; an unload takes up to namespaceBundleUnloadingTimeoutMs (60 s)",
     )
     max_redirects: int = Field(
-        default=5, ge=0, le=20, description="redirects (307) that are followed, to known brokers only"
+        default=5, ge=0, le=20, description="highest number of redirects (307) to follow, only to known brokers"
     )
-    token: SecretStr | None = Field(default=None, description="bearer token; better kept in token_file or a secret")
-    token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
-    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
-    tls_verify: bool = Field(default=True, description="check certificate and host name of https brokers")
-    tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain shown to brokers")
-    tls_key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")
-    prefer_tls: bool = Field(default=False, description="use the brokers' encrypted addresses; always with a token")
+    token: SecretStr | None = Field(default=None, description="bearer token; token_file or a secret is safer")
+    token_file: Path | None = Field(default=None, description="file with the token, re-read when it changes")
+    tls_trust_certs_file: Path | None = Field(
+        default=None, description="PEM file of trusted certificates; null: the system's"
+    )
+    tls_verify: bool = Field(default=True, description="verify certificate and host name of https brokers")
+    tls_cert_file: Path | None = Field(default=None, description="PEM client certificate chain for brokers")
+    tls_key_file: Path | None = Field(
+        default=None, description="private key of the client certificate, PEM, not encrypted"
+    )
+    prefer_tls: bool = Field(
+        default=False, description="use the brokers' encrypted addresses; always used with a token"
+    )
 
     @property
     def encrypted_first(self) -> bool:
-        """Whether a broker that has both addresses is called at the encrypted one."""
+        """Whether the encrypted address is used for brokers with both addresses."""
         return self.prefer_tls or self.token is not None or self.token_file is not None
 
     @model_validator(mode="after")
@@ -128,37 +136,37 @@ class AdminSettings(Section):
 
 
 class CycleSettings(Section):
-    """When a cycle runs."""
+    """Timing of cycles."""
 
     interval: Duration = Field(
         default=10.0,
         ge=0.1,
-        description="a cycle also runs when fresh reports arrive; each ends in one sentence. `--after` of the "
-        "failsafe (10m) must be at least three times as long",
+        description="longest time between two cycles; new reports start a cycle earlier. `--after` of the failsafe job "
+        "(10m) must be at least three times as long",
     )
 
 
 class ExtensibleSettings(Section):
-    """What holds only where the brokers run the extensible load manager (PIP-192)."""
+    """Settings for brokers with the extensible load manager (PIP-192)."""
 
     bundles: Literal["all", "top"] = Field(
         default="all",
-        description="all: every bundle, asked of each broker over REST; top: only the ten or so each broker publishes, "
-        "which are none of a partial takeover",
+        description="all: read every bundle from each broker over REST; top: only the about ten bundles that each "
+        "broker publishes, which exclude all bundles of a partial takeover",
     )
     stats_interval: Duration = Field(
         default=5.0,
         ge=1,
         le=3600,
-        description="how often each broker is asked for its bundles' figures; also how soon a failed one is detected",
+        description="time between two reads of a broker's bundle statistics; also the time to detect a failed broker",
     )
     service_url: Annotated[str, Shown, AllowedWords("pulsar://host:port[,host:port] or pulsar+ssl://...")] | None = (
         Field(
-            default=None, description="where the load topics are read; null takes the addresses the brokers registered"
+            default=None, description="address for reading the load topics; null: the addresses that brokers registered"
         )
     )
     stuck_after: Duration = Field(
-        default=15.0, ge=2, description="the Pulsar client's process is started again when it is silent for this long"
+        default=15.0, ge=2, description="the Pulsar client's process is restarted if it sends nothing for this long"
     )
 
     @field_validator("service_url")
@@ -171,18 +179,22 @@ class ExtensibleSettings(Section):
 
 
 class CapacitySettings(Section):
-    """What the brokers of one pattern can carry, where their own report has no limit or a wrong one."""
+    """Capacity of the brokers that match a pattern, if their own report has no limit or a wrong one."""
 
-    nic_gbps: float | None = Field(default=None, gt=0, description="Gbit/s each way; VMs and pods report no NIC speed")
+    nic_gbps: float | None = Field(
+        default=None, gt=0, description="Gbit/s per direction; VMs and pods report no NIC speed"
+    )
     cores: float | None = Field(default=None, gt=0, description="CPU cores the broker may use")
-    msg_rate: float | None = Field(default=None, gt=0, description="msg/s, in and out together")
-    throughput: float | None = Field(default=None, gt=0, description="bytes/s, in and out together")
+    msg_rate: float | None = Field(default=None, gt=0, description="msg/s, sum of in and out")
+    throughput: float | None = Field(default=None, gt=0, description="bytes/s, sum of in and out")
     direct_memory_mb: float | None = Field(default=None, gt=0, description="MiB of direct memory")
     cpu: Literal["ignore"] | None = Field(
-        default=None, description="ignore: do not count CPU (brokers share a machine)"
+        default=None, description="ignore: do not use CPU in the score (brokers share a machine)"
     )
-    bandwidth: Literal["ignore"] | None = Field(default=None, description="ignore: do not count bandwidth at all")
-    direct_memory: Literal["ignore"] | None = Field(default=None, description="ignore: do not count direct memory")
+    bandwidth: Literal["ignore"] | None = Field(default=None, description="ignore: do not use bandwidth in the score")
+    direct_memory: Literal["ignore"] | None = Field(
+        default=None, description="ignore: do not use direct memory in the score"
+    )
 
     @model_validator(mode="after")
     def _no_contradiction(self) -> CapacitySettings:
@@ -210,32 +222,34 @@ class CapacitySettings(Section):
 
 
 class EffectsSettings(Section):
-    """What follows from moves that did not help."""
+    """Reactions to moves without benefit, and to external moves."""
 
     quarantine_after: int = Field(
         default=3, ge=1, le=100, description="consecutive moves without benefit before a broker pair is quarantined"
     )
-    quarantine_for: Duration = Field(default=3600.0, ge=0, description="how long the quarantine lasts")
+    quarantine_for: Duration = Field(default=3600.0, ge=0, description="duration of the quarantine")
     revert_worse_moves: bool = Field(
-        default=False, description="move a bundle back, once, when its move made the more loaded broker worse"
+        default=False, description="move a bundle back, once, if its move increased the load of the more loaded broker"
     )
     heed_external_moves: bool = Field(
         default=True,
-        description="do not move bundles for a while that others moved; pause when others keep undoing our moves",
+        description="start a cool-down for externally moved bundles; pause if another balancer keeps reverting moves",
     )
 
 
 class LeadershipSettings(Section):
-    """Who leads, and how surely no two do."""
+    """Leader election, and the safety margin against two leaders."""
 
     seats: int = Field(
         default=3,
         ge=1,
         le=15,
-        description="sidecars that take part in leader election and watch everything; further ones wait for a seat",
+        description="sidecars that take part in the leader election and watch the cluster; others wait for a seat",
     )
     heartbeat: Duration = Field(
-        default=2.0, ge=0.05, description="how often leadership is confirmed; at most a third of store.session_timeout"
+        default=2.0,
+        ge=0.05,
+        description="time between two confirmations of the leadership; at most a third of store.session_timeout",
     )
     margin_ratio: float = Field(
         default=0.2,
@@ -250,29 +264,31 @@ class ApiSettings(Section):
 
     host: Listening = Field(
         default="127.0.0.1",
-        description="address to listen on; metrics, probes and sidecars of other hosts need a reachable one",
+        description="address to listen on; it must be reachable for metrics, probes and other sidecars",
     )
-    port: int = Field(default=8090, ge=0, le=65535, description="0 takes any free port")
+    port: int = Field(default=8090, ge=0, le=65535, description="port to listen on; 0: any free port")
     socket: Path | None = Field(
         default=Path("bundlekeel.sock"),
-        description="unix socket of mode 0600 for the local CLI, whose user may do everything, as role admin; "
-        "null: none",
+        description="unix socket of mode 0600 for the local CLI; its user has the role admin; null: no socket",
     )
     advertised_url: Annotated[str, Shown, AllowedWords("http(s)://host:port")] | None = Field(
-        default=None, description="where other sidecars reach this one; null derives it from host and port"
+        default=None, description="address of this sidecar for other sidecars; null: derived from host and port"
     )
     allowed_hosts: Annotated[tuple[str, ...], Listed] = Field(
-        default=(), description="further Host headers to accept (names of Services and proxies); others get 421"
+        default=(), description="additional accepted Host headers (names of Services and proxies); others get 421"
     )
     max_concurrent: int = Field(
-        default=64, ge=1, le=10_000, description="requests handled at once (a quarter more for changes); others get 503"
+        default=64,
+        ge=1,
+        le=10_000,
+        description="highest number of concurrent requests (plus a quarter for changes); others get 503",
     )
     max_connections: int = Field(
         default=256,
         ge=8,
         le=100_000,
-        description="open connections of a listener, a quarter of them from one address; a new connection closes the "
-        "one that has been idle longest, or serves probes alone if none is idle",
+        description="highest number of open connections per listener; at most a quarter from one address. A further "
+        "connection closes the one that has been idle longest; if none is idle, it serves only probes",
     )
     auth: ApiAuthSettings = ApiAuthSettings()
     tls: ApiTlsSettings = ApiTlsSettings()
@@ -296,18 +312,20 @@ class ApiSettings(Section):
 
 
 class JournalSettings(Section):
-    """The record of what was done: one JSON line a cycle and one a move."""
+    """The journal of cycles, moves and requests: one JSON line per record."""
 
-    path: Path | None = Field(default=Path("bundlekeel-journal.jsonl"), description="null keeps it in memory only")
+    path: Path | None = Field(
+        default=Path("bundlekeel-journal.jsonl"), description="path of the file; null: only in memory"
+    )
     max_bytes: int = Field(default=67_108_864, ge=4096, description="size at which the file is rotated")
-    backups: int = Field(default=5, ge=0, le=1000, description="rotated files kept")
+    backups: int = Field(default=5, ge=0, le=1000, description="number of rotated files to keep")
 
 
 class LoggingSettings(Section):
-    """What is logged to stderr."""
+    """Logging to stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="lowest level that is shown"
+        default="info", description="lowest level that is logged"
     )
     format: Literal["json", "console", "auto"] = Field(
         default="auto", description="auto: console on a terminal, else json"
@@ -329,64 +347,64 @@ class Settings(BaseSettings):
     cluster: Annotated[str, AllowedWords("letters, digits, - _ .")] = Field(
         default="standalone",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
-        description="the brokers' clusterName: under any other name the sidecar does not start",
+        description="the brokers' clusterName; with another name the sidecar does not start",
     )
     mode: Literal["observe", "recommend", "act"] = Field(
         default="recommend",
-        description="observe and recommend change nothing, act carries plans out; `bundlekeel mode` can lower it at "
-        "run time and never raise it above this",
+        description="observe and recommend change nothing; act executes plans. `bundlekeel mode` can lower the mode at "
+        "run time, but not raise it above this value",
     )
     review: Annotated[Literal["off", "required"], Off] = Field(
         default="off",
-        description="required: plans and moves by hand (transfer, unload, split) wait until another person approves"
-        " them; drain, warm, thresholds, quotas, mode and takeover act at once",
+        description="required: plans and manual moves (transfer, unload, split) wait until a second operator approves"
+        " them; drain, warm, thresholds, quotas, mode and takeover take effect immediately",
     )
     metadata_store: NeededStoreAddress = Field(
         default=None,
-        description="the brokers' metadataStoreUrl; null is refused by `config check` and what talks to the cluster",
+        description="the brokers' metadataStoreUrl; required by `config check` and all commands for the cluster",
     )
     configuration_store: StoreAddress | None = Field(
         default=None,
-        description="the brokers' configurationMetadataStoreUrl, where isolation policies are; null: the address that "
-        "most brokers show, else metadata_store. With another path than most brokers' the sidecar does not start",
+        description="the brokers' configurationMetadataStoreUrl, which has the isolation policies; null: the address "
+        "of most brokers, else metadata_store. With another path than most brokers', the sidecar does not start",
     )
     member_id: Annotated[str, AllowedWords("text without / and spaces")] | None = Field(
         default=None,
         pattern=r"^[^/\s]+$",
-        description="this sidecar's name; null makes one of host name and random digits",
+        description="name of this sidecar; null: host name and random digits",
     )
-    strategy: Strategy = Field(default="avg", description="which shedder decides")
+    strategy: Strategy = Field(default="avg", description="strategy (shedder) that selects the bundles to move")
     placement: Placement = Field(
         default="least_resource_usage",
-        description="where a shed bundle goes when the shedder does not say; or a section of `name` and `repair`: with "
-        "`repair: on` bundles move back to the primary brokers of their isolation policy (`placement_repair`)",
+        description="strategy that selects the target, if the shedder does not. Can be a section with `name` and "
+        "`repair`; `repair: on` moves bundles back to the primary brokers of their policy (`placement_repair`)",
     )
     compat: Compat = Field(
         default="none",
-        description="none: the corrected strategies; a release of Pulsar: what its own class does, defects included, "
-        "and Pulsar's defaults for what is not set: strategy `threshold`, placement `least_long_term_message_rate`",
+        description="none: the corrected strategies; a Pulsar release: the exact behaviour of its class with its "
+        "defects, and Pulsar's defaults: strategy `threshold`, placement `least_long_term_message_rate`",
     )
     force_mixed: bool = Field(
         default=False,
-        description="act although brokers run different load managers: among those of the class that started last",
+        description="act despite different load managers, among the brokers of the class that started last",
     )
     adopt_broker_settings: bool = Field(
         default=False,
-        description="use the brokers' strategy, placement and parameters (brokers of stock settings: `threshold`, not "
+        description="use the brokers' strategy, placement and parameters (with Pulsar's defaults: `threshold`, not "
         "`avg`); values set here take precedence",
     )
     parameters: dict[str, Any] = Field(
-        default_factory=dict, description="strategy and guard parameters, by our names or Pulsar's keys"
+        default_factory=dict, description="strategy and guard parameters, by Bundlekeel's names or Pulsar's keys"
     )
     capacity: dict[str, CapacitySettings] = Field(
         default_factory=dict,
-        description="limits by broker id, glob or /regular expression/. One entry counts for a broker, whole; entries "
-        "do not add up: its exact id, else the first glob, else the first regular expression, else `*`",
+        description="limits by broker id, glob or /regular expression/. Exactly one entry applies to a broker: its "
+        "exact id, else the first matching glob, else the first regular expression, else `*`; entries are not merged",
     )
     windows: Windows = Field(
         default=(),
-        description="when bundles may move by themselves; outside of them only moves that a person asked for are made. "
-        "With none they may at any time. Keep one with `allow: overload` that is always open",
+        description="times of automatic moves; outside of them, only operators' moves run. Without windows, automatic "
+        "moves run at any time. Keep one window with `allow: overload` always open",
     )
     rate: RateSettings = RateSettings()
     cycle: CycleSettings = CycleSettings()
@@ -409,8 +427,8 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_sources(cls, sources: Sequence[PydanticBaseSettingsSource]) -> Settings:
-        """Merge sources, of which the last one wins, and validate. Raises ValidationError."""
-        # Only the plugin for mypy knows the arguments of BaseSettings.
+        """Merge the sources, of which later ones override, and validate. Raises ValidationError."""
+        # mypy knows the arguments of BaseSettings only with a plugin.
         return cls(_build_sources=(tuple(reversed(sources)), {}))  # type: ignore[call-arg]
 
     @classmethod
@@ -430,15 +448,15 @@ class Settings(BaseSettings):
     def _parameters_by_our_names(cls, values: Any) -> Any:
         if not isinstance(values, dict) or not isinstance(values.get("parameters"), dict):
             return values
-        found, problems = canonical(values["parameters"])
+        specs, problems = canonical(values["parameters"])
         for problem in problems:
             raise InvalidSetting(str(problem), field=problem.field, allowed=problem.allowed)
-        merged = values | {"parameters": {n: g.value for n, g in found.items() if n not in TOP_LEVEL}}
+        merged = values | {"parameters": {n: g.value for n, g in specs.items() if n not in TOP_LEVEL}}
         for name in TOP_LEVEL:
-            if name in found and name in values:
-                raise InvalidSetting(f"the same as {name}; give it once", field=f"parameters.{found[name].key}")
-            if name in found:
-                merged[name] = found[name].value
+            if name in specs and name in values:
+                raise InvalidSetting(f"the same as {name}; give it once", field=f"parameters.{specs[name].key}")
+            if name in specs:
+                merged[name] = specs[name].value
         return merged
 
     @model_validator(mode="after")

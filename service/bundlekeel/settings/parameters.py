@@ -1,4 +1,4 @@
-"""The `parameters` section: any of our names or Pulsar's, once each, brought to our names and units.
+"""The `parameters` section: converts Bundlekeel's or Pulsar's names, each used once, to Bundlekeel's names and units.
 
 Precedence when they become `core.model.parameters.Parameters`: explicit settings, then what the brokers run with
 (`adopt_broker_settings`), then our defaults.
@@ -42,7 +42,7 @@ STOCK: Final[Mapping[str, int]] = {
     REPORTED_BUNDLES: 10,
 }
 
-# Parameters that hold names: the pattern's kind, whether globs are taken, and what is allowed.
+# Parameters that contain names: the pattern's kind, whether globs are allowed, and the allowed values.
 _NAMES: Final[Mapping[str, tuple[str, bool, str]]] = {
     "excluded_namespaces": (
         NAMESPACE,
@@ -54,13 +54,13 @@ _NAMES: Final[Mapping[str, tuple[str, bool, str]]] = {
     "excluded_brokers": (BROKER, True, "broker ids (host:port), with * and ? where wanted"),
 }
 
-# No key of ours has a capital letter.
+# Bundlekeel's own keys have no capital letters.
 _BROKERS_SPELLING = re.compile(r"[a-z]+[A-Z]\w*")
 
 OR_DURATION: Final = ", or a duration like 30m"
 
 _THEIRS: Final = "; a setting of the brokers, not of Bundlekeel"
-# Keys that are near to another one, and mean something else.
+# Keys that are similar to another one, but have another meaning.
 _REMEDIES: Final = {
     "loadBalancerSheddingEnabled": f"{_THEIRS}: `bundlekeel takeover` turns it off, `handback` restores it",
     "loadBalancerSheddingIntervalMinutes": f"{_THEIRS}, whose own is `cycle.interval`",
@@ -70,27 +70,27 @@ _REMEDIES: Final = {
     "avg_high_ratio": "; it was removed: move_price decides when bundles move",
 }
 
-# These have a place of their own at the top of the settings; `parameters` accepts them as well.
+# Top-level keys of the settings, which `parameters` accepts as well.
 TOP_LEVEL = ("strategy", "placement", "compat")
 
 
 @dataclass(frozen=True, slots=True)
 class GivenParameter:
-    """One parameter as it was written (`key`) and what it means in our unit."""
+    """One parameter with its written `key`, and its value in Bundlekeel's unit."""
 
     key: str
     value: object
 
 
 class MergedParameters(NamedTuple):
-    """Parameters of plans, and where each of them is from, by name."""
+    """Parameters of plans, and the origin of each, by name."""
 
     values: Parameters
     origins: Mapping[str, str]
 
 
 def find_specs(key: str) -> tuple[ParameterSpec, ...]:
-    """The rows of the table for our name or one of Pulsar's keys. ConfigError with suggestions when there is none."""
+    """Return the parameters for a name or a Pulsar key. Raises ConfigError with suggestions if there is none."""
     if key in BY_NAME:
         return (BY_NAME[key],)
     if key not in BY_PULSAR_KEY:
@@ -103,14 +103,14 @@ def find_specs(key: str) -> tuple[ParameterSpec, ...]:
 
 
 def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], list[ConfigError]]:
-    """Parameters by our name, and everything that is wrong with them. The same one given twice is an error."""
-    found: dict[str, GivenParameter] = {}
+    """Return parameters by Bundlekeel's name, and all problems. A parameter that occurs twice is a problem."""
+    parameters: dict[str, GivenParameter] = {}
     problems: list[ConfigError] = []
     for key, value in raw.items():
         try:
             for spec in find_specs(key):
-                if spec.name in found:
-                    other = found[spec.name].key
+                if spec.name in parameters:
+                    other = parameters[spec.name].key
                     raise ConfigError(
                         f"the same parameter as parameters.{other}; give it once",
                         field=f"parameters.{key}",
@@ -118,12 +118,12 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
                     )
                 ours = _in_our_unit(spec, key, value)
                 _check_names(spec, key, ours)
-                found[spec.name] = GivenParameter(key, ours)
+                parameters[spec.name] = GivenParameter(key, ours)
         except ConfigError as error:
             text = str(error) if error.field.startswith("parameters.") else "not allowed"
             more = OR_DURATION if error.allowed and key in BY_NAME and takes_durations(BY_NAME[key]) else ""
             problems.append(ConfigError(text, field=f"parameters.{key}", value=value, allowed=error.allowed + more))
-    return found, problems
+    return parameters, problems
 
 
 def check_used(release: str, names: Iterable[str]) -> None:
@@ -143,41 +143,43 @@ def check_used(release: str, names: Iterable[str]) -> None:
 def to_parameters(
     settings: Settings, brokers: Mapping[str, str] | None = None, *, origins: Mapping[str, str] | None = None
 ) -> MergedParameters:
-    """What `plan()` runs with, and where each value is from: `default`, `broker` or the origin of the setting.
+    """Return the parameters of `plan()` with their origins: `default`, `broker` or the origin of the setting.
 
     `brokers` holds what they run with, under Pulsar's keys; with `adopt_broker_settings: false` only facts of it
     count. A value of theirs that we cannot use leaves our default, and its origin says so. `origins` are those of
     `LoadedSettings`.
     """
-    found: dict[str, object] = {}
+    values_by_name: dict[str, object] = {}
     sources = dict.fromkeys(defaults(), "default")
     whole = settings.adopt_broker_settings
     adopted = {key: value for key, value in (brokers or {}).items() if whole or key in STOCK}
     for spec in PARAMETERS:
-        _adopt(spec, adopted, found, sources)
+        _adopt(spec, adopted, values_by_name, sources)
     explicit = {f"parameters.{name}": (name, value) for name, value in settings.parameters.items()}
     explicit |= {name: (name, getattr(settings, name)) for name in TOP_LEVEL if name in settings.model_fields_set}
     for key, (name, value) in explicit.items():
-        found[name] = coerce(name, value)
+        values_by_name[name] = coerce(name, value)
         sources[name] = (origins or {}).get(key, "settings")
-    values = _with_defaults(settings.compat, found)
+    values = _with_defaults(settings.compat, values_by_name)
     if half_of_avg(settings.compat, values["strategy"], values["placement"]):
-        # The settings were checked: one of the two is the brokers'.
+        # The settings were checked, so one of the two values is the brokers'.
         name, other = ("placement", "strategy") if sources["placement"] == "broker" else ("strategy", "placement")
-        sources[name] = f"default (the brokers' {name} {found.pop(name)} cannot be used with {other} {values[other]})"
-        values = _with_defaults(settings.compat, found)
+        sources[name] = (
+            f"default (the brokers' {name} {values_by_name.pop(name)} cannot be used with {other} {values[other]})"
+        )
+        values = _with_defaults(settings.compat, values_by_name)
     return MergedParameters(Parameters(**values), sources)  # type: ignore[arg-type]
 
 
-def _with_defaults(release: str, found: Mapping[str, object]) -> dict[str, object]:
-    return defaults() | compat_defaults(release, found.get("strategy")) | dict(found)
+def _with_defaults(release: str, values: Mapping[str, object]) -> dict[str, object]:
+    return defaults() | compat_defaults(release, values.get("strategy")) | dict(values)
 
 
-def remedy(key: str, known: Iterable[str]) -> str:
-    """What to do about an unknown key: the nearest; of one in the spelling of broker.conf also where it belongs."""
+def remedy(key: str, names: Iterable[str]) -> str:
+    """Return a hint for an unknown key: the nearest key, and for a key of broker.conf also its place."""
     if key in _REMEDIES:
         return _REMEDIES[key]
-    near = suggest(key, known)
+    near = suggest(key, names)
     if _BROKERS_SPELLING.fullmatch(key) is None:
         return near
     if near:
@@ -202,7 +204,7 @@ def _adopt(spec: ParameterSpec, adopted: Mapping[str, str], values: dict[str, ob
 
 
 def _check_names(spec: ParameterSpec, key: str, names: object) -> None:
-    """ConfigError for a name that nothing in a cluster has: it would exclude, or include, nothing without a word."""
+    """Raises ConfigError for a name that cannot exist in a cluster, and so would silently have no effect."""
     if spec.name not in _NAMES or not isinstance(names, tuple):
         return
     kind, globs, allowed = _NAMES[spec.name]
@@ -227,12 +229,12 @@ def _in_our_unit(spec: ParameterSpec, key: str, value: object) -> object:
             raise ConfigError(text, field=f"parameters.{key}", allowed=", ".join(names))
         return ours
     if value is None:
-        return coerce(spec.name, value)  # raises: an empty value is none
+        return coerce(spec.name, value)  # raises an error, because an empty value is invalid
     return from_pulsar({key: value})[spec.name]
 
 
 def takes_durations(spec: ParameterSpec) -> bool:
-    """Whether it is given in seconds: by our name it may be written as everywhere else in the settings (`30m`)."""
+    """Return whether the unit is seconds. By Bundlekeel's name, such a value can be written as a duration (`30m`)."""
     return spec.unit.startswith("seconds")
 
 

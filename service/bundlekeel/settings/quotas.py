@@ -1,4 +1,4 @@
-"""Settings of quotas: the groups, who keeps them, and how shares are made."""
+"""Settings of quotas: groups, enforcement, and the computation of shares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PREFIX = "quotas."
 
 
 def parse_size(value: object) -> object:
-    """Bytes of `10MB` (10,000,000), `1MiB` (1,048,576) or a plain number. Refusal when it is none of these."""
+    """Return the bytes of `10MB` (10,000,000), `1MiB` (1,048,576) or a plain number. Refuses all other values."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -39,7 +39,7 @@ def parse_size(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    """What is a number already: `true` and `"500"` are refused here as the API refuses them."""
+    """Return a number unchanged. Refuses `true` and `"500"`, as the API does."""
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     raise InvalidSetting("not a number", allowed=_NUMBER_WORDS.allowed)
@@ -50,10 +50,10 @@ Size = Annotated[float | None, BeforeValidator(parse_size), _SIZE_WORDS]
 
 
 class GroupSettings(Section):
-    """One group: what its members together may pass, per second, over all brokers."""
+    """A group: limits per second for the sum of its members over all brokers."""
 
     members: tuple[str, ...] = Field(
-        default=(), description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed; new namespaces join by themselves"
+        default=(), description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed; new namespaces join automatically"
     )
     publish_messages: Number = Field(default=None, description="messages/s published; null: no limit")
     publish_bytes: Size = Field(default=None, description="bytes/s published; null: no limit")
@@ -62,24 +62,29 @@ class GroupSettings(Section):
 
 
 class QuotaSettings(Section):
-    """Limits of tenants and namespaces that hold over all brokers (PIP-82)."""
+    """Limits of tenants and namespaces over all brokers (PIP-82)."""
 
     enforcer: Annotated[Literal["off", "native", "policies"], Off] = Field(
         default="off",
         description="off: only shown; native: Pulsar's ResourceGroups as declared; policies: topic rates of each topic",
     )
-    cycle: Duration = Field(default=10.0, ge=1, le=600, description="how often usage is measured and shares are made")
+    cycle: Duration = Field(
+        default=10.0,
+        ge=1,
+        le=600,
+        description="time between two measurements of usage, after which shares are computed",
+    )
     ask_all_every: int = Field(
         default=5,
         ge=1,
         le=100,
-        description="all brokers are asked once in this many cycles, else those with limited bundles",
+        description="all brokers are read once in this number of cycles, else only brokers with limited bundles",
     )
     split: Literal["even", "proportional"] = Field(
-        default="even", description="among the topics of a broker that are limited: even, or by past usage"
+        default="even", description="division among the limited topics of a broker: even, or by past usage"
     )
     room: float = Field(
-        default=0.10, ge=0.06, le=1, description="how far above its demand a topic may grow before it is limited"
+        default=0.10, ge=0.06, le=1, description="part by which a topic may grow above its demand before it is limited"
     )
     overcommit: float = Field(
         default=0.1,
@@ -89,26 +94,33 @@ class QuotaSettings(Section):
         "the limit by as much",
     )
     floor: float = Field(
-        default=0.05, ge=0, le=0.5, description="part of the limit that idle topics together get in addition, to start"
+        default=0.05,
+        ge=0,
+        le=0.5,
+        description="part of the limit that all idle topics together get in addition, so that they can start",
     )
     burst: float = Field(
-        default=0.25, ge=0, le=1, description="most of the limit that one topic gets in addition while it is unused"
+        default=0.25, ge=0, le=1, description="largest unused part of the limit that one topic gets in addition"
     )
-    least_messages: float = Field(default=1, ge=1, description="no share is below this many messages/s")
-    least_bytes: float = Field(default=1024, ge=1, description="no share is below this many bytes/s")
-    write_up: float = Field(default=0.10, ge=0, le=1, description="a rate is raised when it rises by this part")
-    write_down: float = Field(default=0.05, ge=0, le=0.5, description="a rate is lowered when it falls by this part")
+    least_messages: float = Field(default=1, ge=1, description="lowest share in messages/s")
+    least_bytes: float = Field(default=1024, ge=1, description="lowest share in bytes/s")
+    write_up: float = Field(
+        default=0.10, ge=0, le=1, description="write a higher rate if it rises by at least this part"
+    )
+    write_down: float = Field(
+        default=0.05, ge=0, le=0.5, description="write a lower rate if it falls by at least this part"
+    )
     writes_per_minute: int = Field(
-        default=600, ge=1, le=100_000, description="topic policies and attachments written a minute at most"
+        default=600, ge=1, le=100_000, description="highest number of written topic policies and attachments per minute"
     )
     topic_metrics: int = Field(
         default=20,
         ge=0,
         le=1000,
-        description="topics of all groups with metrics of their own, those that lose most first",
+        description="highest number of topics with own metrics; topics with the largest loss come first",
     )
     groups: Annotated[dict[str, GroupSettings], _GROUPS_WORDS] = Field(
-        default_factory=dict, description="the groups by name"
+        default_factory=dict, description="groups by name"
     )
 
     @model_validator(mode="after")
@@ -126,7 +138,7 @@ class QuotaSettings(Section):
         return self
 
     def declared(self) -> tuple[QuotaGroup, ...]:
-        """The groups in the words of the core, as they were written and in their order."""
+        """Return the groups as objects of the core, in the order of the file."""
         return tuple(
             QuotaGroup(
                 name=name,
@@ -142,11 +154,11 @@ class QuotaSettings(Section):
         )
 
     def least(self) -> Rates:
-        """What each topic may pass in any case, in the order of `KINDS`."""
+        """Return the lowest share of a topic, in the order of `KINDS`."""
         return self.least_messages, self.least_bytes, self.least_messages, self.least_bytes
 
     def tuning(self) -> ShareTuning:
-        """How shares are made."""
+        """Return the rules for computing shares."""
         return ShareTuning(
             room=self.room,
             overcommit=self.overcommit,
@@ -158,6 +170,6 @@ class QuotaSettings(Section):
         )
 
     def write_budget(self) -> WriteBudget:
-        """When a write is worth it, and how many a cycle may have."""
+        """Return the rules for writes: smallest change, and highest number per cycle."""
         most = max(1, int(self.writes_per_minute * self.cycle / 60))
         return WriteBudget(up=self.write_up, down=self.write_down, most=most)

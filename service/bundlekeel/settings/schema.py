@@ -1,4 +1,4 @@
-"""What may be written where: one row per settings key, read off the model. Messages and docs are made of it."""
+"""Schema of the settings: one row per key, derived from the model. It is used for messages and docs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bundlekeel.settings.parameters import OR_DURATION, takes_durations
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords
 
 HIDDEN: Final = "**********"
-# Stands for the pattern in the keys of `capacity.<pattern>.cores`.
+# Placeholder of the pattern in keys such as `capacity.<pattern>.cores`.
 PATTERN: Final = "<pattern>"
 _MAPPINGS: Final = ("parameters", "capacity")
 SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
@@ -28,7 +28,7 @@ SECRET_WORDS: Final = ("token", "secret", "password", "passwd", "credential")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingRow:
-    """One key: its default (as Python value), what is allowed, and why one would touch it."""
+    """One key: its default (as Python value), allowed values, and purpose."""
 
     key: str
     default: object
@@ -40,25 +40,25 @@ class SettingRow:
 
 @cache
 def rows() -> tuple[SettingRow, ...]:
-    """All keys in the order of the model, those of `capacity` with a placeholder for the pattern."""
+    """Return all keys in the order of the model, with a placeholder for the patterns of `capacity`."""
     return tuple(_rows(Settings, ""))
 
 
 @cache
 def by_key() -> dict[str, SettingRow]:
-    """The rows by dotted key."""
+    """Return the rows by dotted key."""
     return {row.key: row for row in rows()}
 
 
 def row_of(path: tuple[str, ...]) -> SettingRow | None:
-    """The row that describes the value at `path`, also in an item of a list or mapping (`windows.0.minutes`)."""
+    """Return the row for the value at `path`, also in an item of a list or mapping (`windows.0.minutes`)."""
     model, rest = _item_at(path)
     found = by_key() if model is None else {row.key: row for row in _rows(model, "")}
     return found.get(".".join(rest))
 
 
 def children(path: tuple[str, ...]) -> list[str]:
-    """The keys known directly below `path` (the top level for an empty one)."""
+    """Return the keys directly below `path` (empty: top level)."""
     item, rest = _item_at(path)
     model: type[BaseModel] = item or Settings
     for part in rest:
@@ -70,7 +70,7 @@ def children(path: tuple[str, ...]) -> list[str]:
 
 
 def _item_at(path: tuple[str, ...]) -> tuple[type[BaseModel] | None, tuple[str, ...]]:
-    """The model of the item that `path` leads into, and the path inside it; (None, path) where it leads into none."""
+    """Return the model of the item at `path`, and the path inside it; (None, path): there is no item."""
     model: type[BaseModel] = Settings
     for depth, part in enumerate(path[:-1], start=1):
         if part not in model.model_fields:
@@ -84,12 +84,12 @@ def _item_at(path: tuple[str, ...]) -> tuple[type[BaseModel] | None, tuple[str, 
 
 
 def is_section(name: str) -> bool:
-    """Whether a top-level key holds further keys."""
+    """Return whether a top-level key contains further keys."""
     return name in _MAPPINGS or bool(children((name,)))
 
 
 def plain(value: object, row: SettingRow | None = None) -> Any:
-    """A value as people write it: durations with their unit, paths as text, secrets hidden."""
+    """Return a value in the form of the settings file: durations with unit, paths as string, secrets hidden."""
     if value is None:
         return None
     if isinstance(value, SecretStr) or (row is not None and row.secret):
@@ -108,11 +108,11 @@ def plain(value: object, row: SettingRow | None = None) -> Any:
 
 
 def is_secret(path: tuple[str, ...]) -> bool:
-    """Whether a value must not be shown: also those of unknown keys that may be a token under a misspelt name."""
+    """Return whether a value must be hidden, also for unknown keys, which may be misspelled names of secrets."""
     while path and path[-1].isdecimal():
-        path = path[:-1]  # an item of a list is as secret as the list
+        path = path[:-1]  # items of a secret list are secret
     if path == ("notify", "webhooks"):
-        return True  # it holds addresses
+        return True  # it contains addresses
     row = row_of(path) if path else None
     if row is not None:
         return row.secret
@@ -121,7 +121,7 @@ def is_secret(path: tuple[str, ...]) -> bool:
 
 
 def parameter_allowed(spec: ParameterSpec) -> str:
-    """Range and kind of one parameter, in our unit."""
+    """Return range and kind of a parameter, in Bundlekeel's unit."""
     default = defaults()[spec.name]
     if spec.choices:
         return ", ".join(choices(spec.name))
@@ -133,7 +133,7 @@ def parameter_allowed(spec: ParameterSpec) -> str:
 
 
 def pulsar_keys(key: str) -> tuple[str, ...]:
-    """Pulsar's names for a settings key; only parameters have some."""
+    """Return Pulsar's names for a settings key; empty except for parameters."""
     name = key.removeprefix("parameters.")
     return next((spec.pulsar_keys for spec in PARAMETERS if spec.name == name), ())
 
@@ -164,7 +164,7 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _options(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the annotation alone."""
+    """Return the members of a union, or the annotation itself."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 

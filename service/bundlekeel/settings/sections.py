@@ -29,15 +29,15 @@ WINDOWS_WORDS = AllowedWords("list of windows {cron, time_zone, minutes, allow}"
 
 
 class WindowSettings(Section):
-    """A time in which bundles may, or may not, be moved."""
+    """A period in which moves are allowed or forbidden."""
 
-    cron: str = Field(description="when it opens: minute hour day-of-month month day-of-week, as in crontab")
+    cron: str = Field(description="opening time: minute hour day-of-month month day-of-week, as in crontab")
     time_zone: str = Field(
         default="UTC", description="IANA name, such as Europe/Berlin; daylight saving time is observed"
     )
-    minutes: int = Field(ge=1, le=10_080, description="how long it stays open")
+    minutes: int = Field(ge=1, le=10_080, description="duration of the window")
     allow: Literal["act", "overload", "nothing"] = Field(
-        default="act", description="everything, only relief of overloaded brokers, or nothing while it is open"
+        default="act", description="allowed moves while it is open: all, only from overloaded brokers, or none"
     )
 
     @field_validator("cron")
@@ -64,17 +64,17 @@ class WindowSettings(Section):
 
 
 class RateSettings(Section):
-    """Fewer moves when latency or errors of clients rise after moves."""
+    """Reduces the number of moves if clients' latency or errors rise after moves."""
 
     adaptive: bool = Field(
         default=False,
-        description="halve the moves a cycle when latency or errors of clients rise, then add one at a time",
+        description="halve the moves per cycle when clients' latency or errors rise, then increase them one by one",
     )
     interval: Duration = Field(
         default=30.0,
         ge=5,
         le=3600,
-        description="how often the brokers are asked for latency and errors of their clients",
+        description="time between two reads of clients' latency and errors from the brokers",
     )
 
 
@@ -87,20 +87,22 @@ WEBHOOKS_WORDS = AllowedWords(
 
 
 class WebhookSettings(Section):
-    """One receiver. Its address is a secret: it allows to post there."""
+    """A receiver of notifications. Its address is a secret, because it allows posting."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         max_length=63,
-        description="in metrics and logs, instead of its address",
+        description="name in metrics and logs, instead of the address",
     )
-    url: SecretStr | None = Field(default=None, description="http(s) address; better kept in url_file")
-    url_file: Path | None = Field(default=None, description="file with the address, read again for each notification")
-    kind: Literal["generic", "slack"] = Field(default="generic", description="the form of the body")
-    events: tuple[Event, ...] = Field(default=EVENTS, description="what is notified")
-    min_severity: Severity = Field(default="info", description="the least severity that is notified")
+    url: SecretStr | None = Field(default=None, description="http(s) address; url_file is safer")
+    url_file: Path | None = Field(default=None, description="file with the address, re-read for each notification")
+    kind: Literal["generic", "slack"] = Field(default="generic", description="format of the body")
+    events: tuple[Event, ...] = Field(default=EVENTS, description="events to send")
+    min_severity: Severity = Field(default="info", description="lowest severity to send")
     timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="time limit of a request")
-    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
+    tls_trust_certs_file: Path | None = Field(
+        default=None, description="PEM file of trusted certificates; null: the system's"
+    )
     use_proxy: bool = Field(default=False, description="use HTTPS_PROXY and NO_PROXY of the environment")
 
     @field_validator("url")
@@ -128,10 +130,10 @@ class NotifySettings(Section):
     """Receivers of notifications of executions, stops, findings and adoptions. None by default."""
 
     webhooks: Annotated[tuple[WebhookSettings, ...], WEBHOOKS_WORDS] = Field(
-        default=(), description="receivers of JSON over HTTP; the address of each is a secret"
+        default=(), description="receivers of JSON over HTTP; their addresses are secrets"
     )
     kubernetes: Annotated[Literal["off", "auto"], Off] = Field(
-        default="off", description="auto: events of this pod as well, when it has a service account token"
+        default="off", description="auto: also create events of this pod, if it has a service account token"
     )
 
     @field_validator("webhooks")
@@ -141,91 +143,99 @@ class NotifySettings(Section):
 
 
 class TraceSettings(Section):
-    """Each cycle, its plan and its moves as an OpenTelemetry trace. Off by default; needs the extra `otel`."""
+    """OpenTelemetry traces of cycles, plans and moves. Off by default; needs the extra `otel`."""
 
     otlp_endpoint: Annotated[str, Shown, Http] | None = Field(
         default=None,
-        description="where spans are sent by OTLP over HTTP, e.g. http://collector:4318/v1/traces; null: no traces",
+        description="OTLP/HTTP address for spans, such as http://collector:4318/v1/traces; null: no traces",
     )
     timeout: Duration = Field(default=5.0, ge=0.1, le=60, description="time limit of a request")
-    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
+    tls_trust_certs_file: Path | None = Field(
+        default=None, description="PEM file of trusted certificates; null: the system's"
+    )
 
 
 class HistorySettings(Section):
-    """The record of what every cycle saw and decided, for replay and for the nightly recalibration."""
+    """The record of each cycle's input and decision, for replay and for the nightly recalibration."""
 
     uri: Place | None = Field(
-        default=None, description="where history is kept; the same for all sidecars; null records nothing"
+        default=None, description="store of the history, the same for all sidecars; null: no history"
     )
     wal: Path = Field(
         default=Path("bundlekeel-history"),
-        description="folder on this machine for minutes not published yet; each sidecar needs its own",
+        description="local directory for unpublished minutes; each sidecar needs its own",
     )
     wal_max_bytes: int = Field(
         default=1 << 30,
         ge=1 << 20,
-        description="with more than this unpublished, cycles are no longer recorded until the store takes files again",
+        description="beyond this unpublished size, cycles are not recorded until the store accepts files again",
     )
     keep_days: int | None = Field(
-        default=35, ge=1, le=36_500, description="older files are deleted by the leader; null keeps everything"
+        default=35, ge=1, le=36_500, description="the leader deletes older files; null: keep all files"
     )
 
 
 class CountersSettings(Section):
-    """The counters of brokers' topics, read beside their reports: those are of the last two minutes when they are
-    written, and are written anew only when a load changed by 10 %, else after 15 minutes; these tell what is carried
-    now. The leader alone reads them."""
+    """Counters of brokers' topics, read by the leader in addition to load reports.
+
+    Counters show the present load. A report shows the last two minutes, and brokers write a new one only after a change
+    of 10 %, else every 15 minutes."""
 
     source: Annotated[Literal["brokers", "prometheus", "off"], Off] = Field(
         default="brokers",
-        description="brokers: the page that Prometheus scrapes (`/metrics/`) of each broker; prometheus: what your"
-        " Prometheus scraped (`prometheus.url`); off: reports only",
+        description="brokers: the metrics page (`/metrics/`) of each broker; prometheus: your Prometheus"
+        " (`prometheus.url`); off: only reports",
     )
     interval: Duration = Field(
         default=15.0,
         ge=1,
         le=3600,
-        description="how often a broker is read while loads do not change; a large page less often",
+        description="time between two reads of a broker while loads do not change; longer for a large page",
     )
     quick_interval: Duration = Field(
-        default=3.0, ge=1, le=60, description="how often while something changes: a new leader, a broker, moves, a load"
+        default=3.0,
+        ge=1,
+        le=60,
+        description="time between two reads during changes: a new leader, a broker, moves, a load",
     )
     max_topics: int = Field(
         default=300_000,
         ge=0,
         le=100_000_000,
-        description="with more topics in all brokers only reports are used: reading would take too long",
+        description="with more topics in the cluster only reports are used, because reading counters takes too long",
     )
     extensible: bool = Field(
         default=True,
-        description="read extensible brokers too, in mode `act` while none sheds by itself; each reading advances their"
-        " own averages",
+        description="also read extensible brokers, in mode `act` while none sheds load itself; each read advances"
+        " their own averages",
     )
 
 
 class PrometheusSettings(Section):
-    """Your Prometheus, where brokers' counters are read with `counters.source: prometheus`."""
+    """Your Prometheus, the source of counters with `counters.source: prometheus`."""
 
     url: Annotated[str, Shown, Http, AllowedWords("http(s)://host[:port][/path]")] | None = Field(
-        default=None, description="its address, below which /api/v1 is"
+        default=None, description="address of Prometheus, without /api/v1"
     )
     labels: dict[str, str] = Field(
         default_factory=dict,
-        description="labels that all series of this cluster's brokers have, such as {cluster: eu-1}",
+        description="labels of all series of this cluster's brokers, such as {cluster: eu-1}",
     )
     broker_label: str = Field(
         default="instance",
         pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$",
-        description="the label that identifies brokers; its values are host:port, hosts, pods' names or addresses",
+        description="label that identifies brokers; its values are host:port, host names, pod names or addresses",
     )
     window: Duration = Field(
-        default=120.0, ge=5, le=3600, description="how far back scrapes are looked for: at least two scrape intervals"
+        default=120.0, ge=5, le=3600, description="age of the oldest scrapes to read: at least two scrape intervals"
     )
     timeout: Duration = Field(default=10.0, ge=0.1, le=60, description="time limit of a request")
-    token: SecretStr | None = Field(default=None, description="bearer token; better kept in token_file or a secret")
-    token_file: Path | None = Field(default=None, description="file with the token, read again when it changes")
-    tls_trust_certs_file: Path | None = Field(default=None, description="PEM bundle; null takes the system's")
-    tls_verify: bool = Field(default=True, description="check its certificate and host name")
+    token: SecretStr | None = Field(default=None, description="bearer token; token_file or a secret is safer")
+    token_file: Path | None = Field(default=None, description="file with the token, re-read when it changes")
+    tls_trust_certs_file: Path | None = Field(
+        default=None, description="PEM file of trusted certificates; null: the system's"
+    )
+    tls_verify: bool = Field(default=True, description="verify its certificate and host name")
 
     @model_validator(mode="after")
     def _one_token(self) -> PrometheusSettings:
@@ -235,27 +245,27 @@ class PrometheusSettings(Section):
 
 
 class CalibrationSettings(Section):
-    """Thresholds that the nightly job proposes: whether they are looked at, and when they may come into force."""
+    """Thresholds that the nightly job proposes, and the conditions for adopting them."""
 
     mode: Annotated[Literal["off", "recommend", "adopt"], Off] = Field(
         default="off",
-        description="off: not read; recommend: shown, a person adopts it; adopt: comes into force automatically",
+        description="off: proposals are not read; recommend: an operator adopts them; adopt: automatic adoption",
     )
     uri: Place | None = Field(
-        default=None, description="where the job writes DATE/thresholds.json; the same for all sidecars"
+        default=None, description="store in which the job writes DATE/thresholds.json, the same for all sidecars"
     )
-    interval: Duration = Field(default=300.0, ge=1, le=86_400, description="how often a new proposal is looked for")
+    interval: Duration = Field(default=300.0, ge=1, le=86_400, description="time between two checks for a new proposal")
     max_steps: float = Field(
-        default=4.0, gt=0, le=1000, description="how far one night may take a parameter, in steps of its range"
+        default=4.0, gt=0, le=1000, description="largest change of a parameter per night, in steps of its range"
     )
-    max_age: Duration = Field(default=129_600.0, ge=60, description="older proposals do not come into force")
-    min_days: int = Field(default=7, ge=1, le=366, description="fewer days of usable history are too few")
-    min_coverage: float = Field(default=0.9, ge=0, le=1, description="recorded share of the time, at least")
+    max_age: Duration = Field(default=129_600.0, ge=60, description="older proposals are not adopted")
+    min_days: int = Field(default=7, ge=1, le=366, description="lowest number of days with usable history")
+    min_coverage: float = Field(default=0.9, ge=0, le=1, description="lowest recorded share of the time")
     trial: Duration = Field(
         default=21_600.0,
         ge=0,
         le=86_400,
-        description="how long adopted thresholds are watched; reverted if worse than predicted; 0: no trial",
+        description="duration of the trial after an adoption, which is reverted if worse than predicted; 0: no trial",
     )
 
     @model_validator(mode="after")
@@ -267,10 +277,10 @@ class CalibrationSettings(Section):
 
 
 class ShadowSettings(Section):
-    """Strategies that plan every cycle along with the one in force, and are only compared with it."""
+    """Strategies that plan every cycle only for comparison with the strategy in use."""
 
     strategies: Annotated[tuple[Strategy, ...], Listed] = Field(
-        default=(), description="names of strategies; what they would have done is in metrics and history"
+        default=(), description="names of strategies; metrics and history show their plans"
     )
 
     @field_validator("strategies")

@@ -1,4 +1,4 @@
-"""Settings of who may ask for what: roles and TLS of the API, identity and TLS towards the metadata store."""
+"""Security settings: authentication and TLS of the API, identity and TLS for the metadata store."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from bundlekeel.settings.types import InvalidSetting, Section, together
 
 
 class ApiAuthSettings(Section):
-    """Who may use the API over TCP. With neither tokens nor JWT there is no mutating route there."""
+    """Authentication of the API over TCP. Without tokens and JWTs, TCP has no mutating routes."""
 
     tokens_file: Path | None = Field(
-        default=None, description="lines `name role hash` made by `bundlekeel token new`; read again when it changes"
+        default=None, description="file of lines `name role hash` from `bundlekeel token new`; re-read when it changes"
     )
     jwt_key_file: Path | None = Field(
         default=None,
-        description="PEM public keys (several while they are rotated) that sign accepted JWTs; read again on change",
+        description="PEM public keys of accepted JWTs (several during a rotation); re-read on change",
     )
-    jwt_issuer: str | None = Field(default=None, description="the `iss` a JWT must carry; needed with jwt_key_file")
-    jwt_audience: str | None = Field(default=None, description="the `aud` a JWT must carry; needed with jwt_key_file")
+    jwt_issuer: str | None = Field(default=None, description="required `iss` of JWTs; needed with jwt_key_file")
+    jwt_audience: str | None = Field(default=None, description="required `aud` of JWTs; needed with jwt_key_file")
     jwt_role_claim: str = Field(
         default="role",
         min_length=1,
-        description="claim with viewer, operator or admin, or a list that holds one; dots lead into nested claims",
+        description="claim with viewer, operator or admin, or a list that contains one; dots separate nested claims",
     )
-    anonymous_reads: bool = Field(default=False, description="GET needs no credentials, also where the rest does")
+    anonymous_reads: bool = Field(default=False, description="GET needs no credentials, although other requests do")
     failures_per_minute: int = Field(
-        default=10, ge=1, le=10_000, description="wrong credentials taken from one address before it gets 429"
+        default=10, ge=1, le=10_000, description="failures from one address per minute before it gets 429"
     )
     peer_token_file: Path | None = Field(
         default=None,
-        description="token this sidecar shows to the others (role operator, for dry runs); read again when it changes",
+        description="token for other sidecars (role operator, for dry runs); re-read when it changes",
     )
 
     @property
     def on(self) -> bool:
-        """Whether credentials can be shown at all."""
+        """Whether credentials are configured."""
         return self.tokens_file is not None or self.jwt_key_file is not None
 
     @model_validator(mode="after")
@@ -53,7 +53,7 @@ class ApiAuthSettings(Section):
 
 
 class ApiTlsSettings(Section):
-    """https for the API, and what this sidecar trusts and shows when it calls the others."""
+    """HTTPS for the API, and the certificates for requests to other sidecars."""
 
     cert_file: Path | None = Field(default=None, description="PEM certificate chain; files are read again on change")
     key_file: Path | None = Field(default=None, description="its private key, PEM, not encrypted")

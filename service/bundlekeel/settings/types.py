@@ -1,4 +1,4 @@
-"""Types of settings that people write: durations, store addresses, names out of a fixed list."""
+"""Types of settings: durations, store addresses, names from a fixed list."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from bundlekeel.core.model.uris import credentials_fault, is_http_address, place
 
 _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,9})?"
 _STORE = re.compile(rf"(?:zk:)?{_HOST}(?:,{_HOST})*(?:/[^/\s]+)*")
-# Of the file systems of pyarrow.
+# Schemes of pyarrow's file systems.
 _SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedWords:
-    """Marks a field for the reference page and for messages: what may be written there. `null`: whether null may be
-    where the type takes it."""
+    """The allowed values of a field, as text for the reference page and messages. `null`: whether null is allowed if
+    the type accepts it."""
 
     allowed: str
     null: bool = True
 
 
 class Section(BaseModel):
-    """A part of the tree of settings: unknown keys are errors, values do not change."""
+    """A section of the settings. Unknown keys are errors; values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class InvalidSetting(ValueError):
-    """What a validator of ours objects to; `field` is relative to the place of the validator. `allowed`: "" for what
+    """An error of a validator. `field` is relative to the validator's section. `allowed`: "" for what
     the field takes, None where its value is not the fault. `hidden`: the value may hold credentials and is not
     repeated."""
 
@@ -51,7 +51,7 @@ class InvalidSetting(ValueError):
 
 
 def together(section: BaseModel, one: str, other: str) -> None:
-    """InvalidSetting where only one of two keys is given that need each other; its field is the one to add."""
+    """Raises InvalidSetting if only one of two keys is set that need each other. Its field is the missing key."""
     missing = [name for name in (one, other) if getattr(section, name) is None]
     if len(missing) == 1:
         what = f"{one} and {other} go together; {missing[0]} is missing"
@@ -83,7 +83,7 @@ def _store_address(value: str) -> str:
 
 
 def check_ports(addresses: str) -> None:
-    """InvalidSetting for a port that there is not."""
+    """Raises InvalidSetting if the port is invalid."""
     for port in re.findall(r":(\d+)(?=[,/]|$)", addresses):
         try:
             integer(port, field="port", lowest=1, highest=65_535)
@@ -101,7 +101,7 @@ def _listening(value: str) -> str:
 
 
 def history_place(value: str) -> str:
-    """The value; InvalidSetting when it is neither a folder nor an address of a store that can be opened."""
+    """Return the value. Raises InvalidSetting if it is neither a directory nor the address of a store."""
     if fault := place_fault(value):
         raise InvalidSetting(fault, hidden=True)
     scheme, mark, _ = value.partition("://")
@@ -118,7 +118,7 @@ def _web_address(value: str) -> str:
 
 
 def http_address(value: str) -> str:
-    """The value; InvalidSetting when it is not an absolute http(s) address without spaces."""
+    """Return the value. Raises InvalidSetting if it is not an absolute http(s) address without spaces."""
     if not is_http_address(value):
         raise InvalidSetting("not an http(s) address", allowed="http(s)://host[:port][/path]")
     return value
@@ -140,14 +140,14 @@ def _one_of(parameter: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-# YAML reads an unquoted off as false.
+# YAML reads an unquoted `off` as false.
 Off = BeforeValidator(lambda value: "off" if value is False else value)
 DURATION_WORDS = AllowedWords("duration like 500ms or 1m")
 
 Duration = Annotated[float, BeforeValidator(_duration), DURATION_WORDS]
 _STORE_FORM = "ZooKeeper in Pulsar's form: zk:host1:2181,host2:2181/chroot"
 StoreAddress = Annotated[str, AfterValidator(_store_address), AllowedWords(_STORE_FORM)]
-# One that no command which talks to the cluster goes without.
+# Required by all commands for the cluster.
 NeededStoreAddress = Annotated[StoreAddress | None, AllowedWords(_STORE_FORM, null=False)]
 Place = Annotated[
     str,
@@ -159,10 +159,10 @@ Listening = Annotated[
     AfterValidator(_listening),
     AllowedWords("an IP address (0.0.0.0 or :: is every interface) or a host name, without a port"),
 ]
-# An address that is shown.
+# An address that may be shown.
 Shown = AfterValidator(_web_address)
 Http = AfterValidator(http_address)
-# A list that may also be written as one text with commas.
+# A list that may also be written as one string with commas.
 Listed = BeforeValidator(_listed)
 Strategy = Annotated[str, _one_of("strategy"), AllowedWords(", ".join(STRATEGIES))]
 Placement = Annotated[str, _one_of("placement"), AllowedWords(", ".join(PLACEMENTS))]

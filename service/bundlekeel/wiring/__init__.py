@@ -1,4 +1,4 @@
-"""Puts a sidecar together: the only package that knows concrete adapters."""
+"""Create a sidecar from its parts. Only this package uses concrete adapters."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings
     from bundlekeel.wiring.outside import Outside
 
-# structlog and httpx load them wherever they are installed, for tracebacks and a command line that are not used here.
+# structlog and httpx load these if installed, for tracebacks and a command line that Bundlekeel does not use.
 _NEEDLESS: Final = ("rich", "httpx._main")
 
 
 def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
-    """Entry point of the `bundlekeel` command. `opened`: what `run` reaches the cluster with instead of the real
-    adapters."""
-    # The first process of a container gets no SIGTERM that it does not handle: it would run on until it is killed.
+    """Run the `bundlekeel` command. `opened`: creates adapters that `run` uses instead of the real ones."""
+    # Without a handler, the first process of a container ignores SIGTERM and runs until it is killed.
     signal.signal(signal.SIGTERM, _end)
     with output_written():
         make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
 
 
 def _end(number: int, _: object) -> NoReturn:
-    """End the command where it is, as an interrupt does."""
+    """End the command immediately, as after an interrupt."""
     raise SystemExit(128 + number)
 
 
 def _wiring(opened: Callable[[LoadedSettings], Outside] | None) -> Wiring:
-    # Imported when a command asks for it: most commands need no adapters, and this takes a second or two.
+    # Imported only if needed: most commands use no adapters, and this import takes up to two seconds.
     with without(*_NEEDLESS):
         from bundlekeel.wiring.commands import Bootstrap  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Calibrated thresholds and shadow strategies, as the settings ask for them."""
+"""Calibrated thresholds and shadow strategies, if the settings enable them."""
 
 from __future__ import annotations
 

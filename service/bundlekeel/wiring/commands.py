@@ -52,7 +52,7 @@ class Bootstrap:
 
     def run_daemon(self, settings: LoadedSettings) -> int:
         """Run the sidecar until SIGTERM or SIGINT."""
-        # The other commands need neither the API nor the cycle.
+        # Imported here because other commands need neither the API nor the cycle.
         from bundlekeel.wiring.sidecar import sidecar  # noqa: PLC0415
 
         configure_logging(settings.settings)

@@ -1,6 +1,6 @@
-"""Tidies the history store in a process of its own with limited memory: others can write files into the store.
+"""Clean up the history store in a separate process with limited memory, because others can write to the store.
 
-A few hundred kilobytes of Parquet can become gigabytes when they are decoded, and a footer need not be true.
+A few hundred kilobytes of Parquet can become gigabytes when they are decoded, and a footer can be false.
 `python -m bundlekeel.wiring.compaction JSON` is that process.
 """
 
@@ -33,8 +33,8 @@ def tidied(
 
     Raises StoreError if the store does not respond, or if the child ends without a result.
     """
-    given = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
-    command = [sys.executable, "-P", "-m", __name__, json.dumps(given | {"memory": memory or memory_share(2)})]
+    options = {"place": str(place), "folder": isinstance(place, Path), "now_ms": now_ms, "keep_days": keep_days}
+    command = [sys.executable, "-P", "-m", __name__, json.dumps(options | {"memory": memory or memory_share(2)})]
     try:
         with ONE_CHILD:
             done = subprocess.run(
@@ -53,13 +53,13 @@ def tidied(
     return UpkeepResult(**json.loads(done.stdout))
 
 
-def _main(given: dict[str, Any]) -> int:
-    limit_memory(given["memory"])
+def _main(options: dict[str, Any]) -> int:
+    limit_memory(options["memory"])
     from bundlekeel.adapters.history import ParquetStore  # noqa: PLC0415 - counts into the limit
 
     try:
-        store = ParquetStore(Path(given["place"]) if given["folder"] else given["place"])
-        sys.stdout.write(json.dumps(asdict(tidy_store(store, given["now_ms"], given["keep_days"]))))
+        store = ParquetStore(Path(options["place"]) if options["folder"] else options["place"])
+        sys.stdout.write(json.dumps(asdict(tidy_store(store, options["now_ms"], options["keep_days"]))))
     except (BundlekeelError, MemoryError) as error:
         sys.stderr.write(f"{error or type(error).__name__}\n")
         return 1

@@ -42,7 +42,7 @@ class Features:
 
     @property
     def tasks(self) -> list[Background]:
-        """The tasks next to the cycles."""
+        """The tasks that run in parallel to the cycles."""
         tasks = [Background("quotas", self.quotas.quotas.run)]
         if self.rate is not None:
             tasks.append(Background("rate", self.rate.run))

@@ -1,4 +1,4 @@
-"""The recorder of a sidecar, and the store for the command line. pyarrow is loaded only where history is used."""
+"""The recorder of a sidecar, and the store for the command line. pyarrow is loaded only if history is used."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: 
 
 
 def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
-    """Return the store at this URI or folder. None: that of the settings."""
+    """Return the store at this URI or directory. None: the store of the settings."""
     if uri is not None:
-        # `file:/x` would be a folder here, and every answer about an empty store.
+        # Check the URI first: `file:/x` would be a relative directory, and seem to be an empty store.
         try:
             history_place(uri)
         except InvalidSetting as error:
             allowed = error.allowed or "a folder or a URI with ://"
             raise ConfigError(f"--history: {error}", field="--history", allowed=allowed) from None
-        # `Path.is_dir` raises where a folder above may not be read.
+        # `Path.is_dir` raises an error if a parent directory is not readable.
         if (folder := folder_named(uri)) and not os.path.isdir(folder):  # noqa: PTH112
             what = f"--history: there is no folder {folder}"
             raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
@@ -68,8 +68,8 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
 
 
 def _store(place: str | Path) -> HistoryStore:
-    made: HistoryStore = _adapter().ParquetStore(place)
-    return made
+    store: HistoryStore = _adapter().ParquetStore(place)
+    return store
 
 
 def _place(loaded: LoadedSettings, uri: str) -> str | Path:

@@ -26,13 +26,13 @@ from bundlekeel.wiring.calibration import effective_parameters_of
 from bundlekeel.wiring.features import Features, features
 from bundlekeel.wiring.reading import Reading
 
-# An intent outlives the longest call by the time it takes to see where the bundle landed.
+# An intent outlives the longest call by this time, which is needed to find the bundle's new owner.
 CONFIRM_ALLOWANCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leading:
-    """Parts of the cycle. Each sidecar has them; only the leader's change brokers."""
+    """Parts of the cycle. Each sidecar has them, but only the leader changes brokers."""
 
     reading: Reading
     effective_parameters: EffectiveParameters
@@ -165,7 +165,7 @@ def _counter_demand(reading: Reading, status: CycleStatus, executor: Executor) -
     """Return the reasons to read counters.
 
     Only the leader reads them. Reading advances the own averages of extensible brokers, so it reads these only in mode
-    `act`, while none of them sheds by itself.
+    `act`, while none of them sheds load itself.
     """
     settings, observer, config = reading.loaded.settings, reading.observer, reading.outside.config
     free = settings.counters.source == "prometheus"

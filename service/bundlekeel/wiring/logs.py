@@ -1,8 +1,8 @@
-"""Logs: events with fields to stderr, and no secret in any of them.
+"""Logging to stderr: events with fields, without secrets.
 
-Nothing logs a secret on purpose. This is for what comes by accident: a library's message, a traceback, an answer that
-quotes a header. Values of the settings that are secret are known and replaced wherever they stand; what looks like a
-bearer token, a JWT or a token of ours is replaced too; and fields by their name.
+No code logs a secret on purpose, but a library's message, a traceback or a response may contain one. Secret values of
+the settings are replaced everywhere. Text that looks like a bearer token, a JWT or a token of Bundlekeel is replaced,
+too, and so are fields with certain names.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from bundlekeel.settings.schema import HIDDEN, SECRET_WORDS
 _LOOKS_SECRET: Final = re.compile(
     r"(?P<scheme>(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}"  # a header's value
     r"|eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*"  # a JWT
-    r"|\bbk\.[A-Za-z0-9_@-]+\.[A-Za-z0-9_-]{16,}",  # a token of our API
+    r"|\bbk\.[A-Za-z0-9_@-]+\.[A-Za-z0-9_-]{16,}",  # a token of Bundlekeel's API
     re.IGNORECASE,
 )
-# Shorter values stand in ordinary words: to hide those would hide the log.
+# Shorter secrets occur in ordinary words: replacing them would make the log unreadable.
 _SHORTEST_SECRET: Final = 4
-# Names of fields that hold a path or a number about secrets, not a secret.
+# Names of fields with a path or a number, not a secret.
 _HARMLESS: Final = ("_file", "_files", "_count")
 
 
 class Redactor:
-    """Takes secrets out of text and of structlog events."""
+    """Removes secrets from text and structlog events."""
 
     def __init__(self, secrets: Iterator[str] | tuple[str, ...] = ()) -> None:
-        given = [value for value in secrets if len(value) >= _SHORTEST_SECRET]
-        known = sorted({form for value in given for form in _forms(value)}, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        values = [value for value in secrets if len(value) >= _SHORTEST_SECRET]
+        forms = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, forms))) if forms else None
 
     def text(self, text: str) -> str:
-        """The same text without secrets, cleaned."""
-        if self._known is not None:
-            text = self._known.sub(HIDDEN, text)
-        return clean_lines(_LOOKS_SECRET.sub(lambda found: (found["scheme"] or "") + HIDDEN, text))
+        """Return the text without secrets and control characters."""
+        if self._secrets is not None:
+            text = self._secrets.sub(HIDDEN, text)
+        return clean_lines(_LOOKS_SECRET.sub(lambda match: (match["scheme"] or "") + HIDDEN, text))
 
     def __call__(self, _logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-        """A structlog processor, to stand right before the renderer."""
+        """Remove secrets from an event. It must be the last structlog processor before the renderer."""
         return {key: self._value(key, value) for key, value in event.items()}
 
     def _value(self, key: str, value: Any) -> Any:
@@ -71,15 +71,15 @@ class Redactor:
 
 
 def _forms(secret: str) -> set[str]:
-    """A secret as it stands in text, in a `repr`, in JSON, in JSON within JSON, and in a URL."""
+    """Return the forms of a secret in text, in a `repr`, in JSON, in JSON within JSON, and in a URL."""
     in_json = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
     twice = {json.dumps(form)[1:-1] for form in in_json}
     return {secret, repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret), *in_json, *twice}
 
 
 class _Forgiving:
-    """A stream whose failures are ignored: a log that cannot be written (its reader is gone, the disk is full) must
-    not end a cycle, nor keep the process from stopping."""
+    """A stream that ignores errors. A log that cannot be written (closed pipe, full disk) must not end a cycle or
+    prevent a stop."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,19 +96,19 @@ class _Forgiving:
 
 
 class _Formatter(logging.Formatter):
-    """Of what libraries log by `logging`."""
+    """Formats the log entries of libraries that use `logging`."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__("%(levelname)s:%(name)s:%(message)s")
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """The whole entry, traceback included."""
+        """Return the whole entry, with its traceback."""
         return self._redactor.text(super().format(record))
 
 
 def secrets_of(model: BaseModel) -> Iterator[str]:
-    """Every value of the settings that is a secret."""
+    """Yield all secret values of the settings."""
     for name in type(model).model_fields:
         value = getattr(model, name)
         if isinstance(value, SecretStr):
@@ -122,9 +122,9 @@ def secrets_of(model: BaseModel) -> Iterator[str]:
 
 
 def configure_logging(settings: Settings, level: str = "") -> None:
-    """structlog to stderr: events with fields, JSON unless stderr is a terminal. Libraries log warnings only.
+    """Log with structlog to stderr: as JSON unless stderr is a terminal. Libraries log only warnings.
 
-    `level`: instead of that of the settings, for commands run by hand."""
+    `level`: overrides the level of the settings, for manual commands."""
     wanted = settings.logging.format
     redactor = Redactor(secrets_of(settings))
     console = wanted == "console" or (wanted == "auto" and sys.stderr.isatty())
@@ -155,8 +155,7 @@ def configure_logging(settings: Settings, level: str = "") -> None:
 
 
 def redact_last_words(redactor: Redactor) -> None:
-    """No secret in what Python prints of an error that ends the process or a thread (kazoo has some), or that could not
-    be raised."""
+    """Remove secrets from errors that Python prints, of the process, of threads, and unraisable ones."""
 
     def report(
         kind: type[BaseException], error: BaseException | None, trace: TracebackType | None, where: str = ""

@@ -1,4 +1,4 @@
-"""Receivers of notifications, as the settings name them."""
+"""Receivers of notifications, from the settings."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ class Outside:
     config: BrokerConfig
     usage_feed: UsageFeed
     peers: Callable[[], Peers]
-    """For sidecars alone: it opens files of the API, which commands need not have."""
+    """Only for sidecars: it opens files of the API, which commands may not have."""
     proposals: Callable[[], Callable[[], CalibrationStore]]
-    """For sidecars alone: it may need pyarrow."""
+    """Only for sidecars: it may need pyarrow."""
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
@@ -146,7 +146,7 @@ def _source(
 
 
 def topics_options(loaded: LoadedSettings) -> TopicsOptions:
-    """The brokers are the same ones, so their admin API's token and trust hold here too."""
+    """Return the options of the topics process, which uses the admin API's token and certificates."""
     section, admin = loaded.settings.extensible, loaded.settings.admin
     return TopicsOptions(
         token=admin.token.get_secret_value() if admin.token else "",
@@ -236,7 +236,7 @@ def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorCo
 
 @asynccontextmanager
 async def connected(loaded: LoadedSettings) -> AsyncIterator[Outside]:
-    """Adapters of a one-off command, connected; closed at the end."""
+    """Yield the connected adapters of a one-off command, and close them at the end."""
     out = open_outside(loaded)
     await out.coordination.start()
     if out.configuration is not out.store:
@@ -276,11 +276,11 @@ async def endpoints_of(settings: Settings, out: Outside, within: float = 10.0) -
 
 
 def unrecorded(_record: Mapping[str, Any]) -> None:
-    """Of a one-off command, nothing goes into a journal."""
+    """Drop a journal record: one-off commands have no journal."""
 
 
 async def settled(out: Outside, within: float = 10.0) -> None:
-    """Have the source and, where there is one, the ownership channel ready for questions. StoreError."""
+    """Wait until the source and the ownership channel, if any, are readable. Raises StoreError if that fails."""
     await out.source.start()
     deadline = out.clock.boot() + within
     while True:

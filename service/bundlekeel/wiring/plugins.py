@@ -1,7 +1,7 @@
 """Third-party shedders and placements: entry points of installed distributions (docs/concepts/plugins.md).
 
-`bundlekeel.shedders` names callables `(Context) -> Decision`, `bundlekeel.placements` callables of
-`core.strategies.placement.Placement`. What they plan passes the invariants and the guard like everything else.
+`bundlekeel.shedders` contains callables `(Context) -> Decision`, `bundlekeel.placements` callables of
+`core.strategies.placement.Placement`. Their plans must pass the invariants and the guard as all others.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ GROUPS: dict[str, str] = {
 
 
 def load_plugins() -> list[str]:
-    """Register every entry point of the two groups, in the order of their names; one message for each that failed."""
+    """Register all entry points of the two groups, in order of names. Return one message per failed one."""
     problems = []
     for group, module in GROUPS.items():
         for point in sorted(entry_points(group=group), key=lambda item: (item.name, item.value)):
-            # Imported where there is a plugin only: it takes longer than most commands.
+            # Imported only if there is a plugin, because the import takes longer than most commands.
             problem = _load(point, import_module(module).register)
             if problem:
                 problems.append(f"{_origin(point)}: {problem}")
@@ -32,10 +32,10 @@ def load_plugins() -> list[str]:
 
 
 def _load(point: EntryPoint, register: Callable[[str, Any], None]) -> str:
-    """What is wrong with one entry point, or nothing once it is registered."""
+    """Register an entry point, and return the problem; "": none."""
     try:
         loaded = point.load()
-    except Exception as error:  # noqa: BLE001 - other people's modules may raise anything while they are imported
+    except Exception as error:  # noqa: BLE001 - third-party modules may raise any error during their import
         return f"cannot be loaded: {type(error).__name__}: {error}"
     if not callable(loaded):
         return f"is no callable but of type {type(loaded).__name__}"

@@ -1,4 +1,4 @@
-"""The store of proposed thresholds. pyarrow is loaded only with calibration."""
+"""The store of proposed thresholds. pyarrow is loaded only if calibration is on."""
 
 from __future__ import annotations
 

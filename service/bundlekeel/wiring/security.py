@@ -1,4 +1,4 @@
-"""Identity, TLS and own addresses: what the settings say, as the objects that the adapters and the API take."""
+"""Identity, TLS and addresses of a sidecar: objects for adapters and API, created from the settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) 
     tokens_file, key_file = loaded.located(section.tokens_file), loaded.located(section.jwt_key_file)
     keys = None
     if key_file is not None:
-        # Cryptography is 9 MB that only these sidecars need.
+        # Imported here: cryptography needs 9 MB, and only sidecars with JWTs use it.
         from bundlekeel.settings.jwt_keys import JwtKeys  # noqa: PLC0415
 
         issuer, audience = section.jwt_issuer or "", section.jwt_audience or ""
@@ -124,8 +124,8 @@ def broker_tls(loaded: LoadedSettings) -> ClientTls:
 
 
 def advertised(settings: Settings, bound_url: str) -> str:
-    """Return the address for other sidecars: that of the settings, else that of the listener. A listener on every
-    address has the host name."""
+    """Return the address for other sidecars, from the settings or else from the listener. If it listens on all
+    addresses, the host name is used."""
     if settings.api.advertised_url is None and settings.api.host in WILDCARDS:
         bound = urlsplit(bound_url)
         return f"{bound.scheme}://{socket.gethostname()}:{bound.port}"
@@ -133,8 +133,9 @@ def advertised(settings: Settings, bound_url: str) -> str:
 
 
 def served_hosts(settings: Settings) -> tuple[str, ...]:
-    """Host headers the API takes: those named, the one by which the other sidecars reach us, and where it listens. The
-    full name of this host is not among them: asking for it (`socket.getfqdn`) may wait for DNS."""
+    """Return the Host headers that the API accepts: `api.allowed_hosts`, the advertised address and the listener.
+
+    The full name of this host is not included, because `socket.getfqdn` may wait for DNS."""
     host, own = settings.api.host, settings.api.advertised_url
     bound = [] if host in WILDCARDS else [host]
     by_name = [socket.gethostname()] if own is None and not bound else []

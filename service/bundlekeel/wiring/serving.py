@@ -23,7 +23,7 @@ from bundlekeel.wiring.security import advertised, protection, served_hosts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """A whole sidecar: `runtime` runs it, and `service` responds for it."""
+    """A whole sidecar: `runtime` runs it, and `service` serves its requests."""
 
     requests: Requests
     runtime: Runtime

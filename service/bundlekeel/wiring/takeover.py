@@ -63,7 +63,7 @@ async def hand_back(
         result = await handback(context, reason=reason, by=by)
         aside: list[str] = []
         if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_owned(out.coordination)):
-            # First, because a running leader would write the rates again.
+            # Suspend quotas first, because a running leader would write the rates again.
             aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
         quotas = aside + await give_quotas_back(
             out.admin.quotas, out.admin.quotas, out.config, out.coordination, out.clock
@@ -85,14 +85,14 @@ def handback_preview(before: Mapping[str, str], quotas: list[str], *, taken_over
     return {"brokers": rows, "warnings": quotas, "split": "", "done": False}
 
 
-_SHEDDING_TOLD = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
+_SHEDDING_TEXTS = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
 
 
 def _nothing_to_undo(before: Mapping[str, str], quotas: list[str], *, done: bool) -> Json:
     """Return the result of a handback without a takeover. A broker is right if it sheds load, because another balancer
     is missing. `before`: whether each broker sheds load by itself."""
     rows = [
-        _json_row(broker, value, value, ok=value == "true", detail=_SHEDDING_TOLD[value])
+        _json_row(broker, value, value, ok=value == "true", detail=_SHEDDING_TEXTS[value])
         for broker, value in before.items()
     ]
     warnings = ["there is no takeover to undo: the brokers' settings are left as they are"]

@@ -306,7 +306,7 @@ async def test_h10_an_intent_of_no_bundle_is_left_where_it_is(name: str) -> None
     bench.clock.now += 10_000
     found = await _settled(world, {})
     assert (found.frozen, found.settled, list(found.unreadable)) == (frozenset(), (), [f"intents/{name}"])
-    assert list((await settle_splits(world, epoch=2, seen={}))[2]) == [f"splits/{name}"]
+    assert list((await settle_splits(world, epoch=2, first_seen={}))[2]) == [f"splits/{name}"]
 
 
 @pytest.mark.parametrize("positions", ["[0]", "[99999999999]", "[5, 3]", '["a"]', "[1e400]"])
@@ -317,7 +317,7 @@ async def test_h10_a_splits_positions_lie_inside_its_bundle(positions: str) -> N
     record |= {"wall_ms": 1, "deadline_ms": 2, "positions": "HERE"}
     data = json.dumps(record).replace('"HERE"', positions).encode()
     await bench.world.coordination.write_fenced(1, [DocumentChange(path=split_path(BUNDLE), data=data, create=True)])
-    frozen, settled, unreadable = await settle_splits(await _successor(bench), epoch=2, seen={})
+    frozen, settled, unreadable = await settle_splits(await _successor(bench), epoch=2, first_seen={})
     assert (frozen, settled, list(unreadable)) == (frozenset({BUNDLE}), [], [split_path(BUNDLE)])
 
 
@@ -356,7 +356,7 @@ def _outcome(bundle: str, error: str) -> MoveOutcome:
 
 
 async def _settled(ports: MovePorts, seen: dict[str, float]) -> Any:
-    return await settle_intents(ports.coordination, ports.ownership, epoch=2, clock=ports.clock, seen=seen)
+    return await settle_intents(ports.coordination, ports.ownership, epoch=2, clock=ports.clock, first_seen=seen)
 
 
 def test_h13_what_the_command_line_prints_holds_no_escape() -> None:

@@ -279,7 +279,7 @@ async def test_n_p_intents_of_an_earlier_leader_are_not_settled_by_a_stale_owner
             successor.ownership,
             epoch=2,
             clock=successor.clock,
-            seen=successor.seen,
+            first_seen=successor.seen,
             margin_seconds=MARGIN,
             migration=StoreMigration(phase="COPYING"),
         )

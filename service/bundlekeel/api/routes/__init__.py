@@ -1,1 +1,1 @@
-"""The routes of the API, a module for each part of it."""
+"""The routes of the API, one module per part."""

@@ -20,7 +20,7 @@ AfterFinding = Annotated[
     str,
     Query(
         max_length=8192,
-        description="the last finding of the page before: code, bundle and brokers, with a space between them",
+        description="the last finding of the previous page: code, bundle and brokers, separated by a space",
     ),
 ]
 
@@ -29,7 +29,7 @@ router = router_for("viewer", responses={**PROBLEMS, **NO_CHANNEL}, tags=["chann
 
 @router.get("/channel", response_model=ChannelSummary)
 async def get_channel(service: Backend) -> Response:
-    """The ownership channel of the extensible load manager: variant, health, bundles by state, findings by code."""
+    """Return the state of the ownership channel: variant, health, bundles by state, findings by code."""
     return await computed(lambda: reply(service.channel()))
 
 
@@ -37,13 +37,13 @@ async def get_channel(service: Backend) -> Response:
 async def list_channel_bundles(
     service: Backend,
     request: Request,
-    state: Annotated[UnitState | None, Query(description="only those in this state")] = None,
+    state: Annotated[UnitState | None, Query(description="only entries in this state")] = None,
     broker: schemas.OfBroker = None,
     namespace: schemas.OfNamespace = None,
     after: After = "",
     limit: Limit = MOST_ROWS,
 ) -> Response:
-    """Entries of the ownership channel by bundle name."""
+    """List entries of the ownership channel by bundle name."""
 
     def answer() -> Response:
         rows = service.channel_bundles(state=state, broker=broker, namespace=namespace, after=after, limit=limit)
@@ -56,7 +56,7 @@ async def list_channel_bundles(
 async def list_channel_findings(
     service: Backend, request: Request, after: AfterFinding = "", limit: Limit = MOST_ROWS
 ) -> Response:
-    """Findings in the ownership channel: since when, until when brokers should repair them, and how to fix them."""
+    """List findings in the ownership channel: their start, the brokers' deadline to repair them, and the fix."""
 
     def place(row: ChannelFinding) -> str:
         return " ".join((row.code, row.bundle, *row.brokers))

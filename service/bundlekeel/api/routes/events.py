@@ -1,7 +1,7 @@
-"""`/api/v1/events`: a stream that says when something changed, so that a page need not ask again and again.
+"""`/api/v1/events`: a stream of change events, so that a page does not have to poll.
 
-Each open stream looks at the sidecar's cheap marks twice a second. Streams are few, end by themselves before the
-shield would end them, and end within half a second when the server stops.
+Each open stream checks the sidecar's change marks twice per second. The number of streams is limited. They end before
+the shield's time-out, and within half a second when the server stops.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bundlekeel.daemon.answers.picture import Marks
 from bundlekeel.daemon.service import Service
 
 MAX_STREAMS = 16
-# Shorter than the shield's limit for a request: a listener asks again, and shows its credentials again.
+# Shorter than the shield's time-out. The client connects again, and sends its credentials again.
 STREAM_SECONDS = 100.0
 LOOK_SECONDS = 0.5
 HEARTBEAT_SECONDS = 10.0
 
 _STREAM = f"""Server-sent events: `change` with marks as JSON at the beginning and whenever one of them differs, the
 comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, `end` with `{{}}` before the stream ends"""
-# As FastAPI documents streams; OpenAPI has `itemSchema` from 3.2 on.
+# FastAPI's form for streams; OpenAPI has `itemSchema` since 3.2.
 _EVENT = {
     "type": "object",
     "required": ["event", "data"],
@@ -44,14 +44,14 @@ _EVENT = {
     },
 }
 
-# `schema` is of the whole stream: generators of clients ask for one.
+# Client generators need a `schema` of the whole stream.
 _CONTENT = {"schema": {}, "x-itemSchema": _EVENT}
 
 router = router_for("viewer", responses=PROBLEMS)
 
 
 def most_streams(max_concurrent: int) -> int:
-    """How many of the requests worked on at once may be streams: a quarter, so that they never keep others out."""
+    """Return the highest number of streams: a quarter of all concurrent requests, so that others are not blocked."""
     return max(1, min(MAX_STREAMS, max_concurrent // 4))
 
 
@@ -69,7 +69,7 @@ class EventStreams:
 
     @contextmanager
     def place(self) -> Iterator[bool]:
-        """Take one of the places, checked and counted in one step; False: all are taken."""
+        """Yield whether a stream may start, and count it for the duration of the block."""
         free = self._open < self.most
         self._open += free
         try:
@@ -78,28 +78,28 @@ class EventStreams:
             self._open -= free
 
     def close(self) -> None:
-        """End all of them at their next look, and let no other begin."""
+        """End all streams at their next check, and refuse new ones."""
         self._closed = True
 
     async def follow(self, service: Service) -> AsyncIterator[str]:
-        """Server-sent events: `change` with the marks as JSON, a comment as heartbeat, `end` when it is over."""
+        """Yield server-sent events: `change` with the marks as JSON, a comment as heartbeat, and finally `end`."""
         loop = asyncio.get_running_loop()
-        until, told_at = loop.time() + self._seconds, 0.0
-        told: Marks | None = None
+        until, sent_at = loop.time() + self._seconds, 0.0
+        last_marks: Marks | None = None
         while not self._closed and loop.time() < until:
             marks = service.changes()
-            if marks != told:
-                told, told_at = marks, loop.time()
+            if marks != last_marks:
+                last_marks, sent_at = marks, loop.time()
                 yield f"event: change\ndata: {msgspec.json.encode(marks).decode()}\n\n"
-            elif loop.time() - told_at >= self._heartbeat:
-                told_at = loop.time()
+            elif loop.time() - sent_at >= self._heartbeat:
+                sent_at = loop.time()
                 yield ": still here\n\n"
             await asyncio.sleep(min(LOOK_SECONDS, max(0.0, until - loop.time())))
         yield "event: end\ndata: {}\n\n"
 
 
 class _Stream(StreamingResponse):
-    """A stream that holds its place from the answer's first byte to its last, whether it is read or not."""
+    """A stream that counts towards the limit from the first byte of its response to the last."""
 
     def __init__(self, streams: EventStreams, service: Service) -> None:
         super().__init__(streams.follow(service), media_type="text/event-stream")
@@ -122,8 +122,8 @@ class _Stream(StreamingResponse):
     responses={200: {"description": _STREAM, "content": {"text/event-stream": _CONTENT}}},
 )
 async def follow_events(service: Backend, request: Request) -> Response:
-    """A stream of server-sent events: `change` with marks of what changed, for at most 100 s; then ask again."""
-    # Of a HEAD nothing is sent: a stream would hold its place for nobody.
+    """Stream server-sent events: `change` with change marks, for at most 100 s. Then connect again."""
+    # A response to HEAD has no body, so it must not count as a stream.
     if request.method == "HEAD":
         return StreamingResponse(iter(()), media_type="text/event-stream")
     return _Stream(request.app.state.streams, service)

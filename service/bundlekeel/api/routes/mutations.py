@@ -1,4 +1,4 @@
-"""`/api/v1`: what changes something. Registered only where a caller is known to be allowed (see `create_app`)."""
+"""Mutating routes of `/api/v1`. Registered only where callers are authenticated or local (see `create_app`)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from bundlekeel.daemon.answers.plans import Submitted
 
 REFUSALS = documented(
     {
-        403: "not allowed in this mode, above the ceiling of the settings file (`code` says why), the role is too low, "
+        403: "not allowed in this mode, above the ceiling of the settings file (see `code`), the role is too low, "
         "or the Origin is foreign",
         404: "this address has no such route: TCP without `api.auth`",
-        409: "it cannot be done as things are now; `code` and `difference` say why",
+        409: "not possible in the present state; `code` and `difference` contain the reasons",
     }
 )
 
-PLAN_CHANGED = documented({409: "the inputs changed since the plan was made; `difference` says what"})
+PLAN_CHANGED = documented({409: "the inputs changed since the plan was computed; `difference` contains the changes"})
 
 
 def _of_one_type(schema: dict[str, Any]) -> None:
-    """That it is not required says that it may be left out. Clients that are made of a union with null fail there."""
+    """Replace a union with null by its type, because generated clients fail at such a union. The body is optional."""
     (schema["$ref"],) = (form["$ref"] for form in schema.pop("anyOf") if "$ref" in form)
     schema.pop("title", None)
 
 
-async def reason_given(
+async def reason_of(
     request: Request,
     body: Annotated[schemas.ReasonBody | None, Body(json_schema_extra=_of_one_type)] = None,
-    reason: Annotated[schemas.Reason | None, Query(description="why, in place of a body")] = None,
+    reason: Annotated[schemas.Reason | None, Query(description="reason, instead of a body")] = None,
 ) -> schemas.ReasonBody:
-    """Of a `DELETE`: in its body, or, as some clients and proxies know no body there, in its query."""
+    """Return the reason of a `DELETE` from its body, or from its query: some clients and proxies drop the body."""
     if body is None and reason is None:
         fault = {"type": "missing", "loc": ("query", "reason"), "msg": "", "input": None}
         raise RequestValidationError([fault])
@@ -47,7 +47,7 @@ async def reason_given(
     return body or schemas.ReasonBody(reason=str(reason), **({} if asks is None else {"by": asks.name}))
 
 
-Reasoned = Annotated[schemas.ReasonBody, Depends(reason_given)]
+Reasoned = Annotated[schemas.ReasonBody, Depends(reason_of)]
 
 router = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
 admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, tags=["mutations"])
@@ -57,24 +57,24 @@ admin = router_for("admin", changes=True, responses=BODY_PROBLEMS | REFUSALS, ta
     "/plans/{hash}/execute", response_model=Submitted, status_code=202, responses=NOT_FOUND | PLAN_CHANGED | ACCEPTED
 )
 async def execute_plan(service: Backend, hash: schemas.PlanHash, body: schemas.ReasonBody) -> Response:
-    """Carry out exactly that plan, on the leader. 409 when planned anew it would be another one."""
+    """Execute exactly this plan on the leader. 409 if planning again gives another plan."""
     left = await service.execute(hash, reason=body.reason, by=body.by)
     return tasked(left, left.task, status=202)
 
 
 @router.post("/pause", response_model=PauseView)
 async def pause_cluster(service: Backend, body: schemas.PauseBody) -> Response:
-    """Stop acting everywhere, at once."""
+    """Stop acting on all sidecars immediately."""
     return reply(await service.pause(reason=body.reason, by=body.by, seconds=body.seconds))
 
 
 @router.post("/resume", response_model=Resumed)
 async def resume_cluster(service: Backend, body: schemas.ReasonBody) -> Response:
-    """End a pause."""
+    """End the pause."""
     return reply(await service.resume(reason=body.reason, by=body.by))
 
 
 @admin.put("/mode", response_model=ModeView)
 async def set_mode(service: Backend, body: schemas.ModeBody) -> Response:
-    """Lower the mode, or restore it within the ceiling of the settings file."""
+    """Lower the mode, or raise it up to the mode in the settings file."""
     return reply(await service.set_mode(body.mode, reason=body.reason, by=body.by))

@@ -1,7 +1,6 @@
-"""`/api/v1`: brokers drained, cordoned and warmed, bundles moved by hand, pins, exclusions, tasks, reviews,
-and what the nightly job proposes.
+"""Routes of `/api/v1` for drains, cordons, warm-ups, manual moves, pins, exclusions, tasks, reviews and thresholds.
 
-What moves something is a dry run unless the body says `execute`.
+Requests that move bundles are dry runs unless the body contains `execute: true`.
 """
 
 from __future__ import annotations
@@ -62,85 +61,93 @@ ReviewId = Annotated[
 
 
 class OperationBody(schemas.Body):
-    """A dry run unless `execute`; what is carried out needs a reason."""
+    """A request that is a dry run unless `execute` is true; an execution needs a reason."""
 
-    # Before the reason, whose check looks at it.
+    # Defined before `reason`, whose validator reads it.
     execute: bool = Field(
         default=False, strict=True, description="false: a dry run, nothing is changed", examples=[False]
     )
     reason: schemas.Reason | None = Field(
         default=None,
         validate_default=True,
-        description="why; needed with `execute`: it ends in the journal",
+        description="reason, for the journal; required with `execute`",
         examples=["ticket 4711"],
     )
     by: schemas.By = "unix socket"
 
     @field_validator("reason")
     @classmethod
-    def _reason_to_execute(cls, reason: str | None, given: ValidationInfo) -> str | None:
-        if reason is None and given.data.get("execute"):
+    def _reason_to_execute(cls, reason: str | None, info: ValidationInfo) -> str | None:
+        if reason is None and info.data.get("execute"):
             raise PydanticCustomError("missing_to_execute", "")
         return reason
 
-    def asked(self) -> dict[str, Any]:
-        """As arguments of a service: whether to carry it out, why and who asks."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments for the service: execute, reason, by."""
         return {"execute": self.execute, "reason": self.reason or "", "by": self.by}
 
 
 class ManualMoveBody(OperationBody):
-    """A move by hand. Completeness, blast-radius stop, the hour's budget, pins, exclusions, policies, open intents and
-    closed, overloaded or full brokers bind it; budgets of a cycle, adaptive rate, quarantine, roll-out hold and windows
-    do not."""
+    """A manual move.
+
+    It respects incomplete data, the blast-radius stop, the budget per hour, pins, exclusions, policies, open intents,
+    and closed, overloaded or full brokers. It ignores budgets per cycle, the adaptive rate, quarantine, the roll-out
+    hold and maintenance windows."""
 
     override_cool_down: bool = Field(
         default=False,
         strict=True,
-        description="move it although it moved lately (cool-down, not visible in the reports yet, straight back)",
+        description="move it despite a recent move (cool-down, not yet in the reports, or back to its previous broker)",
     )
 
-    def asked(self) -> dict[str, Any]:
-        """With the override."""
-        return {**super().asked(), "override_cool_down": self.override_cool_down}
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments for the service, with the override."""
+        return {**super().arguments(), "override_cool_down": self.override_cool_down}
 
 
 class TransferBody(ManualMoveBody):
-    """Where to."""
+    """A manual move to a broker."""
 
-    to: str = Field(min_length=1, max_length=1024, description="a broker id", examples=["broker-2.pulsar:8080"])
+    to: str = Field(
+        min_length=1, max_length=1024, description="id of the target broker", examples=["broker-2.pulsar:8080"]
+    )
 
 
 class SplitBody(OperationBody):
-    """Where to cut, and whether the children go elsewhere then."""
+    """A split: its positions, and whether the new bundles are unloaded afterwards."""
 
     algorithm: SplitAlgorithm | None = Field(
-        default=None, description="Pulsar's, with the limits of the bundle's broker; absent: where load divides"
+        default=None,
+        description="Pulsar's algorithm, with the limits of the bundle's broker; absent: divide the load evenly",
     )
     at: Annotated[
         list[Annotated[int, Field(ge=1, lt=HASH_MAX, strict=True)]],
-        # One number may stand alone; null: none.
-        BeforeValidator(lambda given: [given] if isinstance(given, int) else given or []),
+        # Accept a single number, and null for none.
+        BeforeValidator(lambda reasoned: [reasoned] if isinstance(reasoned, int) else reasoned or []),
     ] = Field(
         default=[],
         max_length=1024,
         description="hashes inside the bundle, for `specified_positions_divide` or without an algorithm; one with the "
         "extensible load manager",
     )
-    unload: bool = Field(
-        default=False, strict=True, description="the children leave their broker in the cycles after the split"
-    )
+    unload: bool = Field(default=False, strict=True, description="unload the new bundles in the cycles after the split")
 
 
 class LastingBody(schemas.ReasonBody):
-    """For some time, or until a person ends it."""
+    """A request for a limited time, or until an operator ends it."""
 
     seconds: float | None = Field(
-        default=None, gt=0, le=365 * 86400, strict=True, description="absent: until a person ends it", examples=[86400]
+        default=None,
+        gt=0,
+        le=365 * 86400,
+        strict=True,
+        description="duration; absent: until an operator ends it",
+        examples=[86400],
     )
 
 
 class AdoptBody(schemas.ReasonBody):
-    """Which proposal."""
+    """The proposal to adopt."""
 
     digest: str | None = Field(
         default=None,
@@ -152,12 +159,12 @@ class AdoptBody(schemas.ReasonBody):
     force: bool = Field(
         default=False,
         strict=True,
-        description="override objections that are a matter of judgement, such as TooOld or StepTooLarge",
+        description="override objections that an operator may judge, such as TooOld or StepTooLarge",
     )
 
 
 class RevertBody(schemas.ReasonBody):
-    """Which adoption."""
+    """The adoption to revert."""
 
     digest: str | None = Field(
         default=None,
@@ -174,19 +181,19 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 @reads.get("/operations", response_model=OperationsView)
 async def list_operations(service: Backend) -> Response:
-    """Drains with their progress, cordons, warms, pins, exclusions and pauses; every replica answers alike."""
+    """List drains with their progress, cordons, warms, pins, exclusions and pauses; the same on every replica."""
     return reply(await service.requests.operations())
 
 
 @reads.get("/tasks/{task}", response_model=TaskView, responses=NOT_FOUND)
 async def get_task(service: Backend, task: schemas.TaskId) -> Response:
-    """One task, and how far it is: `waiting` until the leader takes it. After 10 minutes it is too old for that."""
+    """Return a task and its progress. It is `waiting` until the leader starts it, and expires after 10 minutes."""
     return reply(await service.requests.task(task))
 
 
 @reads.get("/reviews", response_model=list[ReviewView])
 async def list_reviews(service: Backend) -> Response:
-    """What is, or was, to be approved, oldest first."""
+    """List open and closed reviews, oldest first."""
     return reply(await service.requests.reviews())
 
 
@@ -198,7 +205,7 @@ async def drain_broker(service: Backend, broker: schemas.BrokerId, body: Operati
 
 @changes.post("/brokers/{broker}/warm", response_model=RelocationView, responses=CLOSED)
 async def warm_broker(service: Backend, broker: schemas.BrokerId, body: OperationBody) -> Response:
-    """Fill a new or restarted broker, gently, until it carries its share."""
+    """Fill a new or restarted broker gradually, until it has its share of the load."""
     return reply(await service.requests.warm(broker, dry_run=not body.execute, reason=body.reason or "", by=body.by))
 
 
@@ -217,101 +224,101 @@ async def uncordon_broker(service: Backend, broker: schemas.BrokerId, body: sche
 @changes.post("/bundles/{bundle:path}/transfer", response_model=ManualMoveView, responses=TASKED)
 async def transfer_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: TransferBody) -> Response:
     """Move a bundle, or the bundle of a topic, to a broker."""
-    made = await service.requests.manual_move("transfer", bundle, to=body.to, **body.asked())
-    return tasked(made, made.task)
+    result = await service.requests.manual_move("transfer", bundle, to=body.to, **body.arguments())
+    return tasked(result, result.task)
 
 
 @changes.post("/bundles/{bundle:path}/unload", response_model=ManualMoveView, responses=TASKED)
 async def unload_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: ManualMoveBody) -> Response:
-    """Move a bundle, or the bundle of a topic, to the broker with most room."""
-    made = await service.requests.manual_move("unload", bundle, **body.asked())
-    return tasked(made, made.task)
+    """Move a bundle, or the bundle of a topic, to the broker with the most free capacity."""
+    result = await service.requests.manual_move("unload", bundle, **body.arguments())
+    return tasked(result, result.task)
 
 
 @changes.post("/namespaces/{namespace:path}/unload", response_model=NamespaceUnloadView, responses=TASKED)
 async def unload_namespace(service: Backend, namespace: Namespace, body: ManualMoveBody) -> Response:
-    """Move every bundle of a namespace off its broker, cycle by cycle, within the budgets of a cycle."""
-    made = await service.requests.unload_namespace(namespace, **body.asked())
-    return tasked(made, made.task)
+    """Move every bundle of a namespace to another broker, over several cycles, within their budgets."""
+    result = await service.requests.unload_namespace(namespace, **body.arguments())
+    return tasked(result, result.task)
 
 
 @changes.post("/bundles/{bundle:path}/split", response_model=ManualMoveView, responses=TASKED)
 async def split_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: SplitBody) -> Response:
-    """Divide a bundle, the bundle of a topic, or the largest by load (TENANT/NAMESPACE/LARGEST), at its owner."""
+    """Split a bundle, the bundle of a topic, or the most loaded one (TENANT/NAMESPACE/LARGEST), at its owner."""
     options = SplitOptions(algorithm=body.algorithm, at=tuple(body.at), unload=body.unload)
-    made = await service.requests.manual_move("split", bundle, options=options, **body.asked())
-    return tasked(made, made.task)
+    result = await service.requests.manual_move("split", bundle, options=options, **body.arguments())
+    return tasked(result, result.task)
 
 
 @changes.put("/pins/{bundle:path}", response_model=PinnedView)
 async def pin_bundle(service: Backend, bundle: schemas.BundleOrTopic, body: LastingBody) -> Response:
-    """Keep a bundle, or the bundle of a topic, where it is."""
+    """Pin a bundle, or the bundle of a topic, to its broker."""
     return reply(await service.requests.pin(bundle, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pins/{bundle:path}", response_model=UnpinnedView)
-async def unpin_bundle(service: Backend, bundle: schemas.BundleOrTopic, given: Reasoned) -> Response:
+async def unpin_bundle(service: Backend, bundle: schemas.BundleOrTopic, reasoned: Reasoned) -> Response:
     """End a pin."""
-    return reply(await service.requests.unpin(bundle, reason=given.reason, by=given.by))
+    return reply(await service.requests.unpin(bundle, reason=reasoned.reason, by=reasoned.by))
 
 
 @changes.put("/exclusions/{pattern:path}", response_model=ExcludedView)
 async def set_exclusion(service: Backend, pattern: Pattern, body: LastingBody) -> Response:
-    """Leave alone what matches `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`)."""
+    """Exclude matches of `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER` (with `*` and `?`) from moves."""
     return reply(await service.requests.exclude(pattern, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/exclusions/{pattern:path}", response_model=IncludedView)
-async def delete_exclusion(service: Backend, pattern: Pattern, given: Reasoned) -> Response:
+async def delete_exclusion(service: Backend, pattern: Pattern, reasoned: Reasoned) -> Response:
     """End an exclusion."""
-    return reply(await service.requests.include(pattern, reason=given.reason, by=given.by))
+    return reply(await service.requests.include(pattern, reason=reasoned.reason, by=reasoned.by))
 
 
 @changes.put("/pauses/{scope:path}", response_model=PausedScopeView)
 async def pause_scope(service: Backend, scope: Scope, body: LastingBody) -> Response:
-    """Move nothing of `tenant:NAME`, `namespace:TENANT/NAME`, or to and from `broker:ID`."""
+    """Pause moves of `tenant:NAME` or `namespace:TENANT/NAME`, or to and from `broker:ID`."""
     return reply(await service.requests.pause_scope(scope, seconds=body.seconds, reason=body.reason, by=body.by))
 
 
 @changes.delete("/pauses/{scope:path}", response_model=ResumedScopeView)
-async def resume_scope(service: Backend, scope: Scope, given: Reasoned) -> Response:
+async def resume_scope(service: Backend, scope: Scope, reasoned: Reasoned) -> Response:
     """End the pause of one scope."""
-    return reply(await service.requests.resume_scope(scope, reason=given.reason, by=given.by))
+    return reply(await service.requests.resume_scope(scope, reason=reasoned.reason, by=reasoned.by))
 
 
 @changes.post("/tasks/{task}/stop", response_model=Stopping, status_code=202, responses=ACCEPTED)
 async def stop_task(service: Backend, task: schemas.TaskId, body: schemas.ReasonBody) -> Response:
-    """Begin no further move of a task; those under way end."""
+    """Start no further move of a task. Running moves finish."""
     return tasked(await service.requests.stop(task, reason=body.reason, by=body.by), task, status=202)
 
 
 @changes.post("/reviews/{id}/approve", response_model=ReviewView, responses=TASKED)
 async def approve_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Approve what another person proposed: it is carried out."""
+    """Approve another operator's proposal, which is then executed."""
     approved = await service.requests.approve(id, reason=body.reason, by=body.by)
     return tasked(approved, approved.task)
 
 
 @changes.post("/reviews/{id}/discard", response_model=ReviewView)
 async def discard_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
-    """Discard what somebody proposed: it is not carried out."""
+    """Discard a proposal, which is then not executed."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))
 
 
 @reads.get("/thresholds", response_model=ThresholdsView)
 async def get_thresholds(service: Backend) -> Response:
-    """The newest proposal, its difference to what is in force, what speaks against it, and what is adopted."""
+    """Return the newest proposal, its changes to the values in effect, its objections, and the adopted thresholds."""
     return reply(await service.thresholds.view())
 
 
 @changes.post("/thresholds/adopt", response_model=AdoptionView)
 async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
-    """Let the newest proposal come into force."""
-    made = await service.thresholds.adopt(digest=body.digest, force=body.force, reason=body.reason, by=body.by)
-    return reply(made)
+    """Adopt the newest proposal."""
+    result = await service.thresholds.adopt(digest=body.digest, force=body.force, reason=body.reason, by=body.by)
+    return reply(result)
 
 
 @changes.post("/thresholds/revert", response_model=ReversionView)
 async def revert_thresholds(service: Backend, body: RevertBody) -> Response:
-    """Take the last adoption back; it is not adopted again by itself."""
+    """Revert the last adoption. It is not adopted again automatically."""
     return reply(await service.thresholds.revert(digest=body.digest, reason=body.reason, by=body.by))

@@ -1,4 +1,4 @@
-"""`/livez`, `/readyz` and `/metrics`: cheap, without credentials, apart from `/api/v1`."""
+"""`/livez`, `/readyz` and `/metrics`: cheap, without credentials, and outside of `/api/v1`."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ router = router_for(
     responses={503: {"description": "a check fails", "content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 metrics = router_for(ANYBODY, tags=["probes"])
-# Its own: metrics must not wait for the responses that are to be computed.
+# A separate thread, because metrics must not wait for other responses.
 _RENDERING = ThreadPoolExecutor(max_workers=1, thread_name_prefix="api-metrics")
-# In the document alone: a probe takes whatever is in its query, and is never refused for it.
+# Only for the document: a probe accepts any query.
 _VERBOSE = {
     "name": "verbose",
     "in": "query",
     "required": False,
-    "description": "also list the checks that pass; it needs no value, `false` and `0` mean no",
+    "description": "also list passed checks; needs no value; `false` and `0` disable it",
     "schema": {"type": "string"},
 }
 
 
 @router.get("/livez", response_class=PlainTextResponse, openapi_extra={"parameters": [_VERBOSE]})
 async def get_livez(service: Backend, request: Request) -> Response:
-    """Whether this process runs its cycles; `?verbose` lists the checks."""
+    """Check whether this process runs its cycles; `?verbose` lists all checks."""
     return _probe(service.live(), request)
 
 
 @router.get("/readyz", response_class=PlainTextResponse, openapi_extra={"parameters": [_VERBOSE]})
 async def get_readyz(service: Backend, request: Request) -> Response:
-    """Whether it can do its work now; `?verbose` lists the checks."""
+    """Check whether this sidecar can work now; `?verbose` lists all checks."""
     return _probe(service.ready(), request)
 
 
 def _probe(checks: Sequence[Check], request: Request) -> Response:
-    """200 `ok` or 503; failing checks are always listed, passing ones with `?verbose` only."""
+    """Return 200 `ok` or 503. Failed checks are always listed, passed ones only with `?verbose`."""
     good = all(check.ok for check in checks)
     verbose = request.query_params.get("verbose", "false").lower() not in ("false", "0")
     lines = [_line(check) for check in checks if verbose or not check.ok]
@@ -59,7 +59,7 @@ def _line(check: Check) -> str:
 
 @metrics.get("/metrics", response_class=PlainTextResponse, responses={503: {"description": "too busy"}})
 async def get_metrics(service: Backend, request: Request) -> Response:
-    """Prometheus or OpenMetrics text, as `Accept` asks."""
+    """Return metrics as Prometheus or OpenMetrics text, as requested by `Accept`."""
     accept, loop = request.headers.get("accept", ""), asyncio.get_running_loop()
     body, content_type = await loop.run_in_executor(_RENDERING, service.render_metrics, accept)
     return Response(body, headers={"Content-Type": content_type})

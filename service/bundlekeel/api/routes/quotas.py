@@ -1,4 +1,4 @@
-"""`/api/v1/quotas`: quota groups, how they fare, and changing them."""
+"""Routes of `/api/v1/quotas`: read and change quota groups."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
 from bundlekeel.settings.quotas import parse_size
 
-Named = Annotated[str, Path(min_length=1, max_length=128, description="the name of a quota group", examples=["acme"])]
+Named = Annotated[str, Path(min_length=1, max_length=128, description="name of a quota group", examples=["acme"])]
 GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["acme"])]
-_RATE = "a second, over all brokers; absent: no limit"
+_RATE = "per second, over all brokers; absent: no limit"
 Limit = Annotated[float | None, Field(strict=True, description=_RATE)]
 ByteLimit = Annotated[
     float | None,
     BeforeValidator(parse_size, json_schema_input_type=float | str | None),
-    Field(description=f"bytes {_RATE}. Also as text with a unit: 500kB, 10MB, 1MiB"),
+    Field(description=f"bytes {_RATE}. Also as a string with a unit: 500kB, 10MB, 1MiB"),
 ]
 
 
 class GroupBody(schemas.ReasonBody):
-    """A group as it shall be."""
+    """The new values of a group."""
 
     members: list[Annotated[str, Field(max_length=1024)]] = Field(
         max_length=1000, description="`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed", examples=[["t:acme"]]
@@ -40,7 +40,7 @@ class GroupBody(schemas.ReasonBody):
     dispatch_bytes: ByteLimit = None
 
     def group(self, name: str) -> QuotaGroup:
-        """In the words of the core."""
+        """Return the group as an object of the core."""
         limits = QuotaLimits(
             publish_messages=self.publish_messages,
             publish_bytes=self.publish_bytes,
@@ -56,25 +56,25 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 
 @reads.get("/quotas", response_model=QuotasView)
 async def list_quotas(service: Backend) -> Response:
-    """Quota groups, what they pass of what they may, and how enforcing them goes; every replica answers alike."""
+    """List quota groups with usage, limits and enforcement; the same on every replica."""
     return reply(await service.quotas.view())
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
 async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
-    """Why a group, or a topic of one, passes what it passes. The leader knows all topics and is asked (`here`: not)."""
+    """Explain the throughput of a group or topic. The leader responds, because it has all topics (`here`: does not)."""
     return reply(await service.quotas.why(name, here=here))
 
 
 @reads.get("/quotas/{name}", response_model=GroupDetailView, responses=NOT_FOUND)
 async def get_quota(service: Backend, name: Named) -> Response:
-    """One group with its busiest topics."""
+    """Return a group with its most loaded topics."""
     return reply(await service.quotas.group(name))
 
 
 @changes.put("/quotas/{name}", response_model=GroupSetView)
 async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
-    """Set a group, a new one or over the one of the settings file."""
+    """Create a group, or override one of the settings file."""
     try:
         return reply(await service.quotas.put(body.group(name), reason=body.reason, by=body.by))
     except ConfigError as error:
@@ -82,22 +82,22 @@ async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
 
 
 def _as_requested(error: ConfigError, name: str) -> ConfigError:
-    """With the field as the request has it, where it is the one of the settings file."""
+    """Return the error with the field of the request instead of the field of the settings file."""
     group = f"quotas.groups.{name}"
     field = error.field.removeprefix(f"{group}.")
     if field == group:
         field = "name" if error.value == name else "body"
-    said = str(error).replace(error.field, field, 1)
-    return ConfigError(said, field=field, value=error.value, allowed=error.allowed)
+    text = str(error).replace(error.field, field, 1)
+    return ConfigError(text, field=field, value=error.value, allowed=error.allowed)
 
 
 @changes.delete("/quotas/{name}", response_model=GroupRemoved)
-async def delete_quota(service: Backend, name: Named, given: Reasoned) -> Response:
-    """Take a group out of force; its topics get back what was there before."""
-    return reply(await service.quotas.remove(name, reason=given.reason, by=given.by))
+async def delete_quota(service: Backend, name: Named, reasoned: Reasoned) -> Response:
+    """Remove a group, and restore the original limits of its topics."""
+    return reply(await service.quotas.remove(name, reason=reasoned.reason, by=reasoned.by))
 
 
 @changes.delete("/quotas/{name}/override", response_model=GroupSetView)
-async def reset_quota(service: Backend, name: Named, given: Reasoned) -> Response:
-    """Drop what was set or removed over a group of the settings file: what the file says holds again."""
-    return reply(await service.quotas.reset(name, reason=given.reason, by=given.by))
+async def reset_quota(service: Backend, name: Named, reasoned: Reasoned) -> Response:
+    """Remove the override of a group, so that the settings file applies again."""
+    return reply(await service.quotas.reset(name, reason=reasoned.reason, by=reasoned.by))

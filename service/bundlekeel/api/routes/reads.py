@@ -1,4 +1,4 @@
-"""`/api/v1`: everything that changes nothing."""
+"""Routes of `/api/v1` that change nothing."""
 
 from __future__ import annotations
 
@@ -33,55 +33,58 @@ from bundlekeel.settings.credentials import Principal
 
 PROBLEMS = documented(
     {
-        400: "a control character in the path, a body that is no JSON object in UTF-8, or no HTTP",
-        401: "credentials are missing or not valid (only where authentication is configured)",
+        400: "a control character in the path, a body that is not a JSON object in UTF-8, or malformed HTTP",
+        401: "credentials are missing or not valid (only if authentication is configured)",
         403: "the role is too low, or the Origin is foreign",
         421: "the Host header names another server",
         422: "a value is unknown, of the wrong type or out of range",
-        429: "too many wrong credentials from this address; `Retry-After` says when again",
-        500: "something failed unexpectedly; the sidecar's log has the traceback",
-        502: "a broker refused the admin request, or did not answer it",
-        503: "no picture of the cluster yet, the metadata store does not answer, or too many requests at once",
-        504: "no answer in time",
+        429: "too many wrong credentials from this address; `Retry-After` contains the time to wait",
+        500: "unexpected error; the sidecar's log contains the traceback",
+        502: "a broker refused the admin request, or did not respond",
+        503: "no snapshot of the cluster yet, the metadata store does not respond, or too many concurrent requests",
+        504: "no response in time",
     }
 )
-# Of requests with a body.
+# Problems of requests with a body.
 BODY_PROBLEMS = PROBLEMS | documented(
     {
         408: "the body did not arrive in time",
         413: "the body is too large",
-        415: "the body is no JSON by its Content-Type",
+        415: "the Content-Type is not JSON",
     }
 )
-NOT_FOUND = documented({404: "not known here"})
+NOT_FOUND = documented({404: "unknown"})
 
-# Of one page: more would hold the interpreter, and take too much memory.
+# Highest number of rows per page: more would block the interpreter and need too much memory.
 MOST_ROWS = 1000
 Limit = Annotated[
-    int, Query(ge=1, le=MOST_ROWS, description="at most this many; the header `Link` has the address of the next page")
+    int,
+    Query(
+        ge=1,
+        le=MOST_ROWS,
+        description="highest number of rows; the header `Link` contains the address of the next page",
+    ),
 ]
-After = Annotated[str, Query(max_length=4096, description="the last bundle of the page before")]
+After = Annotated[str, Query(max_length=4096, description="last bundle of the previous page")]
 
 SinceMs = Annotated[
     int,
-    Query(
-        ge=0, description="the first millisecond (wall clock) that is asked for; 0: as far back as there are records"
-    ),
+    Query(ge=0, description="start of the period, Unix ms; 0: from the first record"),
 ]
-# Of lists, which look into the journal's files only where a time is asked for.
+# For lists, which read the journal's files only if a period is requested.
 RecordsSinceMs = Annotated[
     int,
     Query(
         ge=0,
-        description="the first millisecond (wall clock) that is asked for; 0 without `until_ms`: of the records in "
-        "memory alone; 1: of the journal's files, too",
+        description="start of the period, Unix ms; 0 without `until_ms`: only records in memory; 1: also the journal's "
+        "files",
     ),
 ]
-UntilMs = Annotated[int, Query(ge=0, description="the last millisecond (wall clock) that is asked for; 0: until now")]
+UntilMs = Annotated[int, Query(ge=0, description="end of the period, Unix ms; 0: now")]
 
 router = router_for("viewer", responses=PROBLEMS)
-# They compute and change nothing, so the journal does not keep them; asking costs the leader time, so who asks must be
-# an operator all the same.
+# Dry runs change nothing, so the journal does not record them. They need the role operator, because they use much
+# computing time of the leader.
 dry_runs = router_for("operator", responses=BODY_PROBLEMS)
 
 
@@ -96,20 +99,20 @@ def _before(rows: Sequence[CycleVerdict]) -> Mapping[str, Any]:
 
 @router.get("/state", response_model=State, tags=["cluster"])
 async def get_state(service: Backend) -> Response:
-    """Who leads, in which mode, how the last cycle went."""
+    """Return leader, mode, last cycle and takeover."""
     return reply(service.state())
 
 
 @router.get("/whoami", response_model=WhoAmI, tags=["cluster"])
 async def get_whoami(service: Backend, request: Request) -> Response:
-    """Which sidecar answers, who you are to it, and whether this address takes your mutations."""
-    known = service.state()
+    """Return the responding sidecar, your name and role, and whether this address accepts your mutations."""
+    state = service.state()
     you = request.scope.get(PRINCIPAL) or Principal("", request.app.state.role_without_credentials)
     answer = WhoAmI(
-        member=known.member,
-        role=known.role,
-        version=known.version,
-        mode=known.mode,
+        member=state.member,
+        role=state.role,
+        version=state.version,
+        mode=state.mode,
         mutations=request.app.state.mutations and you.may("operator"),
         you=you.name,
         your_role=you.role,
@@ -119,13 +122,13 @@ async def get_whoami(service: Backend, request: Request) -> Response:
 
 @router.get("/brokers", response_model=list[BrokerView], tags=["cluster"])
 async def list_brokers(service: Backend) -> Response:
-    """Every registered broker with its load, averages, preallocated bundles and verdict. Empty without a picture."""
+    """List registered brokers with load, averages, preallocated bundles and verdict; empty without a snapshot."""
     return await computed(lambda: reply(service.brokers()))
 
 
 @router.get("/brokers/{broker}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
 async def explain_broker(service: Backend, broker: schemas.BrokerId) -> Response:
-    """Why this broker is, or is not, relieved or filled."""
+    """Explain why bundles move, or do not move, to or from this broker."""
     answer = await service.why(broker)
     return await computed(lambda: reply(answer))
 
@@ -139,7 +142,7 @@ async def list_bundles(
     after: After = "",
     limit: Limit = MOST_ROWS,
 ) -> Response:
-    """Bundles by short-term throughput, largest first. Empty without a picture."""
+    """List bundles by short-term throughput, largest first; empty without a snapshot."""
 
     def answer() -> Response:
         rows = service.bundles(broker=broker, namespace=namespace, after=after, limit=limit)
@@ -150,7 +153,7 @@ async def list_bundles(
 
 @router.get("/bundles/{bundle:path}/why", response_model=WhyView, responses=NOT_FOUND, tags=["reasons"])
 async def explain_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Response:
-    """Why this bundle (or the bundle of this topic) stays, or moved."""
+    """Explain why this bundle, or the bundle of this topic, moves or stays."""
     answer = await service.why(bundle)
     return await computed(lambda: reply(answer))
 
@@ -159,7 +162,7 @@ async def explain_bundle(service: Backend, bundle: schemas.BundleOrTopic) -> Res
 async def list_verdicts(
     service: Backend, request: Request, limit: Limit = 20, since_ms: RecordsSinceMs = 0, until_ms: UntilMs = 0
 ) -> Response:
-    """Verdicts of the last cycles, of that time if one is given, newest last. Empty before the first cycle."""
+    """List verdicts of the last cycles, or of a period, newest last; empty before the first cycle."""
     rows = await service.verdicts(limit, Period(since_ms=since_ms, until_ms=until_ms))
     return await computed(lambda: page(request, rows, limit, _before))
 
@@ -173,7 +176,7 @@ async def list_journal(
     since_ms: RecordsSinceMs = 0,
     until_ms: UntilMs = 0,
 ) -> Response:
-    """What was done, in that time if one is given, newest last."""
+    """List the last records, or the records of a period, newest last."""
     rows = await service.journal(limit, kind, Period(since_ms=since_ms, until_ms=until_ms))
     return await computed(
         lambda: page(request, rows, limit, lambda rows: before(rows[0]["wall_ms"], rows[-1]["wall_ms"]))
@@ -182,41 +185,40 @@ async def list_journal(
 
 @router.get("/summary", response_model=SummaryView, tags=["reasons"])
 async def get_summary(service: Backend, since_ms: SinceMs = 0, until_ms: UntilMs = 0) -> Response:
-    """What happened in that time, in figures: moves and what they did, refusals, overloads, what people asked of this
-    sidecar."""
+    """Return a summary of a period: moves and effects, refusals, overloads, requests to this sidecar."""
     answer = await service.summary(Period(since_ms=since_ms, until_ms=until_ms))
     return await computed(lambda: reply(answer))
 
 
 @router.get("/settings", response_model=list[Setting], tags=["cluster"])
 async def list_settings(service: Backend) -> Response:
-    """Effective settings with their origin; secrets hidden."""
+    """List effective settings with their origin; secrets are hidden."""
     return await computed(lambda: reply(service.settings()))
 
 
 @dry_runs.post("/plans", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def make_plan(service: Backend, body: schemas.PlanBody | None = None) -> Response:
-    """A dry run on the leader's picture; nothing is touched."""
+    """Compute a dry run on the leader's snapshot. It changes nothing."""
     answer = await service.make_plan((body or schemas.PlanBody()).request())
     return await computed(lambda: reply(answer))
 
 
 @router.get("/plans", response_model=list[PlanSummary], tags=["plans"])
 async def list_plans(service: Backend) -> Response:
-    """Plans that this sidecar made or was asked for lately, newest last."""
+    """List recent plans that this sidecar computed or received, newest last."""
     return reply(await service.plans())
 
 
 @router.get("/plans/{hash}", response_model=PlanView, responses=NOT_FOUND, tags=["plans"])
 async def get_plan(service: Backend, hash: schemas.PlanHash, here: schemas.Here = False) -> Response:
-    """A plan made earlier by any sidecar (`here`: by this one alone); it is kept for 15 minutes."""
+    """Return a recent plan of any sidecar (`here`: only of this one). Plans are stored for 15 minutes."""
     answer = await service.plan(hash, here=here)
     return await computed(lambda: reply(answer))
 
 
 @router.get("/tasks", response_model=list[TaskView], tags=["operations"])
 async def list_tasks(service: Backend) -> Response:
-    """Executions asked for, and how far they are; last those that wait for the leader (`waiting`)."""
+    """List tasks and their progress; tasks that wait for the leader (`waiting`) are last."""
     answer = await service.tasks()
     return await computed(lambda: reply(answer))
 
@@ -228,17 +230,19 @@ async def find_owners(
         str,
         Query(min_length=1, max_length=4096, description="a topic, bundle or namespace", examples=[schemas.TOPIC]),
     ],
-    listener: Annotated[str, Query(max_length=1024, description="whose address `service_url` is to be")] = "",
+    listener: Annotated[str, Query(max_length=1024, description="advertised listener for `service_url`")] = "",
 ) -> Response:
-    """Where a topic, partitioned topic, bundle or namespace is. Never assigns anything."""
+    """Return the owners of a topic, partitioned topic, bundle or namespace. Never assigns a bundle."""
     answer = await service.where(name, listener=listener)
     return await computed(lambda: reply(answer))
 
 
 @dry_runs.post("/assignments", response_model=list[AssignmentView], responses=NOT_FOUND, tags=["plans"])
 async def preview_assignments(service: Backend, body: schemas.AssignmentBody) -> Response:
-    """Where bundles would be placed if no broker owned them, step by step. Dry: no broker is asked, nothing
-    assigned. At most 200 bundles at once, with more than 100 brokers at most 20,000 divided by their number.
+    """Return where bundles would be placed if no broker owned them, step by step.
+
+    Sends no request to brokers and assigns nothing. At most 200 bundles per request; with more than 100 brokers, at
+    most 20,000 divided by the number of brokers.
     """
     answer = await service.assignments(body.names())
     return await computed(lambda: reply(answer))
@@ -246,22 +250,22 @@ async def preview_assignments(service: Backend, body: schemas.AssignmentBody) ->
 
 @router.get("/openapi.json", include_in_schema=False)
 async def get_openapi(request: Request) -> Response:
-    """The OpenAPI document of this address."""
+    """Return the OpenAPI document of this address."""
     return await computed(lambda: reply(request.app.openapi()))
 
 
 @router.get("/doctor", response_model=list[Check], tags=["cluster"])
 async def run_doctor(
     service: Backend,
-    for_act: Annotated[bool, Query(description="also what must hold before the sidecars act")] = False,
+    for_act: Annotated[bool, Query(description="also check the conditions for mode `act`")] = False,
 ) -> Response:
-    """Every connection and permission, what is wrong and how to fix it; with `for_act` a go / no-go list."""
+    """Check all connections and permissions, with fixes. `for_act` adds the conditions for mode `act`."""
     return reply(await service.doctor(for_act=for_act))
 
 
 @router.get("/overview", response_model=OverviewView, tags=["cluster"])
 async def get_overview(
-    service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="bundles of each broker")] = 20
+    service: Backend, largest: Annotated[int, Query(ge=1, le=1000, description="number of bundles per broker")] = 20
 ) -> Response:
-    """The cluster in few rows: of each broker its largest bundles, and what all others of it add up to."""
+    """Return an overview: the largest bundles of each broker, and the sum of its other bundles."""
     return await computed(lambda: reply(service.overview(largest)))

@@ -1,6 +1,5 @@
-"""What a running sidecar answers, each answer once: frozen dataclasses that the daemon makes, FastAPI describes in the
-OpenAPI document, the CLI reads and fakes construct.
+"""Responses of a running sidecar, as frozen dataclasses.
 
-Numbers carry their unit in the name: `_ratio` 0..1, `_ms` milliseconds since 1970, `_seconds`; rates are msg/s,
-throughput bytes/s. `service` has the questions.
+The daemon creates them, FastAPI describes them in the OpenAPI document, and the CLI reads them. Names of numbers carry
+the unit: `_ratio` 0 to 1, `_ms` Unix time in milliseconds, `_seconds`; rates are msg/s, throughput is bytes/s.
 """

@@ -1,4 +1,4 @@
-"""Answers about the ownership channel of the extensible load manager."""
+"""Responses about the ownership channel of the extensible load manager."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ class UnitView(Answer):
     """One entry of the ownership channel."""
 
     bundle: Bundle
-    state: Annotated[UnitState, Doc("its state in the channel")]
-    owner: Annotated[str | None, Doc("the broker that serves the bundle now; null: none")]
-    destination: Annotated[str, Doc("the broker it is assigned to")]
-    source: Annotated[str, Doc("the broker it leaves")]
-    children: Annotated[dict[str, str], Doc("ranges of a split, with their brokers")]
+    state: Annotated[UnitState, Doc("state of the bundle in the channel")]
+    owner: Annotated[str | None, Doc("broker that serves the bundle now; null: none")]
+    destination: Annotated[str, Doc("broker that the bundle is assigned to")]
+    source: Annotated[str, Doc("broker that the bundle leaves")]
+    children: Annotated[dict[str, str], Doc("ranges of a split with their brokers")]
     force: Annotated[bool, Doc("whether the entry overrides the order of versions")]
-    version: Annotated[int, Doc("the version of the entry, which grows with each change")]
-    since_ms: Annotated[int, Doc("when the entry was written, by its writer's clock")]
-    age_seconds: Annotated[float, Doc("since it was seen here first")]
+    version: Annotated[int, Doc("version of the entry; grows with each change")]
+    since_ms: Annotated[int, Doc("time at which the entry was written, by the writer's clock")]
+    age_seconds: Annotated[float, Doc("seconds since this sidecar first read the entry")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelSummary(Answer):
     """The ownership channel."""
 
-    variant: Annotated[Literal["system_topic", "metadata_store"] | None, Doc("where it is kept; null: not known")]
-    up: Annotated[bool, Doc("whether it is followed")]
-    detail: Annotated[str, Doc("why it is not followed")]
-    obstacle: Annotated[str, Doc("why nothing may be done on its basis, as a sentence; empty: nothing is in the way")]
-    wall_ms: Annotated[int | None, Doc("of the newest view")]
-    bundles: Annotated[int, Doc("how many have an entry")]
-    states: Annotated[dict[str, int], Doc("bundles by state", keys=UnitState)]
-    in_flight_oldest_seconds: Annotated[float, Doc("age of the oldest assignment, release or split under way")]
-    findings: Annotated[dict[str, int], Doc("what is wrong, by code", keys=FindingCode)]
-    rejected: Annotated[int, Doc("entries that could not be read")]
-    deadlines: Annotated[Deadlines, Doc("how long brokers take at most")]
+    variant: Annotated[
+        Literal["system_topic", "metadata_store"] | None, Doc("where the brokers store the channel; null: unknown")
+    ]
+    up: Annotated[bool, Doc("whether this sidecar follows the channel")]
+    detail: Annotated[str, Doc("why the channel is not followed; empty: it is")]
+    obstacle: Annotated[str, Doc("why Bundlekeel must not act on the channel, as a sentence; empty: it may")]
+    wall_ms: Annotated[int | None, Doc("time of the newest view of the channel; null: none yet")]
+    bundles: Annotated[int, Doc("number of bundles with an entry")]
+    states: Annotated[dict[str, int], Doc("number of bundles by state", keys=UnitState)]
+    in_flight_oldest_seconds: Annotated[float, Doc("age of the oldest assignment, release or split in progress")]
+    findings: Annotated[dict[str, int], Doc("number of findings by code", keys=FindingCode)]
+    rejected: Annotated[int, Doc("number of unreadable entries")]
+    deadlines: Annotated[Deadlines, Doc("longest times that brokers may take")]

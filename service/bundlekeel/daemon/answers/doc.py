@@ -1,4 +1,4 @@
-"""Types of fields that many responses share, with their descriptions."""
+"""Types and descriptions of fields that many responses share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.doc import Doc
 
 Json = dict[str, Any]
-# Words of a code that is empty where there is none.
+# Values of a code field in which "" means no code.
 CODE_OR_EMPTY: Final = ("", *Code)
 
 
@@ -19,18 +19,18 @@ class Like:
         self._kind = kind
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Called by pydantic."""
+        """Return the schema of the wrapped value. Pydantic calls this method."""
         return handler.generate_schema(self._kind)
 
 
 Broker = Annotated[str, Doc("a broker id")]
-Bundle = Annotated[str, Doc("a bundle: tenant/namespace/range")]
-By = Annotated[str, Doc("who asked")]
-CodeName = Annotated[str, Doc("a code of docs/reference/codes.md", grows=Code)]
+Bundle = Annotated[str, Doc("name of a bundle: tenant/namespace/range")]
+By = Annotated[str, Doc("operator or component that made the request")]
+CodeName = Annotated[str, Doc("code, listed in docs/reference/codes.md", grows=Code)]
 Detail = Annotated[str, Doc("details; empty: none")]
-Explanation = Annotated[str, Doc("what the code means")]
-Reason = Annotated[str, Doc("why, in the words of who asked")]
-Sentence = Annotated[str, Doc("the same as a sentence")]
-SinceMs = Annotated[int, Doc("since when it holds")]
-PictureMs = Annotated[int, Doc("time of the picture of the cluster on which it was decided")]
-WallMs = Annotated[int, Doc("when it happened")]
+Explanation = Annotated[str, Doc("meaning of the code")]
+Reason = Annotated[str, Doc("reason that the requester entered")]
+Sentence = Annotated[str, Doc("summary as a sentence")]
+SinceMs = Annotated[int, Doc("time of the request or change")]
+PictureMs = Annotated[int, Doc("time of the snapshot on which the decision is based")]
+WallMs = Annotated[int, Doc("time of the event")]

@@ -1,4 +1,4 @@
-"""Records of the journal: their kinds, and what each field of a kind holds."""
+"""Records of the journal: their kinds and fields."""
 
 from __future__ import annotations
 
@@ -19,57 +19,56 @@ JournalKind = Literal[
 
 SPLIT_OUTCOMES = ("done", "unknown", "refused")
 _ADOPTIONS = ("recommended", "refused", "adopted", "kept", "reverted")
-_EPOCH = "number of the leader's term that began it; -1: not known"
-_CAUSE = "number of the cycle that began it, as a text, or the id of the task"
-_DESTINATION = "the broker it was sent to"
+_EPOCH = "epoch of the leader that started it; -1: unknown"
+_CAUSE = "number of the cycle that started it, as a string, or the id of the task"
+_DESTINATION = "broker that the bundle was sent to"
 _RATE = "(`messages` in msg/s, `bytes` in bytes/s; -1: no limit)"
-_GROUP_FORM = "`origin`, `members` and `limits` (a second, over all brokers; null: no limit); null: it was not there"
+_GROUP_FORM = (
+    "`origin`, `members` and `limits` (per second over all brokers; null: no limit); null: the group did not exist"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherRecord:
-    """What every record has; one of a kind that a later release adds has fields of its own beside it."""
+    """Fields of every record. A record of a kind that a later release adds has further fields."""
 
-    # As no `Answer`: a field with a default is there only sometimes. Later releases may have further fields.
+    # Not an `Answer`: fields with a default may be absent. Later releases may add fields.
     __pydantic_config__: ClassVar = {"json_schema_serialization_defaults_required": False, "extra": "allow"}
 
-    kind: Annotated[str, Doc("what it is about", grows=get_args(JournalKind))]
+    kind: Annotated[str, Doc("kind of the record", grows=get_args(JournalKind))]
     wall_ms: WallMs
     sentence: Sentence
 
 
 @dataclass(frozen=True, kw_only=True)
 class CycleRecord(OtherRecord):
-    """A cycle: what was planned, and what came of it."""
+    """A cycle: its plan and the results."""
 
-    kind: Annotated[Literal["cycle"], Doc("what it is about")]
+    kind: Annotated[Literal["cycle"], Doc("kind of the record")]
     cycle: Annotated[int, Doc("number of the cycle")]
-    epoch: Annotated[int | None, Doc("number of the leader's term; null: this sidecar did not lead")]
+    epoch: Annotated[int | None, Doc("epoch of the leader's term; null: this sidecar did not lead")]
     code: Annotated[str, Doc("code of the verdict", grows=Code)]
-    acted: Annotated[bool, Doc("whether moves were begun")]
-    obstacle: Annotated[str | None, Doc("code of why nothing was carried out; null: nothing prevented it", grows=Code)]
-    plan: Annotated[str | None, Doc("hash of the plan; null: no plan could be made")]
-    digest: Annotated[
-        str | None, Doc("digest of the picture of the cluster that was planned on; null: no plan could be made")
-    ]
+    acted: Annotated[bool, Doc("whether moves were started")]
+    obstacle: Annotated[str | None, Doc("code of the obstacle to executing the plan; null: none", grows=Code)]
+    plan: Annotated[str | None, Doc("hash of the plan; null: no plan was possible")]
+    digest: Annotated[str | None, Doc("digest of the snapshot that the plan is based on; null: no plan was possible")]
     measured_seconds: Annotated[
-        float | None, Doc("the longest time between two readings of a broker's counters; null: from a report")
+        float | None,
+        Doc("longest time between two readings of a broker's counters; null: values are from load reports"),
     ]
-    planned: Annotated[int, Doc("how many moves were planned")]
-    refused: Annotated[dict[str, int], Doc("how many bundles were refused, by code", keys=Code)]
-    outcomes: Annotated[dict[str, int], Doc("how many moves ended, by outcome", keys=OUTCOMES)]
-    planned_splits: Annotated[int, Doc("how many splits were planned")]
-    splits: Annotated[dict[str, int], Doc("how many splits ended, by outcome", keys=SPLIT_OUTCOMES)]
-    seconds: Annotated[
-        dict[str, float], Doc("how long each part took, in seconds: `plan`, `execute`, `split`, `total`")
-    ]
+    planned: Annotated[int, Doc("number of planned moves")]
+    refused: Annotated[dict[str, int], Doc("number of refused bundles by code", keys=Code)]
+    outcomes: Annotated[dict[str, int], Doc("number of finished moves by outcome", keys=OUTCOMES)]
+    planned_splits: Annotated[int, Doc("number of planned splits")]
+    splits: Annotated[dict[str, int], Doc("number of finished splits by outcome", keys=SPLIT_OUTCOMES)]
+    seconds: Annotated[dict[str, float], Doc("duration of each part in seconds: `plan`, `execute`, `split`, `total`")]
     operations: Annotated[
-        dict[str, Json] | None, Doc("only with drains: by broker, how far its drain is, as `DrainView` has it")
+        dict[str, Json] | None, Doc("only with drains: progress of each drain by broker, in the form of `DrainView`")
     ] = None
     shadow: Annotated[
         Json | None,
         Doc(
-            "only with `shadow.strategies`: `cycle`, the one they planned along with, and `strategies`: by name "
+            "only with `shadow.strategies`: `cycle`, the number of the planned cycle, and `strategies`: by name "
             "`strategy`, `moves`, `disagreement` (a ratio of the moves), `agreement`, `regret` (a difference of "
             "max/mean), `plan_hash`"
         ),
@@ -78,13 +77,13 @@ class CycleRecord(OtherRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MoveRecord(OtherRecord):
-    """A move that ended."""
+    """A finished move."""
 
-    kind: Annotated[Literal["move"], Doc("what it is about")]
+    kind: Annotated[Literal["move"], Doc("kind of the record")]
     bundle: Annotated[str, Doc("the bundle")]
-    source: Annotated[str, Doc("the broker that owned it")]
+    source: Annotated[str, Doc("broker that owned the bundle")]
     destination: Annotated[str, Doc(_DESTINATION)]
-    landed_on: Annotated[str, Doc("the broker that owns it now; empty: none, or not known")]
+    landed_on: Annotated[str, Doc("broker that owns the bundle now; empty: none, or unknown")]
     outcome: Annotated[
         str,
         Doc(
@@ -92,146 +91,150 @@ class MoveRecord(OtherRecord):
             grows=OUTCOMES,
         ),
     ]
-    code: Annotated[str, Doc("code of why it is not `done`; empty: it is", grows=CODE_OR_EMPTY)]
-    error: Annotated[str, Doc("what the broker or the store answered; empty: no error")]
-    started_ms: Annotated[int, Doc("when it was begun")]
-    landed_ms: Annotated[int, Doc("when its new owner was seen; 0: none was")]
-    seconds: Annotated[float, Doc("how long it took, with the wait for its turn")]
-    hops: Annotated[list[str], Doc("the brokers that the request to unload it went through")]
-    topic: Annotated[str, Doc("the topic whose lookup lets the destination take the bundle; empty: none is known")]
+    code: Annotated[str, Doc("code of the reason if the outcome is not `done`; empty: none", grows=CODE_OR_EMPTY)]
+    error: Annotated[str, Doc("error from the broker or the metadata store; empty: none")]
+    started_ms: Annotated[int, Doc("start time")]
+    landed_ms: Annotated[int, Doc("time at which the new owner was first observed; 0: no owner observed")]
+    seconds: Annotated[float, Doc("duration, including the wait in the queue")]
+    hops: Annotated[list[str], Doc("brokers that redirected the unload request")]
+    topic: Annotated[str, Doc("topic whose lookup makes the destination load the bundle; empty: none is known")]
     epoch: Annotated[int, Doc(_EPOCH)]
-    intent: Annotated[str, Doc("id of its intent, which a new leader settles")]
+    intent: Annotated[str, Doc("id of the stored intent, with which a new leader finishes it")]
     cycle: Annotated[str, Doc(_CAUSE)]
     predicted: Annotated[
         dict[str, float],
         Doc(
-            "scores of both brokers by the plan, ratios: `source_before`, `source_after`, `target_before` and "
+            "planned scores of both brokers, as ratios: `source_before`, `source_after`, `target_before` and "
             "`target_after`; empty: not predicted"
         ),
     ]
-    effect: Annotated[str | None, Doc("only where it is known: `helped`, `no_benefit` or `worse`", grows=EFFECTS)] = (
-        None
-    )
-    predicted_gain: Annotated[float | None, Doc("only with `effect`: its `predicted`")] = None
-    realised_gain: Annotated[float | None, Doc("only with `effect`: its `realised`")] = None
+    effect: Annotated[
+        str | None, Doc("effect on the load, if known: `helped`, `no_benefit` or `worse`", grows=EFFECTS)
+    ] = None
+    predicted_gain: Annotated[float | None, Doc("only with `effect`: `predicted` of the effect record")] = None
+    realised_gain: Annotated[float | None, Doc("only with `effect`: `realised` of the effect record")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRecord(OtherRecord):
-    """A split that ended."""
+    """A finished split."""
 
-    kind: Annotated[Literal["split"], Doc("what it is about")]
+    kind: Annotated[Literal["split"], Doc("kind of the record")]
     bundle: Annotated[str, Doc("the bundle")]
-    broker: Annotated[str, Doc("the broker that owned it")]
-    rule: Annotated[str, Doc("the rule that chose it")]
+    broker: Annotated[str, Doc("broker that owned the bundle")]
+    rule: Annotated[str, Doc("rule that selected the bundle")]
     outcome: Annotated[str, Doc("`done`, `unknown` or `refused` (nothing was done)", grows=SPLIT_OUTCOMES)]
-    code: Annotated[str, Doc("code of why it is not `done`; empty: it is", grows=CODE_OR_EMPTY)]
-    error: Annotated[str, Doc("what the broker or the store answered; empty: no error")]
-    positions: Annotated[list[int], Doc("hashes at which it was divided")]
-    children: Annotated[list[str], Doc("the bundles that are there instead; empty: not `done`")]
-    started_ms: Annotated[int, Doc("when it was begun")]
-    seconds: Annotated[float, Doc("how long it took")]
+    code: Annotated[str, Doc("code of the reason if the outcome is not `done`; empty: none", grows=CODE_OR_EMPTY)]
+    error: Annotated[str, Doc("error from the broker or the metadata store; empty: none")]
+    positions: Annotated[list[int], Doc("hashes at which the bundle was divided")]
+    children: Annotated[list[str], Doc("bundles that replace it; empty: not `done`")]
+    started_ms: Annotated[int, Doc("start time")]
+    seconds: Annotated[float, Doc("duration")]
     epoch: Annotated[int, Doc(_EPOCH)]
-    intent: Annotated[str, Doc("id of its intent, which a new leader settles")]
+    intent: Annotated[str, Doc("id of the stored intent, with which a new leader finishes it")]
     cycle: Annotated[str, Doc(_CAUSE)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindingRecord(OtherRecord):
-    """Findings of one code of the ownership channel that appeared or are gone."""
+    """Findings of the ownership channel that appeared or disappeared, all of one code."""
 
-    kind: Annotated[Literal["finding"], Doc("what it is about")]
+    kind: Annotated[Literal["finding"], Doc("kind of the record")]
     event: Annotated[str, Doc("`appeared` or `gone`", grows=("appeared", "gone"))]
-    code: Annotated[str, Doc("code of the findings, which this record counts together", grows=(*FindingCode, *Code))]
-    count: Annotated[int, Doc("how many findings it is about")]
-    bundles: Annotated[list[str], Doc("the first bundles they are about")]
-    brokers: Annotated[list[str], Doc("the brokers they are about")]
-    since_ms: Annotated[int, Doc("since when the oldest of them is known")]
-    remedy: Annotated[str, Doc("what to do; empty: nothing, it is gone")]
+    code: Annotated[str, Doc("code of the findings", grows=(*FindingCode, *Code))]
+    count: Annotated[int, Doc("number of findings")]
+    bundles: Annotated[list[str], Doc("first bundles with this finding")]
+    brokers: Annotated[list[str], Doc("brokers with this finding")]
+    since_ms: Annotated[int, Doc("time at which the oldest finding was detected")]
+    remedy: Annotated[str, Doc("what to do; empty: the findings are gone")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestRecord(OtherRecord):
-    """What a person asked for."""
+    """A request of an operator."""
 
-    kind: Annotated[Literal["request"], Doc("what it is about")]
-    what: Annotated[
-        str, Doc("what was asked for, in words; of a takeover and its end `takeover`, `handback` or `deadman`")
-    ]
-    reason: Annotated[str, Doc("why, in the words of who asked")]
-    by: Annotated[str, Doc("who asked")]
-    group: Annotated[str | None, Doc("only of a quota group: its name")] = None
-    before: Annotated[Json | None, Doc(f"only of a quota group: before, {_GROUP_FORM}")] = None
-    after: Annotated[Json | None, Doc(f"only of a quota group: since, {_GROUP_FORM}")] = None
+    kind: Annotated[Literal["request"], Doc("kind of the record")]
+    what: Annotated[str, Doc("the request as text; a takeover and its end have `takeover`, `handback` or `deadman`")]
+    reason: Annotated[str, Doc("reason that the operator entered")]
+    by: Annotated[str, Doc("operator who made the request")]
+    group: Annotated[str | None, Doc("only for a quota group: name of the group")] = None
+    before: Annotated[Json | None, Doc(f"only for a quota group: the group before the request, {_GROUP_FORM}")] = None
+    after: Annotated[Json | None, Doc(f"only for a quota group: the group after the request, {_GROUP_FORM}")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditRecord(OtherRecord):
-    """A request to the API that changes something, and how it was answered."""
+    """A mutating request to the API, and its response status."""
 
-    kind: Annotated[Literal["audit"], Doc("what it is about")]
-    by: Annotated[str, Doc("the authenticated name; on the unix socket the name given; empty: no valid credentials")]
+    kind: Annotated[Literal["audit"], Doc("kind of the record")]
+    by: Annotated[
+        str, Doc("authenticated name; on the unix socket the name that the caller sent; empty: no valid credentials")
+    ]
     role: Annotated[str, Doc("role of the credentials; empty: no valid credentials")]
     address: Annotated[str, Doc("IP address of the caller, or `unix socket`")]
     what: Annotated[str, Doc("method and path of the request")]
-    reason: Annotated[str, Doc("why, in the words of who asked; empty: the request was refused before it was read")]
-    status: Annotated[int, Doc("HTTP status of the answer")]
+    reason: Annotated[str, Doc("reason that the caller entered; empty: the request was refused before it was read")]
+    status: Annotated[int, Doc("HTTP status of the response")]
     attempts: Annotated[
         int | None,
-        Doc("only where it was refused before it was read: how many requests like it since the record before"),
+        Doc("only if refused before it was read: number of similar requests since the previous record"),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EffectRecord(OtherRecord):
-    """What the moves from one broker to another did."""
+    """Effect of the moves from one broker to another."""
 
-    kind: Annotated[Literal["effect"], Doc("what it is about")]
-    source: Annotated[str, Doc("the broker that gave the bundles")]
-    destination: Annotated[str, Doc("the broker that took them")]
-    bundles: Annotated[list[str], Doc("the bundles that were moved")]
-    begun_ms: Annotated[int, Doc("when the first of the moves was planned")]
-    predicted: Annotated[float, Doc("how much the peak of the two brokers was to go down, a ratio of capacity")]
-    realised: Annotated[float, Doc("how much it went down, a ratio of capacity; negative: up")]
+    kind: Annotated[Literal["effect"], Doc("kind of the record")]
+    source: Annotated[str, Doc("broker that the bundles left")]
+    destination: Annotated[str, Doc("broker that received the bundles")]
+    bundles: Annotated[list[str], Doc("moved bundles")]
+    begun_ms: Annotated[int, Doc("time at which the first move was planned")]
+    predicted: Annotated[float, Doc("planned decrease of the higher load of the two brokers, as a ratio of capacity")]
+    realised: Annotated[float, Doc("measured decrease, as a ratio of capacity; negative: an increase")]
     outcome: Annotated[str, Doc("`helped`, `no_benefit` or `worse`", grows=EFFECTS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalMoveRecord(OtherRecord):
-    """A move that was not ours."""
+    """A move that Bundlekeel did not start."""
 
-    kind: Annotated[Literal["external_move"], Doc("what it is about")]
+    kind: Annotated[Literal["external_move"], Doc("kind of the record")]
     bundle: Annotated[str, Doc("the bundle")]
-    source: Annotated[str, Doc("the broker that owned it")]
-    destination: Annotated[str, Doc("the broker that owns it now")]
-    undone: Annotated[bool, Doc("whether it took a move of Bundlekeel back")]
+    source: Annotated[str, Doc("broker that owned the bundle")]
+    destination: Annotated[str, Doc("broker that owns the bundle now")]
+    undone: Annotated[bool, Doc("whether the move reverted a move of Bundlekeel")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptionRecord(OtherRecord):
     """A decision about thresholds."""
 
-    kind: Annotated[Literal["adoption"], Doc("what it is about")]
+    kind: Annotated[Literal["adoption"], Doc("kind of the record")]
     what: Annotated[str, Doc("`recommended`, `refused`, `adopted`, `kept` or `reverted`", grows=_ADOPTIONS)]
     code: Annotated[
-        str, Doc("`Thresholds` and that word", grows=[f"Thresholds{word.capitalize()}" for word in _ADOPTIONS])
+        str,
+        Doc(
+            "`Thresholds` followed by the value of `what`",
+            grows=[f"Thresholds{word.capitalize()}" for word in _ADOPTIONS],
+        ),
     ]
     version: Annotated[str, Doc("digest of the thresholds")]
-    reverted: Annotated[bool, Doc("whether they were taken back")]
-    codes: Annotated[list[CodeName], Doc("codes of what speaks against them")]
-    by: Annotated[str, Doc("who decided: a person, or Bundlekeel itself")]
-    reason: Annotated[str, Doc("why, in the words of who asked; empty: nobody asked")]
+    reverted: Annotated[bool, Doc("whether the thresholds were reverted")]
+    codes: Annotated[list[CodeName], Doc("codes of the objections")]
+    by: Annotated[str, Doc("operator who decided, or `bundlekeel`")]
+    reason: Annotated[str, Doc("reason that the operator entered; empty: automatic decision")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaRecord(OtherRecord):
-    """What the quotas wrote, or could not."""
+    """Writes of the quota cycle, or its problems."""
 
-    kind: Annotated[Literal["quota"], Doc("what it is about")]
+    kind: Annotated[Literal["quota"], Doc("kind of the record")]
     what: Annotated[
         str,
         Doc(
-            "`rates` or `resource_groups` (these were written), or `problems` (others than before)",
+            "`rates` or `resource_groups` (written), or `problems` (a change of the problems)",
             grows=("rates", "resource_groups", "problems"),
         ),
     ]
@@ -245,36 +248,39 @@ class QuotaRecord(OtherRecord):
     changes: Annotated[
         list[Json] | None,
         Doc(
-            "not of `problems`: the first writes that were done. Of `rates`: `topic`, `side` (`publish` or "
-            f"`dispatch`), `group`, `before` and `rate` {_RATE}, `restores` (whether it was given back). Of "
-            "`resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (a second "
-            "and broker). null is none"
+            "not for `problems`: the first successful writes. For `rates`: `topic`, `side` (`publish` or "
+            f"`dispatch`), `group`, `before` and `rate` {_RATE}, `restores` (whether it is the original rate). For "
+            "`resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (per "
+            "second and broker). null: none"
         ),
     ] = None
     errors: Annotated[
-        list[Json] | None, Doc("not of `problems`: the first writes that failed, in the same form, each with `error`")
+        list[Json] | None, Doc("not for `problems`: the first failed writes, in the same form, each with `error`")
     ] = None
     problems: Annotated[
-        list[str] | None, Doc("only of `problems`: what is wrong, as sentences; empty: nothing any more")
+        list[str] | None, Doc("only for `problems`: the problems as sentences; empty: all are solved")
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingsRecord(OtherRecord):
-    """The settings file was read anew."""
+    """A reload of the settings file."""
 
-    kind: Annotated[Literal["settings"], Doc("what it is about")]
+    kind: Annotated[Literal["settings"], Doc("kind of the record")]
     outcome: Annotated[
         str,
-        Doc("`applied`, `unchanged` or `refused` (what ran before goes on)", grows=("applied", "unchanged", "refused")),
+        Doc(
+            "`applied`, `unchanged` or `refused` (the previous settings stay in effect)",
+            grows=("applied", "unchanged", "refused"),
+        ),
     ]
-    applied: Annotated[list[str] | None, Doc("not where refused: keys that come into force with the next cycle")] = None
-    restart_needed: Annotated[list[str] | None, Doc("not where refused: keys that need a restart")] = None
-    problems: Annotated[list[str] | None, Doc("only where refused: what is wrong, line by line")] = None
+    applied: Annotated[list[str] | None, Doc("not if refused: keys that take effect with the next cycle")] = None
+    restart_needed: Annotated[list[str] | None, Doc("not if refused: keys that need a restart")] = None
+    problems: Annotated[list[str] | None, Doc("only if refused: the errors, one per line of the file")] = None
 
 
 class JournalRecord(RootModel[Any], defer_build=True):
-    """A line of the journal: by its `kind` one of these, of a kind that is not among them the last."""
+    """A line of the journal. `kind` selects the type; the last type is for unknown kinds."""
 
     root: (
         CycleRecord

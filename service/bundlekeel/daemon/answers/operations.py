@@ -1,4 +1,4 @@
-"""Answers about what people ask of brokers and bundles, and about calibrated thresholds."""
+"""Responses about operators' requests for brokers and bundles, and about calibrated thresholds."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from bundlekeel.daemon.answers.doc import (
 from bundlekeel.daemon.answers.picture import PauseView
 from bundlekeel.daemon.answers.proposal import ProposalView
 
-UntilMs = Annotated[int, Doc("its end; 0: a person ends it")]
-Matched = Annotated[int | None, Doc("how many known bundles it matches now; none yet may be meant so")]
-BrokerRequest = Annotated[str, Doc("what a person asks of a broker", grows=("cordon", "drain", "warm"))]
+UntilMs = Annotated[int, Doc("end time; 0: it lasts until an operator ends it")]
+Matched = Annotated[int | None, Doc("number of known bundles that match now; null: unknown. 0 can be intended")]
+BrokerRequest = Annotated[str, Doc("request for a broker", grows=("cordon", "drain", "warm"))]
 Digest = Annotated[str, Doc("digest of the proposal")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView(Answer):
-    """A broker that is cordoned or warmed."""
+    """A cordon or warm-up of a broker."""
 
     broker: Broker
     by: By
@@ -42,25 +42,29 @@ class RequestView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView(RequestView):
-    """A drain and how far it is."""
+    """A drain and its progress."""
 
     state: Annotated[
-        str, Doc("blocked: nothing that is left may move", of=("draining", "empty", "blocked", "unknown"))
+        str, Doc("blocked: none of the remaining bundles may move", of=("draining", "empty", "blocked", "unknown"))
     ] = "unknown"
-    left: Annotated[int | None, Doc("bundles it still owns; null: the broker does not say")] = None
-    moved: Annotated[int, Doc("bundles that have left")] = 0
-    blocked: Annotated[dict[str, int], Doc("bundles that cannot leave, by code", keys=Code)] = field(
+    left: Annotated[int | None, Doc("number of bundles that the broker still owns; null: unknown")] = None
+    moved: Annotated[int, Doc("number of bundles that have left the broker")] = 0
+    blocked: Annotated[dict[str, int], Doc("number of bundles that cannot leave, by code", keys=Code)] = field(
         default_factory=dict
     )
-    eta_seconds: Annotated[float | None, Doc("until it is empty; null: unknown, or it is blocked")] = None
-    emptied_ms: Annotated[int, Doc("when it was empty first; 0: not yet")] = 0
-    bundle_seconds: Annotated[float, Doc("bundles times seconds that were still there")] = 0.0
+    eta_seconds: Annotated[float | None, Doc("estimated time until the broker is empty; null: unknown, or blocked")] = (
+        None
+    )
+    emptied_ms: Annotated[int, Doc("time at which the broker was first empty; 0: not yet")] = 0
+    bundle_seconds: Annotated[
+        float, Doc("sum over all bundles of the seconds that they stayed since the drain started")
+    ] = 0.0
     detail: Detail = "no cycle has looked yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinView(Answer):
-    """A bundle that stays where it is."""
+    """A pinned bundle."""
 
     bundle: Bundle
     until_ms: UntilMs
@@ -71,14 +75,14 @@ class PinView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedView(PinView):
-    """A pin that was set."""
+    """A new pin."""
 
-    broker: Annotated[str | None, Doc("the bundle's owner")]
+    broker: Annotated[str | None, Doc("broker that owns the bundle; null: none")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusionView(Answer):
-    """What is left alone."""
+    """An exclusion of bundles or brokers from moves."""
 
     pattern: Annotated[str, Doc("`t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed")]
     until_ms: UntilMs
@@ -89,7 +93,7 @@ class ExclusionView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedView(ExclusionView):
-    """An exclusion that was set."""
+    """A new exclusion."""
 
     bundles: Matched
 
@@ -107,7 +111,7 @@ class ScopePauseView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PausedScopeView(PauseView):
-    """A pause of one scope that was set."""
+    """A new pause of one scope."""
 
     scope: Annotated[str, Doc("`tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`")]
     bundles: Matched
@@ -115,59 +119,59 @@ class PausedScopeView(PauseView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsView(Answer):
-    """All that people have asked for."""
+    """All active requests of operators."""
 
-    drains: Annotated[list[DrainView], Doc("brokers that are to be empty")]
-    cordons: Annotated[list[RequestView], Doc("brokers that no bundle is moved to")]
-    warms: Annotated[list[RequestView], Doc("brokers that are filled gently")]
-    pins: Annotated[list[PinView], Doc("bundles that stay")]
-    exclusions: Annotated[list[ExclusionView], Doc("what is left alone")]
-    pauses: Annotated[list[ScopePauseView], Doc("pauses in force")]
+    drains: Annotated[list[DrainView], Doc("brokers that are drained and kept empty")]
+    cordons: Annotated[list[RequestView], Doc("brokers that receive no bundles")]
+    warms: Annotated[list[RequestView], Doc("brokers that receive bundles gradually")]
+    pins: Annotated[list[PinView], Doc("pinned bundles")]
+    exclusions: Annotated[list[ExclusionView], Doc("bundles and brokers that are excluded from moves")]
+    pauses: Annotated[list[ScopePauseView], Doc("active pauses")]
     held: Annotated[
         str,
         Doc(
-            "the code of what keeps the leader from moving anything until somebody ends it; empty: nothing",
+            "code of the obstacle to all moves, which an operator must remove; empty: none",
             grows=CODE_OR_EMPTY,
         ),
     ] = ""
-    held_explanation: Annotated[str, Doc("what that code means; empty without one")] = ""
+    held_explanation: Annotated[str, Doc("meaning of the code; empty: no code")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonedView(Answer):
-    """A broker that was cordoned."""
+    """A newly cordoned broker."""
 
     broker: Broker
-    state: Annotated[str, Doc("what it is now", of=("cordoned",))]
+    state: Annotated[str, Doc("new state of the broker", of=("cordoned",))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonedView(Answer):
-    """A broker that bundles are moved to again."""
+    """A broker that may receive bundles again."""
 
     broker: Broker
-    ended: Annotated[list[BrokerRequest], Doc("what was ended: cordon, drain, warm")]
+    ended: Annotated[list[BrokerRequest], Doc("requests that were ended: cordon, drain, warm")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpinnedView(Answer):
-    """A pin that was ended."""
+    """A removed pin."""
 
     bundle: Bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncludedView(Answer):
-    """An exclusion that was ended."""
+    """A removed exclusion."""
 
-    pattern: Annotated[str, Doc("the pattern, as it was set")]
+    pattern: Annotated[str, Doc("pattern of the exclusion")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedScopeView(Answer):
-    """A pause of one scope that was ended."""
+    """The end of a pause of one scope."""
 
-    scope: Annotated[str, Doc("the scope")]
+    scope: Annotated[str, Doc("scope whose pause was ended")]
     reason: Reason
     by: By
 
@@ -177,16 +181,16 @@ class ResumedScopeView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectionView(Answer):
-    """Why the newest proposal does not come into force."""
+    """An objection to the newest proposal."""
 
-    code: Annotated[str, Doc("the code of the objection", grows=Code)]
-    field: Annotated[str, Doc("what of the proposal; empty: all of it")]
+    code: Annotated[str, Doc("code of the objection", grows=Code)]
+    field: Annotated[str, Doc("field of the proposal; empty: the whole proposal")]
     detail: Detail
     explanation: Explanation
     person: Annotated[
         str,
         Doc(
-            "whether a person can adopt nevertheless: force: with `force`; yes: without; no: never; empty: not known",
+            "whether an operator can adopt it anyway. force: with `force`; yes: without; no: never; empty: unknown",
             of=("", "no", "force", "yes"),
         ),
     ] = ""
@@ -194,25 +198,23 @@ class ObjectionView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialView(Answer):
-    """How adopted thresholds perform so far."""
+    """Results of the trial of adopted thresholds so far."""
 
-    seconds: Annotated[float, Doc("how long they have been observed: the time in which the leader balanced")]
-    needed_seconds: Annotated[float, Doc("how long they have to be")]
+    seconds: Annotated[float, Doc("observed time, in which the leader balanced with the adopted thresholds")]
+    needed_seconds: Annotated[float, Doc("observed time that the trial needs")]
     imbalance: Annotated[
         float | None,
-        Doc("max/mean of score less 1 (0: even), with them, by the weights from before; null: nothing measured yet"),
+        Doc("max/mean of score minus 1 (0: balanced) with these thresholds and the previous weights; null: none yet"),
     ]
-    imbalance_promised: Annotated[float, Doc("max/mean of score less 1, at most, by the proposal")]
-    imbalance_before: Annotated[float | None, Doc("max/mean of score less 1, before them; null: not known")]
-    moves_per_hour: Annotated[
-        float | None, Doc("moves an hour with the adopted thresholds; null: nothing measured yet")
-    ]
-    moves_promised: Annotated[float, Doc("moves an hour at most, by the proposal")]
-    moves_before: Annotated[float | None, Doc("moves an hour before them; null: not known")]
+    imbalance_promised: Annotated[float, Doc("highest max/mean of score minus 1 that the proposal predicts")]
+    imbalance_before: Annotated[float | None, Doc("max/mean of score minus 1 before the adoption; null: unknown")]
+    moves_per_hour: Annotated[float | None, Doc("moves per hour with the adopted thresholds; null: none yet")]
+    moves_promised: Annotated[float, Doc("highest number of moves per hour that the proposal predicts")]
+    moves_before: Annotated[float | None, Doc("moves per hour before the adoption; null: unknown")]
     obstacle: Annotated[
         str,
         Doc(
-            "the code of why the leader's last cycle carried nothing out, so its time does not count; empty: none",
+            "code of the obstacle of the leader's last cycle, whose time is not counted; empty: none",
             grows=CODE_OR_EMPTY,
         ),
     ] = ""
@@ -220,28 +222,28 @@ class TrialView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedView(Answer):
-    """Thresholds that lie over the settings."""
+    """Adopted thresholds, which override the settings."""
 
     digest: Digest
-    strategy: Annotated[str, Doc("whose parameters they are")]
+    strategy: Annotated[str, Doc("strategy of the parameters")]
     by: By
     reason: Reason
     since_ms: SinceMs
-    state: Annotated[str, Doc("trial: they are observed", of=("trial", "kept"))]
-    values: Annotated[dict[str, float], Doc("those in force, by parameter")]
+    state: Annotated[str, Doc("trial: the adoption is still observed", of=("trial", "kept"))]
+    values: Annotated[dict[str, float], Doc("values in effect, by parameter")]
     instead_of: Annotated[
         dict[str, float],
         Doc(
-            "by parameter, the value that the settings (or the brokers' settings, where they are adopted) had at the "
-            "adoption, not that of an earlier adoption; an adopted value is in force while it is still this one"
+            "by parameter, the value of the settings (or of the brokers' settings, if those are used) at the "
+            "adoption; an adopted value is in effect until this setting changes"
         ),
     ]
-    trial: Annotated[TrialView | None, Doc("how they do; null when the trial is over")]
+    trial: Annotated[TrialView | None, Doc("results of the trial; null: the trial is over")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevertedView(Answer):
-    """Thresholds that were taken back, and are not adopted again by themselves."""
+    """Reverted thresholds, which are not adopted again automatically."""
 
     digest: Digest
     by: By
@@ -251,33 +253,31 @@ class RevertedView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdsView(Answer):
-    """How things stand with calibrated thresholds."""
+    """State of the calibrated thresholds: proposal, objections, adoption, reversions."""
 
     mode: Annotated[str, Doc("`calibration.mode` of the settings", of=("off", "recommend", "adopt"))]
     sentence: Sentence
-    error: Annotated[str, Doc("why no proposal could be read; empty: none")]
-    read_ms: Annotated[int, Doc("when proposals were read last")]
-    document: Annotated[
-        Annotated[Json, Like(ProposalView)] | None, Doc("the newest proposal; null: there is none that can be read")
-    ]
-    changes: Annotated[list[ThresholdChange], Doc("its difference to what is in force")]
-    objections: Annotated[list[ObjectionView], Doc("what speaks against it")]
-    adopted: Annotated[AdoptedView | None, Doc("what is adopted; null: nothing")]
-    reverted: Annotated[list[RevertedView], Doc("what was taken back, oldest first")]
+    error: Annotated[str, Doc("why no proposal could be read; empty: no error")]
+    read_ms: Annotated[int, Doc("time at which proposals were last read")]
+    document: Annotated[Annotated[Json, Like(ProposalView)] | None, Doc("newest proposal; null: no readable proposal")]
+    changes: Annotated[list[ThresholdChange], Doc("changes of the proposal to the values in effect")]
+    objections: Annotated[list[ObjectionView], Doc("objections to the proposal")]
+    adopted: Annotated[AdoptedView | None, Doc("adopted thresholds; null: none")]
+    reverted: Annotated[list[RevertedView], Doc("reverted thresholds, oldest first")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptionView(Answer):
-    """What came into force."""
+    """A new adoption."""
 
     digest: Digest
-    changes: Annotated[list[ThresholdChange], Doc("what it changed")]
+    changes: Annotated[list[ThresholdChange], Doc("changed parameters")]
     sentence: Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReversionView(Answer):
-    """What was taken back."""
+    """A reverted adoption."""
 
     digest: Digest
     sentence: Sentence

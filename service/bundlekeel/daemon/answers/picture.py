@@ -1,4 +1,4 @@
-"""Answers about the cluster and the sidecar: state, brokers, bundles, reasons, settings, places."""
+"""Responses about the cluster and the sidecar: state, brokers, bundles, reasons, settings, lookups."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bundlekeel.ports import Member
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]
 Ownership = Literal["owned", "unowned", "unloading"]
-CodeOrNull = Annotated[str | None, Doc("the code of what prevents it; null: nothing", grows=Code)]
+CodeOrNull = Annotated[str | None, Doc("code of the obstacle; null: none", grows=Code)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,36 +42,34 @@ class PauseView(Answer):
     reason: Reason
     by: By
     since_ms: SinceMs
-    until_ms: Annotated[int | None, Doc("its end; null: until resumed")]
+    until_ms: Annotated[int | None, Doc("end time; null: until resumed")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreView(Answer):
     """The connection to the metadata store."""
 
-    connected: Annotated[bool, Doc("whether there is a session")]
-    session_seconds: Annotated[float, Doc("the session's timeout")]
+    connected: Annotated[bool, Doc("whether the sidecar has a session")]
+    session_seconds: Annotated[float, Doc("timeout of the session")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleView(Answer):
     """The leader's last cycle."""
 
-    id: Annotated[int, Doc("the number of the cycle")]
+    id: Annotated[int, Doc("number of the cycle")]
     wall_ms: PictureMs
     sentence: Sentence
-    verdict: Annotated[str, Doc("the code of its verdict", grows=Code)]
-    moves: Annotated[int, Doc("how many it planned")]
-    seconds: Annotated[float | None, Doc("how long it took")]
-    obstacle: Annotated[
-        str | None, Doc("the code of why nothing of it was carried out; null: nothing prevented it", grows=Code)
-    ]
-    obstacle_explanation: Annotated[str, Doc("what that code means; empty without one")] = ""
+    verdict: Annotated[str, Doc("code of the verdict", grows=Code)]
+    moves: Annotated[int, Doc("number of planned moves")]
+    seconds: Annotated[float | None, Doc("duration of the cycle")]
+    obstacle: Annotated[str | None, Doc("code of the obstacle to executing the plan; null: none", grows=Code)]
+    obstacle_explanation: Annotated[str, Doc("meaning of the code; empty: no code")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImbalanceView(Answer):
-    """The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load."""
+    """max/mean in the last plan: most loaded broker divided by the mean of those sharing load; 1: balanced, 0: idle."""
 
     throughput_max_mean: Annotated[float | None, Doc("max/mean of throughput")]
     score_max_mean: Annotated[float | None, Doc("max/mean of scores")]
@@ -79,10 +77,10 @@ class ImbalanceView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerView(Answer):
-    """Moves whose load the brokers' reports do not show yet."""
+    """Moves whose load the brokers' reports do not include yet."""
 
-    entries: Annotated[int, Doc("how many such moves there are")]
-    unsettled: Annotated[list[str], Doc("brokers whose reports are not settled")]
+    entries: Annotated[int, Doc("number of these moves")]
+    unsettled: Annotated[list[str], Doc("brokers whose reports may not include the last moves")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,89 +97,91 @@ class EndedView(Answer):
 class TakeoverView(Answer):
     """The last takeover of the brokers' own load shedding."""
 
-    active: Annotated[bool, Doc("whether it lasts")]
+    active: Annotated[bool, Doc("whether the takeover is active")]
     by: By
     reason: Reason
     wall_ms: WallMs
-    namespaces: Annotated[list[str], Doc("the only ones taken over; empty: all")]
-    ended: Annotated[EndedView | None, Doc("how it ended; null: it did not")]
+    namespaces: Annotated[list[str], Doc("namespaces of a partial takeover; empty: all namespaces")]
+    ended: Annotated[EndedView | None, Doc("end of the takeover; null: it is active")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettlingView(Answer):
-    """The wait after an outage, in which nothing moves."""
+    """The wait after an outage, during which nothing moves."""
 
-    why: Annotated[str, Doc("what was not available")]
-    away: Annotated[bool, Doc("whether it is still not available")]
-    missing: Annotated[list[str], Doc("brokers that were there before")]
-    quiet_seconds: Annotated[float, Doc("how long it has been quiet")]
-    until_ms: Annotated[int, Doc("when moves begin again; 0: not known yet")]
+    why: Annotated[str, Doc("why moves wait: the outage")]
+    away: Annotated[bool, Doc("whether the outage lasts")]
+    missing: Annotated[list[str], Doc("brokers that were registered before the outage and are missing")]
+    quiet_seconds: Annotated[float, Doc("time without a change of the registry")]
+    until_ms: Annotated[int, Doc("time at which moves start again; 0: unknown")]
     sentence: Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State(Answer):
-    """Who leads, what mode, how the last cycle went, how even the load is."""
+    """State of the sidecar: leader, mode, last cycle, balance of the load, takeover."""
 
-    member: Annotated[str, Doc("the sidecar that answers")]
-    role: Annotated[Role, Doc("what it is now; bench: it waits for a seat")]
-    seat: Annotated[int | None, Doc("its seat; null on the bench")]
-    epoch: Annotated[int | None, Doc("of the leader's term; null: no leader is known")]
-    leader: Annotated[Member | None, Doc("who leads; null: not known")]
+    member: Annotated[str, Doc("name of the responding sidecar")]
+    role: Annotated[Role, Doc("role of this sidecar; bench: it waits for a seat")]
+    seat: Annotated[int | None, Doc("seat of this sidecar; null: on the bench")]
+    epoch: Annotated[int | None, Doc("epoch of the leader's term; null: no known leader")]
+    leader: Annotated[Member | None, Doc("leader; null: unknown")]
     members: Annotated[list[Member], Doc("all sidecars with a seat")]
-    cluster: Annotated[str, Doc("the cluster's name, by the settings")]
+    cluster: Annotated[str, Doc("name of the cluster in the settings")]
     cluster_mode: Annotated[
-        str, Doc("the brokers' load manager", of=("modular", "extensible", "other", "mixed", "unknown"))
+        str, Doc("load manager of the brokers", of=("modular", "extensible", "other", "mixed", "unknown"))
     ]
-    mode: Annotated[Mode, Doc("the mode in force")]
-    mode_ceiling: Annotated[Mode, Doc("the mode of the settings file")]
-    strategy: Annotated[str, Doc("the strategy, which decides what moves", grows=STRATEGIES)]
-    placement: Annotated[str, Doc("the placement, which decides where to", grows=PLACEMENTS)]
-    paused: Annotated[PauseView | None, Doc("the pause in force; null: none")]
-    store: Annotated[StoreView, Doc("the metadata store")]
-    cycle: Annotated[CycleView | None, Doc("the last cycle; null: none yet")]
+    mode: Annotated[Mode, Doc("mode in effect")]
+    mode_ceiling: Annotated[Mode, Doc("mode in the settings file, the highest allowed one")]
+    strategy: Annotated[str, Doc("strategy, which selects the bundles to move", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("placement, which selects the targets", grows=PLACEMENTS)]
+    paused: Annotated[PauseView | None, Doc("active pause; null: none")]
+    store: Annotated[StoreView, Doc("connection to the metadata store")]
+    cycle: Annotated[CycleView | None, Doc("last cycle; null: none yet")]
     imbalance: Annotated[
-        ImbalanceView, Doc("how even the load is, as max/mean (1: even); of thresholds `imbalance` is max/mean less 1")
+        ImbalanceView, Doc("max/mean of the load (1: balanced); in thresholds, `imbalance` is max/mean minus 1")
     ]
-    overloaded_ratio: Annotated[float, Doc("the overload threshold: a broker with a higher score is overloaded")]
-    ledger: Annotated[LedgerView, Doc("moves under way or not visible in the reports yet")]
-    intents: Annotated[list[str], Doc("bundles whose move or split an earlier leader began, not settled yet")]
-    version: Annotated[str, Doc("this sidecar's release")]
-    uptime_seconds: Annotated[float, Doc("since this process began")]
-    acting: Annotated[bool, Doc("whether this sidecar carries out what it plans")]
-    acting_obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it", grows=Code)]
-    acting_detail: Annotated[str, Doc("what exactly: which brokers, or who and why; empty: the code says it all")]
+    overloaded_ratio: Annotated[float, Doc("overload threshold: a broker with a higher score is overloaded")]
+    ledger: Annotated[LedgerView, Doc("moves in progress, or not yet included in the brokers' reports")]
+    intents: Annotated[list[str], Doc("bundles whose move or split by an earlier leader is not settled yet")]
+    version: Annotated[str, Doc("release of this sidecar")]
+    uptime_seconds: Annotated[float, Doc("time since the process started")]
+    acting: Annotated[bool, Doc("whether this sidecar executes its plans")]
+    acting_obstacle: Annotated[str | None, Doc("code of the obstacle to acting; null: none", grows=Code)]
+    acting_detail: Annotated[str, Doc("details of the obstacle, such as brokers, operator or reason; empty: none")]
     takeover: Annotated[TakeoverView | None, Doc("the last takeover; null: there was none, if `takeover_known`")]
-    takeover_known: Annotated[bool, Doc("whether this sidecar could read the record of the last takeover")] = True
-    settling: Annotated[SettlingView | None, Doc("after an outage: what is waited for; null: nothing")]
+    takeover_known: Annotated[bool, Doc("whether this sidecar could read the last takeover's record")] = True
+    settling: Annotated[SettlingView | None, Doc("wait after an outage; null: none")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhoAmI(Answer):
-    """Which sidecar answers, and what it would let you do here."""
+    """The responding sidecar, and the caller's permissions."""
 
-    member: Annotated[str, Doc("the name of the sidecar that answers")]
-    role: Annotated[Role, Doc("the role of the sidecar; `your_role` is that of the caller")]
-    version: Annotated[str, Doc("the release it runs")]
-    mode: Annotated[Mode, Doc("the mode in force")]
-    mutations: Annotated[bool, Doc("whether you may change something here")]
-    you: Annotated[str, Doc("the authenticated name; empty without credentials")]
-    your_role: Annotated[str, Doc("a higher role may do what a lower one may", of=("viewer", "operator", "admin"))]
+    member: Annotated[str, Doc("name of the responding sidecar")]
+    role: Annotated[Role, Doc("role of the sidecar; `your_role` is the caller's role")]
+    version: Annotated[str, Doc("release of this sidecar")]
+    mode: Annotated[Mode, Doc("mode in effect")]
+    mutations: Annotated[bool, Doc("whether the caller may make changes through this interface")]
+    you: Annotated[str, Doc("authenticated name of the caller; empty: no credentials")]
+    your_role: Annotated[
+        str, Doc("role of the caller; each role includes the lower ones", of=("viewer", "operator", "admin"))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceView(Answer):
     """One resource of a broker."""
 
-    percent: Annotated[float, Doc("usage of the limit, in percent")]
-    usage: Annotated[float, Doc("in the unit of the resource")]
-    limit: Annotated[float, Doc("in the unit of the resource; 0: unknown")]
-    overridden: Annotated[bool, Doc("whether the limit is from our settings (capacity)")]
+    percent: Annotated[float, Doc("usage in percent of the limit")]
+    usage: Annotated[float, Doc("usage in the unit of the resource")]
+    limit: Annotated[float, Doc("limit in the unit of the resource; 0: unknown")]
+    overridden: Annotated[bool, Doc("whether the limit comes from the setting `capacity`")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsView(Answer):
-    """An average of all traffic of a broker, in and out together."""
+    """Average traffic of a broker, sum of in and out."""
 
     msg_rate: Annotated[float, Doc("msg/s")]
     throughput: Annotated[float, Doc("bytes/s")]
@@ -199,17 +199,17 @@ class TrafficView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComingView(Answer):
-    """A bundle that is on its way to a broker."""
+    """A bundle that is in transit to a broker."""
 
     bundle: Bundle
-    age_seconds: Annotated[float, Doc("since its move was decided")]
+    age_seconds: Annotated[float, Doc("time since the move was decided")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCostsView(Answer):
-    """CPU of a broker as learned from its traffic: a base that no bundle causes, and the cost of messages and bytes."""
+    """CPU costs of a broker, learned from its traffic: a base load, and the costs of messages and bytes."""
 
-    base_ratio: Annotated[float, Doc("share of the CPU limit that no bundle causes; moving bundles does not free it")]
+    base_ratio: Annotated[float, Doc("share of the CPU limit that does not depend on bundles; moves do not reduce it")]
     message_seconds: Annotated[float, Doc("CPU seconds per message, in or out")]
     message_seconds_low: Annotated[float, Doc("lower end of the 95 % interval")]
     message_seconds_high: Annotated[float, Doc("upper end of the 95 % interval")]
@@ -217,21 +217,22 @@ class CpuCostsView(Answer):
     byte_seconds_low: Annotated[float, Doc("lower end of the 95 % interval")]
     byte_seconds_high: Annotated[float, Doc("upper end of the 95 % interval")]
     capacity_msg_rate: Annotated[
-        float | None, Doc("msg/s, in and out, at which its present mix of traffic uses up the CPU; null: unknown")
+        float | None, Doc("msg/s, in and out, at which the current mix of traffic uses the whole CPU; null: unknown")
     ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerView(Answer):
-    """One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What
-    is null cannot be told, since its report cannot be used."""
+    """One registered broker: its reported load, its predicted load with the ledger, and the last plan's verdict.
+
+    Fields are null if the broker's report is unusable."""
 
     broker: Broker
-    alive: Annotated[bool, Doc("whether it is registered")] = True
-    state: Annotated[str, Doc("ok, or the code of why its report is not used", grows=("ok", *Code))] = "ok"
+    alive: Annotated[bool, Doc("whether the broker is registered")] = True
+    state: Annotated[str, Doc("ok, or the code of why the report is not used", grows=("ok", *Code))] = "ok"
     detail: Detail = ""
-    score_ratio: Annotated[float | None, Doc("its load score, with the moves of the ledger")] = None
-    reported_score_ratio: Annotated[float | None, Doc("its load score as reported")] = None
+    score_ratio: Annotated[float | None, Doc("load score, including the moves of the ledger")] = None
+    reported_score_ratio: Annotated[float | None, Doc("reported load score")] = None
     resources: Annotated[
         dict[str, ResourceView] | None,
         Doc(
@@ -244,27 +245,29 @@ class BrokerView(Answer):
     msg_rate_out: Annotated[float | None, Doc("msg/s delivered, latest report")] = None
     throughput_in: Annotated[float | None, Doc("bytes/s published, latest report")] = None
     throughput_out: Annotated[float | None, Doc("bytes/s delivered, latest report")] = None
-    predicted_throughput: Annotated[float | None, Doc("bytes/s both ways, with the moves of the ledger")] = None
-    bundles: Annotated[int | None, Doc("how many, with the moves of the ledger")] = None
-    topics: Annotated[int | None, Doc("how many it reports")] = None
-    report_age_seconds: Annotated[float | None, Doc("age of its figures")] = None
+    predicted_throughput: Annotated[float | None, Doc("bytes/s in and out, including the moves of the ledger")] = None
+    bundles: Annotated[int | None, Doc("number of bundles, including the moves of the ledger")] = None
+    topics: Annotated[int | None, Doc("number of topics in the report")] = None
+    report_age_seconds: Annotated[float | None, Doc("age of the reported values")] = None
     measured_seconds: Annotated[
         float | None,
-        Doc("the time between the two readings of its counters that its figures come from; null: its own report"),
+        Doc("time between the two counter readings behind the values; null: values are from its load report"),
     ] = None
-    version: Annotated[str, Doc("the release of Pulsar it runs")] = ""
-    load_manager: Annotated[str, Doc("its load manager's class")] = ""
-    sheds_itself: Annotated[bool | None, Doc("whether its own shedding is on; null: not known")] = None
-    splits_itself: Annotated[bool | None, Doc("whether its own splitting is on; null: not known")] = None
-    requested: Annotated[str, Doc("what people asked of it; empty: nothing", of=("", "drain", "cordon", "warm"))] = ""
+    version: Annotated[str, Doc("Pulsar release of the broker")] = ""
+    load_manager: Annotated[str, Doc("class of the load manager")] = ""
+    sheds_itself: Annotated[bool | None, Doc("whether the broker's own shedding is on; null: unknown")] = None
+    splits_itself: Annotated[bool | None, Doc("whether the broker's own splitting is on; null: unknown")] = None
+    requested: Annotated[
+        str, Doc("operators' request for the broker; empty: none", of=("", "drain", "cordon", "warm"))
+    ] = ""
     shares_load: Annotated[
-        bool, Doc("whether the mean of max/mean counts it: a usable report, and neither drained, cordoned nor excluded")
+        bool, Doc("whether the mean includes it: its report is usable, and it is not drained, cordoned or excluded")
     ] = True
-    unsettled: Annotated[bool, Doc("whether its report may not show the last moves yet")] = False
-    preallocated: Annotated[list[ComingView] | None, Doc("bundles on their way to it")] = None
-    short: Annotated[TotalsView | None, Doc("its bundles' short-term averages (10 samples)")] = None
-    long: Annotated[TotalsView | None, Doc("its bundles' long-term averages (1,000 samples)")] = None
-    verdict: Annotated[Verdict | None, Doc("what the last plan says of it")] = None
+    unsettled: Annotated[bool, Doc("whether the report may not include the last moves yet")] = False
+    preallocated: Annotated[list[ComingView] | None, Doc("bundles in transit to the broker")] = None
+    short: Annotated[TotalsView | None, Doc("short-term average of its bundles (10 samples)")] = None
+    long: Annotated[TotalsView | None, Doc("long-term average of its bundles (1,000 samples)")] = None
+    verdict: Annotated[Verdict | None, Doc("verdict of the last plan on the broker")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,20 +276,20 @@ class BundleView(Answer):
 
     bundle: Bundle
     broker: Annotated[str | None, Doc("the broker that owns it")]
-    topics: Annotated[int, Doc("how many topics it has")]
-    consumers: Annotated[int, Doc("how many consumers its topics have")]
-    producers: Annotated[int, Doc("how many producers its topics have")]
+    topics: Annotated[int, Doc("number of topics")]
+    consumers: Annotated[int, Doc("number of consumers of its topics")]
+    producers: Annotated[int, Doc("number of producers of its topics")]
     latest: Annotated[TrafficView, Doc("traffic of the latest sample")]
     short: Annotated[TrafficView, Doc("traffic as short-term average")]
     long: Annotated[TrafficView, Doc("traffic as long-term average")]
     short_samples: Annotated[int, Doc("samples behind `short`")]
     long_samples: Annotated[int, Doc("samples behind `long`")]
-    score_ratio: Annotated[float, Doc("what it adds to its broker's score")]
-    may_move: Annotated[bool, Doc("whether the guard lets it move")]
+    score_ratio: Annotated[float, Doc("part of the broker's score that the bundle causes")]
+    may_move: Annotated[bool, Doc("whether the guard allows a move")]
     code: CodeOrNull
-    preallocated_to: Annotated[str | None, Doc("the broker it is on its way to")]
-    preallocated_age_seconds: Annotated[float | None, Doc("since that was decided")]
-    last_move_ms: Annotated[int | None, Doc("when it moved last")]
+    preallocated_to: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
+    preallocated_age_seconds: Annotated[float | None, Doc("time since the move was decided")]
+    last_move_ms: Annotated[int | None, Doc("time of the last move; null: unknown")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +297,7 @@ class OverviewNamespace(Answer):
     """A namespace and its throughput."""
 
     namespace: Annotated[str, Doc("tenant/namespace")]
-    throughput: Annotated[float, Doc("bytes/s, both ways, short term")]
+    throughput: Annotated[float, Doc("bytes/s, in and out, short-term average")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,8 +305,8 @@ class OverviewBundle(Answer):
     """A bundle by short-term throughput."""
 
     bundle: Bundle
-    namespace: Annotated[int, Doc("its place in the list of namespaces")]
-    throughput: Annotated[float, Doc("bytes/s, both ways, short term")]
+    namespace: Annotated[int, Doc("index in the list of namespaces")]
+    throughput: Annotated[float, Doc("bytes/s, in and out, short-term average")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,36 +314,36 @@ class OverviewBroker(Answer):
     """A broker's largest bundles, and the sum of all others."""
 
     broker: Broker
-    bundles: Annotated[list[OverviewBundle], Doc("the largest ones, by throughput")]
-    other_bundles: Annotated[int, Doc("how many bundles it has beside those")]
-    other_throughput: Annotated[float, Doc("bytes/s of the others")]
+    bundles: Annotated[list[OverviewBundle], Doc("largest bundles by throughput")]
+    other_bundles: Annotated[int, Doc("number of other bundles")]
+    other_throughput: Annotated[float, Doc("bytes/s of the other bundles")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewView(Answer):
-    """The cluster in few rows."""
+    """Summary of the cluster: namespaces and brokers by throughput."""
 
-    wall_ms: Annotated[int | None, Doc("of the picture; null: none yet")]
-    namespaces: Annotated[list[OverviewNamespace], Doc("by throughput, largest first")]
+    wall_ms: Annotated[int | None, Doc("time of the snapshot; null: none yet")]
+    namespaces: Annotated[list[OverviewNamespace], Doc("namespaces by throughput, largest first")]
     brokers: Annotated[list[OverviewBroker], Doc("all brokers")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks(Answer):
-    """Marks that differ when something changed; cheap enough for twice a second."""
+    """Values that differ after a change; cheap enough to poll twice per second."""
 
-    picture: Annotated[int, Doc("time of the picture, in ms")]
-    cycle: Annotated[str, Doc("the last cycle: its number, as a text; empty: none yet")]
-    leader: Annotated[str, Doc("who leads, in which term")]
+    picture: Annotated[int, Doc("time of the snapshot, in ms")]
+    cycle: Annotated[str, Doc("number of the last cycle, as a string; empty: none yet")]
+    leader: Annotated[str, Doc("leader and epoch")]
     store: Annotated[bool, Doc("whether the metadata store is connected")]
     moves: Annotated[int, Doc("time of the last move, in ms")]
     tasks: Annotated[str, Doc("digest of the tasks")]
-    requests: Annotated[str, Doc("digest of what people asked for")]
+    requests: Annotated[str, Doc("digest of the operators' requests")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeView(Answer):
-    """A code and what it means."""
+    """A code and its meaning."""
 
     code: CodeName
     explanation: Explanation
@@ -349,71 +352,74 @@ class CodeView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyView(Answer):
-    """Why a broker or bundle is where it is, and what would change it."""
+    """Explanation of the current owner of a bundle or of the bundles of a broker, and the action to change it."""
 
-    kind: Annotated[Literal["broker", "bundle", "topic"], Doc("what was asked about")]
-    name: Annotated[str, Doc("what was asked about")]
-    broker: Annotated[str | None, Doc("the broker, or the bundle's owner")]
+    kind: Annotated[Literal["broker", "bundle", "topic"], Doc("kind of the requested object")]
+    name: Annotated[str, Doc("name of the requested object")]
+    broker: Annotated[str | None, Doc("the broker, or the owner of the bundle")]
     bundle: Annotated[str | None, Doc("the bundle; null for a broker")] = None
     sentence: Sentence
-    codes: Annotated[list[CodeView], Doc("what prevents a move, and until when")]
-    planned: Annotated[list[str], Doc("of a broker: the moves of the last plan that touch it")] = field(
+    codes: Annotated[list[CodeView], Doc("obstacles to a move, and when they end")]
+    planned: Annotated[list[str], Doc("for a broker: moves of the last plan to or from it")] = field(
         default_factory=list
     )
-    history: Annotated[list[Annotated[Json, Like(JournalRecord)]], Doc("records of its last 20 moves, oldest first")]
-    what_would_change_it: Annotated[str, Doc("the one action, or why there is nothing to do")]
+    history: Annotated[list[Annotated[Json, Like(JournalRecord)]], Doc("records of the last 20 moves, oldest first")]
+    what_would_change_it: Annotated[str, Doc("the next action, or why there is nothing to do")]
     channel: Annotated[UnitView | None, Doc("the bundle's entry in the ownership channel")] = None
-    findings: Annotated[list[ChannelFinding], Doc("what is wrong with that entry")] = field(default_factory=list)
+    findings: Annotated[list[ChannelFinding], Doc("problems of that entry")] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleVerdict(Answer):
     """One cycle's verdict."""
 
-    cycle: Annotated[int, Doc("the number of the cycle")]
+    cycle: Annotated[int, Doc("number of the cycle")]
     wall_ms: PictureMs
-    moves: Annotated[int, Doc("how many it planned")]
-    verdict: Annotated[Verdict, Doc("why it did what it did")]
-    refusals: Annotated[dict[str, int], Doc("candidates that do not move, by code", keys=Code)]
+    moves: Annotated[int, Doc("number of planned moves")]
+    verdict: Annotated[Verdict, Doc("verdict on the plan")]
+    refusals: Annotated[dict[str, int], Doc("number of candidates that do not move, by code", keys=Code)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Answer):
-    """One effective setting and where it came from."""
+    """One effective setting and its origin."""
 
-    key: Annotated[str, Doc("as in the settings file")]
+    key: Annotated[str, Doc("key in the settings file")]
     value: Annotated[Any, Doc("the value in effect; secrets are hidden")]
-    origin: Annotated[str, Doc("where it came from")]
-    pulsar_keys: Annotated[list[str], Doc("Pulsar's names for it")]
+    origin: Annotated[str, Doc("origin of the value: file and line, environment or default")]
+    pulsar_keys: Annotated[list[str], Doc("names of the corresponding Pulsar settings")]
     unit: Annotated[str, Doc("the unit of the value")]
-    why: Annotated[str, Doc("what it is for")]
+    why: Annotated[str, Doc("purpose of the setting")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place(Answer):
-    """Where a topic or bundle is; asking never assigns it."""
+    """The owner of a topic or bundle. The request never assigns the bundle."""
 
-    topic: Annotated[str | None, Doc("the topic, or the partition; null: a bundle was asked for")] = None
+    topic: Annotated[str | None, Doc("the topic or partition; null: the request named a bundle")] = None
     topic_exists: Annotated[
-        bool | None, Doc("false: nothing is stored of the topic, a client makes it by using it; null: as `topic`")
+        bool | None,
+        Doc("false: the topic is not stored, and a client creates it by using it; null: the request named a bundle"),
     ] = None
-    hash: Annotated[str | None, Doc("the topic's, 0x and eight digits")] = None
+    hash: Annotated[str | None, Doc("hash of the topic: 0x and eight hex digits; null: the request named a bundle")] = (
+        None
+    )
     bundle: Bundle
-    broker: Annotated[str | None, Doc("the broker that owns it; null: none does")]
-    state: Annotated[Ownership, Doc("whether somebody owns it")]
-    web_url: Annotated[str, Doc("the owner's admin address")]
-    service_url: Annotated[str, Doc("the owner's address for clients, of the listener if one is named")]
-    listener: Annotated[str | None, Doc("the advertised listener that was asked for")]
-    preallocated_to: Annotated[str | None, Doc("the broker it is on its way to")]
-    channel: Annotated[UnitView | None, Doc("its entry in the ownership channel")] = None
+    broker: Annotated[str | None, Doc("broker that owns the bundle; null: none")]
+    state: Annotated[Ownership, Doc("whether a broker owns the bundle")]
+    web_url: Annotated[str, Doc("admin address of the owner")]
+    service_url: Annotated[str, Doc("client address of the owner, for the requested listener")]
+    listener: Annotated[str | None, Doc("requested advertised listener; null: none")]
+    preallocated_to: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
+    channel: Annotated[UnitView | None, Doc("entry in the ownership channel")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedView(Answer):
-    """A broker that a step dropped."""
+    """A broker that a step of the pipeline dropped."""
 
     broker: Broker
-    code: Annotated[str, Doc("the code of why it is no candidate", grows=Code)]
+    code: Annotated[str, Doc("code of why the broker is not a candidate", grows=Code)]
     explanation: Explanation
 
 
@@ -421,73 +427,73 @@ class DroppedView(Answer):
 class StepView(Answer):
     """One step of the assignment pipeline."""
 
-    name: Annotated[str, Doc("the name of the step")]
-    candidates: Annotated[list[str], Doc("brokers that are left after it")]
-    dropped: Annotated[list[DroppedView], Doc("brokers that are not, and why")]
-    note: Annotated[str, Doc("what else it did")]
+    name: Annotated[str, Doc("name of the step")]
+    candidates: Annotated[list[str], Doc("remaining brokers after the step")]
+    dropped: Annotated[list[DroppedView], Doc("dropped brokers with their codes")]
+    note: Annotated[str, Doc("other effects of the step")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentView(Answer):
-    """Where a bundle would be placed if no broker owned it."""
+    """The broker that would receive a bundle if no broker owned it."""
 
-    topic: Annotated[str | None, Doc("the topic that was asked for")]
-    hash: Annotated[str | None, Doc("of the topic, which decides on its bundle; null for a bundle")]
+    topic: Annotated[str | None, Doc("requested topic; null: the request named a bundle")]
+    hash: Annotated[str | None, Doc("hash of the topic, which determines the bundle; null: the request named a bundle")]
     bundle: Bundle
-    owner: Annotated[str | None, Doc("the broker that owns it now")]
-    state: Annotated[Ownership, Doc("whether a broker owns it now")]
-    preallocated: Annotated[str | None, Doc("the broker it is on its way to")]
+    owner: Annotated[str | None, Doc("broker that owns the bundle now; null: none")]
+    state: Annotated[Ownership, Doc("whether a broker owns the bundle now")]
+    preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
     chosen: Annotated[
-        str | None, Doc("where it would be placed; null: any of the candidates (`round_robin`), or none (`code`)")
+        str | None, Doc("broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`)")
     ]
     one_of: Annotated[
-        list[str], Doc("brokers, `chosen` among them, of which Pulsar takes one at random or in turn; empty: no choice")
+        list[str], Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice")
     ] = field(default_factory=list)
-    placement: Annotated[str, Doc("the brokers' placement, which decides", grows=PLACEMENTS)]
-    candidates: Annotated[list[str], Doc("brokers that were left to choose from")]
-    code: Annotated[str | None, Doc("the code of why no broker is chosen; null: one is, or any", grows=Code)]
+    placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
+    candidates: Annotated[list[str], Doc("remaining candidates")]
+    code: Annotated[str | None, Doc("code of why no broker is selected; null: one or any is", grows=Code)]
     sentence: Sentence
-    steps: Annotated[list[StepView], Doc("the pipeline, in its order")]
+    steps: Annotated[list[StepView], Doc("steps of the pipeline, in order")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Answer):
-    """One test of `doctor` or of a probe: whether it holds, what is wrong and the fix."""
+    """One check of `doctor` or of a probe: its result, details and the fix."""
 
-    name: Annotated[str, Doc("what was tested")]
-    ok: Annotated[bool, Doc("whether it holds")]
-    detail: Annotated[str, Doc("what was found")]
-    fix: Annotated[str, Doc("what to do; empty: nothing")] = ""
-    severity: Annotated[str, Doc("of what does not hold", of=("error", "warning"))] = "error"
+    name: Annotated[str, Doc("name of the check")]
+    ok: Annotated[bool, Doc("whether the check passed")]
+    detail: Annotated[str, Doc("result of the check")]
+    fix: Annotated[str, Doc("what to do; empty: nothing to do")] = ""
+    severity: Annotated[str, Doc("severity of a failed check", of=("error", "warning"))] = "error"
 
     @classmethod
     def passed(cls, name: str, detail: str) -> Check:
-        """It holds."""
+        """Return a passed check."""
         return cls(name=name, ok=True, detail=detail)
 
     @classmethod
     def failed(cls, name: str, detail: str, fix: str) -> Check:
-        """It does not hold."""
+        """Return a failed check."""
         return cls(name=name, ok=False, detail=detail, fix=fix)
 
     @classmethod
     def warned(cls, name: str, detail: str, fix: str) -> Check:
-        """It does not hold, and a person may know better."""
+        """Return a failed check that is only a warning: an operator may accept it."""
         return cls(name=name, ok=False, detail=detail, fix=fix, severity="warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeView(Answer):
-    """A mode that was set."""
+    """A new mode."""
 
-    mode: Annotated[str, Doc("the mode asked for", of=get_args(Mode))]
+    mode: Annotated[str, Doc("requested mode", of=get_args(Mode))]
     reason: Reason
     by: By
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(Answer):
-    """A pause that was ended."""
+    """The end of a pause."""
 
     reason: Reason
     by: By

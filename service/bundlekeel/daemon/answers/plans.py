@@ -1,4 +1,4 @@
-"""Answers about what would be, or is, carried out: plans, moves by hand, relocations, tasks, reviews."""
+"""Responses about planned and executed changes: plans, manual moves, relocations, tasks, reviews."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from bundlekeel.daemon.answers.doc import (
 )
 from bundlekeel.daemon.answers.picture import TrafficView
 
-# A plan may multiply today's traffic by this at most.
+# Largest factor by which a plan may multiply the current traffic.
 MOST_SCALE: Final = 1000
 Verb = Literal["transfer", "unload", "split"]
 
-Hash = Annotated[str, Doc("digest of what is to be done: it is carried out only while it would be the same")]
-TaskId = Annotated[str | None, Doc("its task; null in a dry run and while it is proposed")]
-Review = Annotated[str | None, Doc("the review it waits for")]
-DryRun = Annotated[bool, Doc("whether nothing is carried out")]
+Hash = Annotated[str, Doc("digest of the plan; it is executed only if planning again gives the same digest")]
+TaskId = Annotated[str | None, Doc("id of the task; null: a dry run, or still proposed")]
+Review = Annotated[str | None, Doc("id of the review it waits for; null: none")]
+DryRun = Annotated[bool, Doc("whether this is a dry run, which executes nothing")]
 Held = Annotated[
     str,
     Doc(
-        "the code of what would refuse it now, or of what keeps the leader from it; empty: nothing",
+        "code of the obstacle that refuses it now or stops the leader; empty: none",
         grows=CODE_OR_EMPTY,
     ),
 ]
-HeldExplanation = Annotated[str, Doc("what that code means; empty without one")]
+HeldExplanation = Annotated[str, Doc("meaning of the code; empty: no code")]
 ManualMoveState = Annotated[
     str,
     Doc(
-        "planned (a dry run), waiting (for the leader) or proposed (to a second person)",
+        "planned (a dry run), waiting (for the leader) or proposed (to a second operator)",
         of=("planned", "waiting", "proposed"),
     ),
 ]
-ReviewAction = Annotated[str, Doc("what may be done with a review", grows=("approve", "discard", "stop"))]
-TaskKind = Annotated[str, Doc("what is carried out", of=("plan", "transfer", "unload", "split"))]
+ReviewAction = Annotated[str, Doc("possible action on a review", grows=("approve", "discard", "stop"))]
+TaskKind = Annotated[str, Doc("kind of the task", of=("plan", "transfer", "unload", "split"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveUsageView(Answer):
-    """What a bundle uses of its broker."""
+    """Resources of its broker that a bundle uses."""
 
     cpu: Annotated[float, Doc("percent of a core")]
     direct_memory: Annotated[float, Doc("MiB")]
@@ -67,18 +67,18 @@ class MoveUsageView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveView(Answer):
-    """One bundle from one broker to another. Scores are ratios, predicted for the moment before and after this move."""
+    """A move of a bundle between two brokers. Scores are ratios, predicted for right before and after the move."""
 
     bundle: Bundle
-    source: Annotated[str, Doc("the broker it leaves")]
-    target: Annotated[str, Doc("the broker it goes to")]
-    rule: Annotated[str, Doc("the rule that chose it")]
-    threshold: Annotated[float, Doc("the limit that was exceeded, a ratio")]
+    source: Annotated[str, Doc("broker that the bundle leaves")]
+    target: Annotated[str, Doc("broker that receives the bundle")]
+    rule: Annotated[str, Doc("rule that selected the bundle")]
+    threshold: Annotated[float, Doc("exceeded limit, a ratio")]
     source_before: Annotated[float, Doc("score of the source before, a ratio")]
     source_after: Annotated[float, Doc("score of the source after, a ratio")]
     target_before: Annotated[float, Doc("score of the target before, a ratio")]
     target_after: Annotated[float, Doc("score of the target after, a ratio")]
-    runner_up: Annotated[str, Doc("the next best target; empty: none")]
+    runner_up: Annotated[str, Doc("second-best target; empty: none")]
     traffic: Annotated[
         list[float],
         Doc("four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order"),
@@ -86,7 +86,7 @@ class MoveView(Answer):
     pressure: Annotated[
         list[float],
         Doc(
-            "six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
+            "six values of its usage: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
             "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
         ),
     ]
@@ -97,159 +97,161 @@ class MoveView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitView(Answer):
-    """One bundle to divide."""
+    """A split of a bundle."""
 
     bundle: Bundle
-    broker: Annotated[str, Doc("the broker that owns it")]
-    rule: Annotated[str, Doc("the limit it is above: topics, sessions, msg_rate, bandwidth, hot, or `by hand`")]
-    value: Annotated[float, Doc("topics, sessions, msg/s, MiB/s, or shares of the mean broker load")]
-    limit: Annotated[float, Doc("in the units of `value`")]
-    hits: Annotated[int, Doc("how often in a row it was above")]
-    at: Annotated[list[int], Doc("positions that were asked for; empty: where load divides")]
-    halves: Annotated[bool, Doc("whether it is cut in the middle")]
+    broker: Annotated[str, Doc("broker that owns the bundle")]
+    rule: Annotated[str, Doc("exceeded limit: topics, sessions, msg_rate, bandwidth, hot, or `by hand`")]
+    value: Annotated[
+        float, Doc("value of the bundle: topics, sessions, msg/s, MiB/s, or shares of the mean broker load")
+    ]
+    limit: Annotated[float, Doc("exceeded limit in the unit of `value`")]
+    hits: Annotated[int, Doc("number of consecutive cycles above the limit")]
+    at: Annotated[list[int], Doc("requested hash positions; empty: chosen so that the load divides evenly")]
+    halves: Annotated[bool, Doc("whether the hash range is divided in the middle")]
     sentence: Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalView(Answer):
-    """A candidate that does not move, and why."""
+    """A candidate that does not move, and the reason."""
 
     code: CodeName
-    bundle: Annotated[str, Doc("the bundle; empty: the broker as a whole")]
+    bundle: Annotated[str, Doc("the bundle; empty: the whole broker")]
     broker: Broker
     detail: Detail
     explanation: Explanation
-    limit: Annotated[float | None, Doc("of a budget: moves, or a share of traffic")] = None
-    used: Annotated[float | None, Doc("of a budget: what is used of it")] = None
-    frees_ms: Annotated[int, Doc("when that ends; 0: with the next cycle, or not known")] = 0
+    limit: Annotated[float | None, Doc("for a budget: its limit, in moves or as a share of the traffic")] = None
+    used: Annotated[float | None, Doc("for a budget: its used part, in the unit of `limit`")] = None
+    frees_ms: Annotated[int, Doc("time at which the obstacle ends; 0: in the next cycle, or unknown")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanImbalance(Answer):
-    """max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load."""
+    """max/mean: most loaded broker divided by the mean of the brokers that share the load; 1: balanced, 0: idle."""
 
-    measure: Annotated[str, Doc("what of `loads`, which the strategy evens out", of=("score", "throughput"))]
+    measure: Annotated[str, Doc("value in `loads` that the strategy balances", of=("score", "throughput"))]
     before: Annotated[float, Doc("max/mean before the moves")]
     after: Annotated[float, Doc("max/mean after the moves")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary(Answer):
-    """A plan made lately, without its moves."""
+    """A recent plan, without its moves."""
 
     hash: Hash
     wall_ms: PictureMs
-    strategy: Annotated[str, Doc("the strategy, which decided what moves", grows=STRATEGIES)]
-    placement: Annotated[str, Doc("the placement, which decided where to", grows=PLACEMENTS)]
-    verdict: Annotated[Verdict, Doc("why it moves something, or nothing")]
-    expires_ms: Annotated[int, Doc("when it is forgotten")]
-    moves: Annotated[int, Doc("how many moves it has")]
-    what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
+    strategy: Annotated[str, Doc("strategy, which selected the bundles to move", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("placement, which selected the targets", grows=PLACEMENTS)]
+    verdict: Annotated[Verdict, Doc("verdict: why bundles move, or none")]
+    expires_ms: Annotated[int, Doc("time at which the plan is deleted")]
+    moves: Annotated[int, Doc("number of moves")]
+    what_if: Annotated[bool, Doc("whether it assumes other brokers or traffic; such a plan is never executed")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView(Answer):
-    """A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and
+    """A dry run: moves and splits with reasons, refusals with codes and explanations, load of each broker before and
     after."""
 
     hash: Hash
     wall_ms: PictureMs
-    expires_ms: Annotated[int, Doc("when it is forgotten")]
-    strategy: Annotated[str, Doc("the strategy, which decided what moves", grows=STRATEGIES)]
-    placement: Annotated[str, Doc("the placement, which decided where to", grows=PLACEMENTS)]
-    snapshot_digest: Annotated[str, Doc("of the picture it is made on")]
-    verdict: Annotated[Verdict, Doc("why it moves something, or nothing")]
-    brokers: Annotated[list[Verdict], Doc("why each broker is, or is not, relieved")]
-    moves: Annotated[list[MoveView], Doc("what would move, in this order")]
-    refusals: Annotated[list[RefusalView], Doc("what would not, and why")]
-    refusal_counts: Annotated[dict[str, int], Doc("how many, by code", keys=Code)]
-    splits: Annotated[list[SplitView], Doc("what would be divided, after the moves")]
-    split_refusals: Annotated[list[RefusalView], Doc("what would not be divided although it is above a limit")]
+    expires_ms: Annotated[int, Doc("time at which the plan is deleted")]
+    strategy: Annotated[str, Doc("strategy, which selected the bundles to move", grows=STRATEGIES)]
+    placement: Annotated[str, Doc("placement, which selected the targets", grows=PLACEMENTS)]
+    snapshot_digest: Annotated[str, Doc("digest of the snapshot that the plan is based on")]
+    verdict: Annotated[Verdict, Doc("verdict: why bundles move, or none")]
+    brokers: Annotated[list[Verdict], Doc("verdict on each broker: why it is relieved, or why not")]
+    moves: Annotated[list[MoveView], Doc("planned moves, in order")]
+    refusals: Annotated[list[RefusalView], Doc("candidates that do not move, with reasons")]
+    refusal_counts: Annotated[dict[str, int], Doc("number of refusals by code", keys=Code)]
+    splits: Annotated[list[SplitView], Doc("planned splits, after the moves")]
+    split_refusals: Annotated[list[RefusalView], Doc("bundles above a limit that are not split, with reasons")]
     loads: Annotated[list[BrokerLoad], Doc("load of each broker before and after")]
     imbalance: Annotated[
-        PlanImbalance, Doc("max/mean (1: even) before and after; of thresholds `imbalance` is max/mean less 1")
+        PlanImbalance, Doc("max/mean (1: balanced) before and after; in thresholds, `imbalance` is max/mean minus 1")
     ]
-    by_leader: Annotated[bool, Doc("whether the leader made it")] = False
-    what_if: Annotated[bool, Doc("brokers or traffic in it are not as they are: never carried out")] = False
+    by_leader: Annotated[bool, Doc("whether the leader computed the plan")] = False
+    what_if: Annotated[bool, Doc("whether it assumes other brokers or traffic; such a plan is never executed")] = False
     assumption: Annotated[
-        str, Doc("of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence")
+        str, Doc("for a what-if: its assumptions, and the most loaded broker's load now and then, as a sentence")
     ] = ""
-    finished: Annotated[Finish | None, Doc("of a what-if: what comes of it in the end")] = None
-    request: Annotated[Json, Doc("what was asked for, as in the body of POST /plans")] = field(default_factory=dict)
+    finished: Annotated[Finish | None, Doc("for a what-if: result after repeated cycles")] = None
+    request: Annotated[Json, Doc("request, in the form of the body of POST /plans")] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted(Answer):
-    """A plan that was left for the leader, or proposed."""
+    """A plan that waits for the leader or for a review."""
 
     hash: Hash
-    moves: Annotated[int, Doc("how many moves it has")]
-    splits: Annotated[int, Doc("how many splits it has")]
-    task: Annotated[str, Doc("its task; empty (not null) while it is proposed")]
-    state: Annotated[str, Doc("waiting (for the leader) or proposed (to a second person)", of=("waiting", "proposed"))]
+    moves: Annotated[int, Doc("number of moves")]
+    splits: Annotated[int, Doc("number of splits")]
+    task: Annotated[str, Doc("id of the task; empty (not null): still proposed")]
+    state: Annotated[
+        str, Doc("waiting (for the leader) or proposed (to a second operator)", of=("waiting", "proposed"))
+    ]
     review: Review
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeView(Answer):
-    """What became of a move of a task."""
+    """The result of a move of a task."""
 
     bundle: Bundle
-    outcome: Annotated[str, Doc("how it ended", of=OUTCOMES)]
-    landed_on: Annotated[str, Doc("the broker it came to; empty: none, or not known")] = ""
-    code: Annotated[str | None, Doc("the code of why it was refused, or ended otherwise; null: none", grows=Code)] = (
-        None
-    )
+    outcome: Annotated[str, Doc("outcome of the move", of=OUTCOMES)]
+    landed_on: Annotated[str, Doc("broker that owns the bundle afterwards; empty: none, or unknown")] = ""
+    code: Annotated[str | None, Doc("code of why the move was refused or failed; null: none", grows=Code)] = None
 
     def __post_init__(self) -> None:
-        """Read the empty code of a stored move as none."""
+        """Replace the empty code of a stored move by None."""
         object.__setattr__(self, "code", self.code or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(Answer):
-    """A request and its progress. Tasks are stored in this form, too."""
+    """A request and its progress. Tasks are also stored in this form."""
 
-    task: Annotated[str, Doc("the id of the task")]
+    task: Annotated[str, Doc("id of the task")]
     hash: Hash = ""
     state: Annotated[
         str,
         Doc(
-            "waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; "
-            "failed: nothing landed where asked, or not all was begun; bundles may have moved, see `moves`",
+            "waiting: for the leader. done: executed; see the `outcome` of each of `moves`. failed: no bundle reached "
+            "its target, or not all moves were started; bundles may have moved, see `moves`",
             of=("waiting", "running", "done", "failed", "stopped"),
         ),
     ]
     kind: TaskKind = "plan"
     reason: Reason = ""
     by: By = ""
-    left_ms: Annotated[
-        int, Doc("when it was asked for and left for the leader, a time and not what is left of one; 0: unknown")
-    ] = 0
+    left_ms: Annotated[int, Doc("time at which the request was stored for the leader; 0: unknown")] = 0
     detail: Detail = ""
-    moves: Annotated[list[OutcomeView], Doc("what became of its moves")] = field(default_factory=list)
-    difference: Annotated[list[str], Doc("what changed since, when it failed for that")] = field(default_factory=list)
+    moves: Annotated[list[OutcomeView], Doc("results of the moves")] = field(default_factory=list)
+    difference: Annotated[list[str], Doc("changes since the request that made it fail; empty: none")] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping(Answer):
-    """A task that begins no further move."""
+    """A task that starts no further move."""
 
-    task: Annotated[str, Doc("the id of the task")]
-    state: Annotated[str, Doc("no further move begins", of=("stopping",))]
+    task: Annotated[str, Doc("id of the task")]
+    state: Annotated[str, Doc("no further move starts", of=("stopping",))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationView(Answer):
-    """What a drain or a warm moves."""
+    """The moves of a drain or a warm-up."""
 
     broker: Broker
     dry_run: DryRun
-    bundles: Annotated[int, Doc("how many it owns, or how many come to it")]
-    moves: Annotated[list[MoveView], Doc("what moves, in this order")]
-    refusals: Annotated[list[RefusalView], Doc("what stays for now, and why")]
-    refusal_counts: Annotated[dict[str, int], Doc("how many, by code", keys=Code)]
-    eta_seconds: Annotated[float | None, Doc("what these moves take; null: none may move")]
+    bundles: Annotated[int, Doc("drain: number of bundles it owns; warm-up: number of bundles it receives")]
+    moves: Annotated[list[MoveView], Doc("moves, in order")]
+    refusals: Annotated[list[RefusalView], Doc("bundles that do not move for now, with reasons")]
+    refusal_counts: Annotated[dict[str, int], Doc("number of refusals by code", keys=Code)]
+    eta_seconds: Annotated[float | None, Doc("estimated duration of these moves; null: none may move")]
     sentence: Sentence
     detail: Detail
     held: Held = ""
@@ -258,50 +260,50 @@ class RelocationView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateView(Answer):
-    """A broker a bundle may go to, or why not there."""
+    """A possible target of a bundle, or the reason against it."""
 
     broker: Broker
-    score_before: Annotated[float, Doc("its score now, a ratio")]
-    score_after: Annotated[float | None, Doc("a ratio, with the bundle on it; null: not computed")]
-    code: Annotated[str | None, Doc("the code of why not there; null: it may", grows=Code)]
+    score_before: Annotated[float, Doc("current score, a ratio")]
+    score_after: Annotated[float | None, Doc("score with the bundle, a ratio; null: not computed")]
+    code: Annotated[str | None, Doc("code of the reason against this broker; null: none", grows=Code)]
     explanation: Explanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildView(Answer):
-    """What a split makes."""
+    """A bundle that a split creates."""
 
     bundle: Bundle
-    topics_ratio: Annotated[float, Doc("its share of the topics")]
-    msg_rate_ratio: Annotated[float, Doc("its share of the messages")]
-    throughput_ratio: Annotated[float, Doc("its share of the bytes")]
+    topics_ratio: Annotated[float, Doc("share of the topics")]
+    msg_rate_ratio: Annotated[float, Doc("share of the messages")]
+    throughput_ratio: Annotated[float, Doc("share of the bytes")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualMoveView(Answer):
-    """A move or split that a person asked for."""
+    """A move or split that an operator requested."""
 
-    kind: Annotated[str, Doc("what was asked for", of=("transfer", "unload", "split"))]
-    name: Annotated[str, Doc("the bundle or topic that was named")]
+    kind: Annotated[str, Doc("kind of the request", of=("transfer", "unload", "split"))]
+    name: Annotated[str, Doc("requested bundle or topic")]
     bundle: Bundle
-    source: Annotated[str, Doc("the broker that owns it")]
+    source: Annotated[str, Doc("broker that owns the bundle")]
     hash: Hash
     refusals: Annotated[
         list[RefusalView],
-        Doc("why the bundle or its brokers do not allow it; mode and pauses: `held`"),
+        Doc("obstacles of the bundle or its brokers; see `held` for mode and pauses"),
     ]
     sentence: Sentence
-    target: Annotated[str | None, Doc("the broker it goes to; null of a split, or when it stays")] = None
-    move: Annotated[MoveView | None, Doc("the move; null of a split, or when it stays")] = None
-    candidates: Annotated[list[CandidateView], Doc("every other broker as a target, and why not there")] = field(
+    target: Annotated[str | None, Doc("broker that receives the bundle; null: a split, or the bundle stays")] = None
+    move: Annotated[MoveView | None, Doc("the move; null: a split, or the bundle stays")] = None
+    candidates: Annotated[list[CandidateView], Doc("all other brokers as targets, with reasons against them")] = field(
         default_factory=list
     )
     loads: Annotated[list[BrokerLoad], Doc("load of each broker before and after")] = field(default_factory=list)
-    override_cool_down: Annotated[bool, Doc("whether it moves although it moved lately")] = False
-    topics: Annotated[list[str], Doc("of a split: topics that were named")] = field(default_factory=list)
-    children: Annotated[list[ChildView], Doc("of a split: what it makes")] = field(default_factory=list)
-    algorithm: Annotated[str | None, Doc("of a split: Pulsar's algorithm; null: where load divides")] = None
-    unload: Annotated[bool, Doc("of a split: whether the children leave their broker then")] = False
+    override_cool_down: Annotated[bool, Doc("whether the bundle moves despite its cool-down")] = False
+    topics: Annotated[list[str], Doc("for a split: requested topics")] = field(default_factory=list)
+    children: Annotated[list[ChildView], Doc("for a split: the new bundles")] = field(default_factory=list)
+    algorithm: Annotated[str | None, Doc("for a split: Pulsar's algorithm; null: divide the load evenly")] = None
+    unload: Annotated[bool, Doc("for a split: whether the new bundles are unloaded afterwards")] = False
     dry_run: DryRun = True
     task: TaskId = None
     state: ManualMoveState = "planned"
@@ -314,17 +316,19 @@ class ManualMoveView(Answer):
 class NamespaceUnloadView(Answer):
     """The unload of a namespace."""
 
-    kind: Annotated[str, Doc("what was asked for", of=("unload",))]
+    kind: Annotated[str, Doc("kind of the request", of=("unload",))]
     namespace: Annotated[str, Doc("tenant/namespace")]
-    bundles: Annotated[int, Doc("how many the namespace has")]
-    moves: Annotated[list[MoveView], Doc("as of now; each bundle goes where there is most room when it goes")]
-    waiting: Annotated[list[RefusalView], Doc("why bundles do not leave in the next cycle yet")]
-    refusals: Annotated[list[RefusalView], Doc("what stays, and why")]
-    refusal_counts: Annotated[dict[str, int], Doc("how many stay, by code", keys=Code)]
+    bundles: Annotated[int, Doc("number of bundles in the namespace")]
+    moves: Annotated[
+        list[MoveView], Doc("moves as planned now; the target of each bundle is selected again when it moves")
+    ]
+    waiting: Annotated[list[RefusalView], Doc("bundles that do not leave in the next cycle, with reasons")]
+    refusals: Annotated[list[RefusalView], Doc("bundles that stay, with reasons")]
+    refusal_counts: Annotated[dict[str, int], Doc("number of bundles that stay, by code", keys=Code)]
     sentence: Sentence
-    override_cool_down: Annotated[bool, Doc("whether bundles move although they moved lately")]
+    override_cool_down: Annotated[bool, Doc("whether bundles move despite their cool-down")]
     hash: Hash
-    eta_seconds: Annotated[float | None, Doc("what the moves alone take; null: none may move")] = None
+    eta_seconds: Annotated[float | None, Doc("estimated duration of the moves alone; null: none may move")] = None
     dry_run: DryRun = True
     task: TaskId = None
     state: ManualMoveState = "planned"
@@ -335,29 +339,31 @@ class NamespaceUnloadView(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewView(Answer):
-    """What one person proposes and another one has to approve."""
+    """A change that one operator proposed and another one must approve."""
 
-    id: Annotated[str, Doc("the `hash` of what is proposed")]
+    id: Annotated[str, Doc("`hash` of the proposed change")]
     kind: TaskKind
-    title: Annotated[str, Doc("what is to be done")]
-    by: Annotated[str, Doc("who proposed it")]
+    title: Annotated[str, Doc("proposed change, as text")]
+    by: Annotated[str, Doc("operator who proposed the change")]
     reason: Reason
-    at_ms: Annotated[int, Doc("when it was proposed")]
+    at_ms: Annotated[int, Doc("time of the proposal")]
     state: Annotated[
         str,
-        Doc("how far it is", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
+        Doc("state of the review", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
     ]
-    reviewer: Annotated[str, Doc("who approved or discarded it; empty: nobody yet")]
-    remark: Annotated[str, Doc("the reviewer's reason")]
-    decided_ms: Annotated[int, Doc("when; 0: not yet")]
-    task: Annotated[str, Doc("its task; empty: none yet")]
-    actions: Annotated[list[ReviewAction], Doc("what may be done with it now: approve, discard, stop")]
+    reviewer: Annotated[str, Doc("operator who approved or discarded it; empty: none yet")]
+    remark: Annotated[str, Doc("reason that the reviewer entered")]
+    decided_ms: Annotated[int, Doc("time of the approval or refusal; 0: not yet")]
+    task: Annotated[str, Doc("id of the task; empty: none yet")]
+    actions: Annotated[list[ReviewAction], Doc("actions that are possible now: approve, discard, stop")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """A dry run: overrides on top of the running settings. `ignore_hit_counts`: None: in a what-if alone. `forwarded`
-    stops a second hand-over to a leader."""
+    """Parameters of a dry run, which override the current settings.
+
+    `ignore_hit_counts`: None means only in a what-if. `forwarded`: another sidecar sent the request, so do not forward
+    it to a leader again."""
 
     strategy: str | None = None
     placement: str | None = None
@@ -370,17 +376,18 @@ class PlanRequest:
 
     @property
     def what_if(self) -> bool:
-        """Whether brokers or traffic in it are not as they are: such a plan is never carried out."""
+        """Return whether the request assumes other brokers or traffic. Such a plan is never executed."""
         return bool(self.remove_brokers or self.add_brokers) or self.traffic_scale != 1.0
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> PlanRequest:
-        """Out of JSON: what `to_json` gave, or a body of the API. TypeError, ValueError for what is no such thing."""
+        """Read a request from JSON: a result of `to_json`, or a body of the API. Raises TypeError or ValueError."""
         brokers = {name: tuple(values.get(name, ())) for name in ("remove_brokers", "add_brokers")}
         return cls(**{**values, **brokers})
 
     def to_json(self) -> Json:
-        """As JSON, for another sidecar or the store. Added brokers only where there are some: a sidecar of the release
-        before refuses what it does not know."""
+        """Return the request as JSON, for another sidecar or the metadata store.
+
+        Added brokers are omitted if there are none: a sidecar of an older release rejects unknown fields."""
         values = asdict(self)
         return values if self.add_brokers else {key: item for key, item in values.items() if key != "add_brokers"}

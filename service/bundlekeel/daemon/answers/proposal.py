@@ -1,4 +1,4 @@
-"""The newest `thresholds.json`, as the API shows it. `core.calibration.thresholds` says what may stand in one."""
+"""The newest `thresholds.json` in the form of the API. `core.calibration.thresholds` defines the file format."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from bundlekeel.core.model.doc import Answer, Doc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalView(Answer):
-    """A proposal: its `thresholds.json` without `parameters`, of which `values` and `previous` are shown."""
+    """A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`."""
 
-    digest: Annotated[str, Doc("what it is known by: `digest` of `thresholds/adopt`")]
-    path: Annotated[str, Doc("its file, below `calibration.uri`")]
+    digest: Annotated[str, Doc("digest of the proposal, which `thresholds/adopt` expects")]
+    path: Annotated[str, Doc("path of the file below `calibration.uri`")]
     format: Annotated[int, Doc("version of the document")]
-    created_ms: Annotated[int, Doc("when the job made it")]
-    software: Annotated[str, Doc("releases of the job that made it and of what it used")]
-    cluster: Annotated[str, Doc("the cluster whose history it rests on; empty: the history does not say")]
-    strategy: Annotated[str, Doc("whose parameters they are")]
-    values: Annotated[dict[str, float], Doc("the proposed value of every parameter that was searched")]
-    previous: Annotated[dict[str, float], Doc("the values they were compared with, by parameter")]
-    evidence: Annotated[Evidence, Doc("what was measured with both")]
-    data: Annotated[Data, Doc("the history it rests on")]
-    advice: Annotated[list[str], Doc("for people: what is no parameter, such as another strategy or cycle")]
+    created_ms: Annotated[int, Doc("time at which the job wrote it")]
+    software: Annotated[str, Doc("releases of the job and of the libraries that it used")]
+    cluster: Annotated[str, Doc("cluster of the history; empty: the history does not contain its name")]
+    strategy: Annotated[str, Doc("strategy of the parameters")]
+    values: Annotated[dict[str, float], Doc("proposed value of each searched parameter")]
+    previous: Annotated[dict[str, float], Doc("value that each was compared with, by parameter")]
+    evidence: Annotated[Evidence, Doc("measurements with proposed and previous values")]
+    data: Annotated[Data, Doc("history that the proposal is based on")]
+    advice: Annotated[
+        list[str], Doc("advice for operators beyond parameters, such as another strategy or cycle length")
+    ]

@@ -1,4 +1,4 @@
-"""Answers about quota groups."""
+"""Responses about quota groups."""
 
 from __future__ import annotations
 
@@ -13,163 +13,165 @@ from bundlekeel.daemon.answers.picture import CodeView, Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatesView(Answer):
-    """Rates a second; null: no limit, or nothing to tell."""
+    """Rates per second; null: no limit, or unknown."""
 
-    publish_messages: Annotated[float | None, Doc("messages published a second")]
-    publish_bytes: Annotated[float | None, Doc("bytes published a second")]
-    dispatch_messages: Annotated[float | None, Doc("messages delivered a second")]
-    dispatch_bytes: Annotated[float | None, Doc("bytes delivered a second")]
+    publish_messages: Annotated[float | None, Doc("published messages per second")]
+    publish_bytes: Annotated[float | None, Doc("published bytes per second")]
+    dispatch_messages: Annotated[float | None, Doc("delivered messages per second")]
+    dispatch_bytes: Annotated[float | None, Doc("delivered bytes per second")]
 
 
-Origin = Annotated[str, Doc("where it was declared", of=("settings", "api"))]
-RateKind = Annotated[str, Doc("a kind of rate", grows=[item.name for item in fields(RatesView)])]
-Limits = Annotated[RatesView, Doc("the limits, over all brokers")]
+Origin = Annotated[str, Doc("source of the group's declaration", of=("settings", "api"))]
+RateKind = Annotated[str, Doc("kind of rate", grows=[item.name for item in fields(RatesView)])]
+Limits = Annotated[RatesView, Doc("limits over all brokers")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedUsageView(Answer):
-    """What a broker last reported to the others about a group; Pulsar's figures are per period, these per second."""
+    """A broker's last report to the others about a group. Pulsar reports per period; these values are per second."""
 
-    broker: Annotated[str, Doc("its service URL if no broker of that address was seen")]
-    registered: Annotated[bool, Doc("false: it is gone, and its last report may still count")]
-    reported: Annotated[RatesView, Doc("what it reported; null: nothing yet")]
-    measured: Annotated[RatesView | None, Doc("what its topics of the group pass; null: none was seen there")]
-    publish_age_seconds: Annotated[float | None, Doc("since it reported what is published; null: never")]
-    dispatch_age_seconds: Annotated[float | None, Doc("since it reported what is delivered; null: never")]
+    broker: Annotated[str, Doc("broker ID, or the service URL if no known broker has that address")]
+    registered: Annotated[bool, Doc("whether it is registered; the last report of a broker that left may still count")]
+    reported: Annotated[RatesView, Doc("reported usage; null: none yet")]
+    measured: Annotated[RatesView | None, Doc("measured throughput of the group's topics on it; null: no topics there")]
+    publish_age_seconds: Annotated[float | None, Doc("age of its last report on publishing; null: no report")]
+    dispatch_age_seconds: Annotated[float | None, Doc("age of its last report on delivery; null: no report")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView(Answer):
-    """A group. What the leader has not seen yet is null."""
+    """A quota group. Fields are null until the leader has measured them."""
 
-    name: Annotated[str, Doc("the name of the group")]
+    name: Annotated[str, Doc("name of the group")]
     origin: Origin
     by: By
     reason: Reason
-    since_ms: Annotated[int, Doc("when it was set; 0: it is of the settings")]
+    since_ms: Annotated[int, Doc("time at which it was set; 0: declared in the settings")]
     members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
     limits: Limits
-    namespaces: Annotated[int | None, Doc("how many are in it")] = None
-    topics: Annotated[int | None, Doc("how many are in it")] = None
-    held_back: Annotated[int | None, Doc("topics that are at their limit")] = None
-    held_back_seconds: Annotated[float | None, Doc("topics times seconds at their limit")] = None
-    usage: Annotated[RatesView | None, Doc("what its topics pass")] = None
+    namespaces: Annotated[int | None, Doc("number of namespaces in the group")] = None
+    topics: Annotated[int | None, Doc("number of topics in the group")] = None
+    held_back: Annotated[int | None, Doc("number of topics at their limit")] = None
+    held_back_seconds: Annotated[float | None, Doc("sum over all topics of the seconds at their limit")] = None
+    usage: Annotated[RatesView | None, Doc("throughput of its topics")] = None
     brokers: Annotated[
         dict[str, RatesView] | None,
-        Doc("usage by broker that serves it; where there are very many groups, of the busiest ones"),
+        Doc("usage by broker; with very many groups, of the most loaded brokers only"),
     ] = None
-    shares: Annotated[RatesView | None, Doc("the shares of its topics, added up")] = None
-    used_ratio: Annotated[RatesView | None, Doc("usage of the limit")] = None
-    skew_loss: Annotated[RatesView | None, Doc("shares lost because demand sits in too few partitions")] = None
-    excess: Annotated[RatesView | None, Doc("by how much shares add up to more than the limit")] = None
-    defects: Annotated[list[CodeView], Doc("what Pulsar does to it that its limits do not ask for")] = field(
+    shares: Annotated[RatesView | None, Doc("sum of the shares of its topics")] = None
+    used_ratio: Annotated[RatesView | None, Doc("usage divided by the limit")] = None
+    skew_loss: Annotated[RatesView | None, Doc("unused shares, because the demand is in too few partitions")] = None
+    excess: Annotated[RatesView | None, Doc("part of the sum of shares above the limit")] = None
+    defects: Annotated[list[CodeView], Doc("faults of Pulsar's enforcement in this group")] = field(
         default_factory=list
     )
-    reported: Annotated[list[ReportedUsageView], Doc("what brokers report to each other; empty where they do not")] = (
-        field(default_factory=list)
+    reported: Annotated[list[ReportedUsageView], Doc("reports between brokers; empty: none")] = field(
+        default_factory=list
     )
-    planned: Annotated[list[str], Doc("what was, or is to be, written of its ResourceGroup and its namespaces")] = (
-        field(default_factory=list)
+    planned: Annotated[list[str], Doc("written or planned changes of its ResourceGroup and namespaces")] = field(
+        default_factory=list
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRate(Answer):
-    """A rate as it is written to a topic; -1: no limit."""
+    """A rate in a topic policy; -1: no limit."""
 
-    messages: Annotated[int, Doc("messages a second")]
-    bytes: Annotated[int, Doc("bytes a second")]
+    messages: Annotated[int, Doc("messages per second")]
+    bytes: Annotated[int, Doc("bytes per second")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView(Answer):
     """A topic of a group."""
 
-    topic: Annotated[str, Doc("the name of the topic")]
-    brokers: Annotated[list[str], Doc("those that serve it")]
-    partitions: Annotated[int, Doc("how many partitions it has")]
-    usage: Annotated[RatesView, Doc("what it passes now")]
-    demand: Annotated[RatesView, Doc("what it is known to want, as a share: its busiest partition times their number")]
-    share: Annotated[RatesView, Doc("what it may pass")]
-    loss: Annotated[RatesView, Doc("what of the share is not used, since demand sits in too few partitions")]
-    partition_rate: Annotated[RatesView, Doc("what each partition may pass now")]
-    held_back: Annotated[list[RateKind], Doc("kinds of rate at their limit")]
-    change: Annotated[dict[str, WrittenRate | None], Doc("what was, or would be, written, by side; null: taken away")]
-    codes: Annotated[list[CodeName], Doc("why nothing is written, as codes")]
+    topic: Annotated[str, Doc("name of the topic")]
+    brokers: Annotated[list[str], Doc("brokers that serve the topic")]
+    partitions: Annotated[int, Doc("number of partitions")]
+    usage: Annotated[RatesView, Doc("current throughput")]
+    demand: Annotated[
+        RatesView, Doc("estimated demand, as a share: its most loaded partition times the number of partitions")
+    ]
+    share: Annotated[RatesView, Doc("share of the limit that the topic may use")]
+    loss: Annotated[RatesView, Doc("unused share, because the demand is in too few partitions")]
+    partition_rate: Annotated[RatesView, Doc("current limit of each partition")]
+    held_back: Annotated[list[RateKind], Doc("kinds of rate that are at their limit")]
+    change: Annotated[dict[str, WrittenRate | None], Doc("written or planned rates by side; null: the rate is removed")]
+    codes: Annotated[list[CodeName], Doc("codes of why nothing is written")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDetailView(GroupView):
     """A group with its busiest topics."""
 
-    rows: Annotated[list[TopicView], Doc("its busiest topics")] = field(default_factory=list)
+    rows: Annotated[list[TopicView], Doc("most loaded topics")] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportView(Answer):
-    """Whether the leader receives what brokers report to each other about groups."""
+    """State of the leader's subscription to the brokers' reports about groups."""
 
     state: Annotated[
-        str, Doc("off: they do not, or there are no groups", of=("off", "connecting", "ok", "stuck", "down"))
+        str, Doc("off: brokers do not report, or there are no groups", of=("off", "connecting", "ok", "stuck", "down"))
     ] = "off"
     detail: Detail = ""
-    since_ms: Annotated[int, Doc("listening without a gap since then")] = 0
-    fault: Annotated[str, Doc("of the newest message that could not be used, why not")] = ""
+    since_ms: Annotated[int, Doc("time since which reports are received without a gap")] = 0
+    fault: Annotated[str, Doc("why the newest unusable message could not be used; empty: none")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritesView(Answer):
-    """Changes of rates of the last cycle."""
+    """Changes of rates in the last quota cycle."""
 
-    written: Annotated[int, Doc("how many were written")] = 0
-    planned: Annotated[int, Doc("how many there were")] = 0
-    failed: Annotated[int, Doc("how many could not be written")] = 0
-    held: Annotated[int, Doc("places with a rate that Bundlekeel set")] = 0
+    written: Annotated[int, Doc("number of written changes")] = 0
+    planned: Annotated[int, Doc("number of planned changes")] = 0
+    failed: Annotated[int, Doc("number of failed changes")] = 0
+    held: Annotated[int, Doc("number of places with a rate that Bundlekeel set")] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasView(Answer):
-    """All groups, and how they are enforced."""
+    """All quota groups and their enforcement."""
 
     enforcer: Annotated[str, Doc("`quotas.enforcer` of the settings", of=("off", "native", "policies"))]
-    mode: Annotated[Mode, Doc("the mode in force")]
+    mode: Annotated[Mode, Doc("mode in effect")]
     acting: Annotated[bool, Doc("whether rates are written")]
-    obstacle: Annotated[str | None, Doc("the code of why not; null: nothing prevents it", grows=Code)]
+    obstacle: Annotated[str | None, Doc("code of the obstacle to writing; null: none", grows=Code)]
     sentence: Sentence
-    wall_ms: Annotated[int | None, Doc("when the leader looked last")]
-    cycle_seconds: Annotated[float, Doc("how often it looks")]
-    problems: Annotated[list[str], Doc("what is wrong with groups")]
-    writes: Annotated[WritesView, Doc("changes of rates of the last cycle")]
-    left: Annotated[dict[str, int], Doc("rates of topics that are not written, by code", keys=Code)]
-    explanations: Annotated[dict[str, str], Doc("what the codes of obstacle and left mean", keys=Code)]
-    transport: Annotated[TransportView, Doc("whether the leader receives what brokers report to each other")]
-    groups: Annotated[list[GroupView], Doc("in the order of their declaration")]
+    wall_ms: Annotated[int | None, Doc("start of the leader's last quota cycle; null: none yet")]
+    cycle_seconds: Annotated[float, Doc("time between two quota cycles")]
+    problems: Annotated[list[str], Doc("problems of the groups")]
+    writes: Annotated[WritesView, Doc("changes of rates in the last quota cycle")]
+    left: Annotated[dict[str, int], Doc("number of topic rates that are not written, by code", keys=Code)]
+    explanations: Annotated[dict[str, str], Doc("meanings of the codes in `obstacle` and `left`", keys=Code)]
+    transport: Annotated[TransportView, Doc("subscription to the reports between brokers")]
+    groups: Annotated[list[GroupView], Doc("groups in the order of their declaration")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaWhyView(Answer):
-    """Why a group or topic passes what it passes."""
+    """Reasons for the current throughput of a group or topic."""
 
-    name: Annotated[str, Doc("what was asked about")]
-    kind: Annotated[str, Doc("what was asked about", of=("group", "topic"))]
-    group: Annotated[str, Doc("the group it is in")]
-    sentences: Annotated[list[str], Doc("why it passes that much")]
-    codes: Annotated[list[CodeView], Doc("the codes in those sentences")]
+    name: Annotated[str, Doc("name of the requested object")]
+    kind: Annotated[str, Doc("kind of the requested object", of=("group", "topic"))]
+    group: Annotated[str, Doc("group of the topic, or the group itself")]
+    sentences: Annotated[list[str], Doc("reasons as sentences")]
+    codes: Annotated[list[CodeView], Doc("codes in those sentences")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSetView(Answer):
-    """A group that was set."""
+    """A group that an operator set."""
 
-    name: Annotated[str, Doc("the name of the group")]
+    name: Annotated[str, Doc("name of the group")]
     origin: Origin
     members: Annotated[list[str], Doc("`t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed")]
-    limits: Annotated[RatesView | None, Doc("null: the settings do not declare it any more")]
+    limits: Annotated[RatesView | None, Doc("limits over all brokers; null: the settings no longer declare the group")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRemoved(Answer):
-    """A group that was taken out of force."""
+    """A group that an operator removed."""
 
-    name: Annotated[str, Doc("the name of the group")]
+    name: Annotated[str, Doc("name of the group")]
     origin: Origin

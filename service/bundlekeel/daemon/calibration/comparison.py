@@ -1,4 +1,4 @@
-"""Compares the plan of a shadow strategy with the plan of the strategy in use, for the same input. Pure."""
+"""Compare the plan of a shadow strategy with the plan of the strategy in use, for the same input. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One shadow plan beside the live one. Moves of drains and warms are in both and count for neither.
+    """A shadow plan compared with the live plan. Moves of drains and warms are in both plans and are not counted.
 
-    disagreement: share (0..1) of the moves of either plan that the other does not make; 0 when neither moves anything.
-    agreement: both_move, both_rest, only_live, only_shadow. regret: predicted max/mean of the scores after the live
-    plan less that after the shadow's; above 0 the shadow would have left the brokers more even.
+    disagreement: share (0 to 1) of the moves of either plan that the other plan lacks; 0 if neither moves anything.
+    agreement: both_move, both_rest, only_live or only_shadow. regret: predicted max/mean of the scores after the live
+    plan minus that after the shadow plan; above 0 the shadow plan would have balanced the brokers better.
     """
 
     strategy: str
@@ -25,8 +25,8 @@ class Comparison:
     plan_hash: str
 
 
-def compared(live: Plan, shadow: Plan) -> Comparison:
-    """Two plans of the same input."""
+def compare_plans(live: Plan, shadow: Plan) -> Comparison:
+    """Return how `shadow` differs from `live`, two plans of the same input."""
     ours, theirs = _moves(live), _moves(shadow)
     either = ours | theirs
     acts = ("both_rest", "only_shadow", "only_live", "both_move")[2 * bool(ours) + bool(theirs)]
@@ -40,5 +40,5 @@ def compared(live: Plan, shadow: Plan) -> Comparison:
     )
 
 
-def _moves(made: Plan) -> set[tuple[str, str]]:
-    return {(move.bundle, move.target) for move in made.moves if move.rule not in NOT_FOR_BALANCE}
+def _moves(plan: Plan) -> set[tuple[str, str]]:
+    return {(move.bundle, move.target) for move in plan.moves if move.rule not in NOT_FOR_BALANCE}

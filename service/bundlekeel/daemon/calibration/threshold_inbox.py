@@ -1,4 +1,4 @@
-"""The newest proposal of the nightly job, as last read."""
+"""The newest proposal of the nightly job, as the sidecar last read it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bundlekeel.ports.history import MAX_BYTES, CalibrationStore, FoundDocument
 
 _log = structlog.get_logger(__name__)
 
-# A store that hangs must not keep an adoption from being judged.
+# A store that hangs must not delay the judgement of an adoption.
 READ_SECONDS: Final = 60.0
 
 
 class ThresholdInbox:
-    """Reads in a thread of its own. `store` opens the place; StoreError: tried again with the next read."""
+    """Reads proposals in its own thread. `store` opens their store; after a StoreError the next read retries."""
 
     def __init__(self, store: Callable[[], CalibrationStore], telemetry: Telemetry, clock: Clock) -> None:
         self._open = store
@@ -35,7 +35,7 @@ class ThresholdInbox:
         self._reading: asyncio.Future[FoundDocument | None] | None = None
         self.found: FoundDocument | None = None
         self.document: Thresholds | None = None
-        # Of the last document that could be read, also when a newer one cannot; None: there was none yet.
+        # Creation time of the last readable document, even if a newer one is unreadable; None: none yet.
         self.created_ms: int | None = None
         self.digest = ""
         self.unreadable: Objection | None = None
@@ -43,14 +43,15 @@ class ThresholdInbox:
         self.read_ms = 0
 
     async def read(self) -> None:
-        """Look again. Never raises; `error` says what is wrong with the store. A read that hangs is waited for again
-        the next time, not begun once more."""
+        """Read the newest proposal. Never raises; `error` contains the fault of the store.
+
+        If a read hangs, the next call waits for that read and starts no second one."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(self._thread, self._fetch)
         reading = self._reading
         try:
             async with asyncio.timeout(READ_SECONDS):
-                found = await asyncio.shield(reading)
+                document = await asyncio.shield(reading)
         except TimeoutError:
             self._trouble(f"no answer within {READ_SECONDS:g} s")
             return
@@ -58,29 +59,29 @@ class ThresholdInbox:
             self._trouble(str(error))
             return
         finally:
-            # Also after a mistake of ours: the next read is a new one.
+            # Also after an error in Bundlekeel itself: the next call starts a new read.
             if reading.done() and self._reading is reading:
                 self._reading = None
         self.error, self.read_ms = "", self._clock.wall_ms()
-        if found != self.found:
-            self.found = found
-            self._take(found)
+        if document != self.found:
+            self.found = document
+            self._take(document)
 
     def view(self) -> Json | None:
-        """The newest proposal, where it is and what it is known by."""
+        """Return the newest proposal as JSON, with its path and digest; None: there is none."""
         if self.document is None or self.found is None:
             return None
-        shown = document_of(self.document)
-        del shown["parameters"]
+        proposal = document_of(self.document)
+        del proposal["parameters"]
         named = {"digest": self.digest, "path": self.found.path}
-        return shown | named | {"values": self.document.values, "previous": self.document.previous}
+        return proposal | named | {"values": self.document.values, "previous": self.document.previous}
 
     def close(self) -> None:
-        """Release the thread; it may hang in a store that does not answer."""
+        """Release the thread without waiting: it may hang in a store that does not respond."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self) -> FoundDocument | None:
-        """In the thread."""
+        """Return the newest document. Runs in the thread."""
         if self._store is None:
             self._store = self._open()
         return self._store.newest()
@@ -91,14 +92,14 @@ class ThresholdInbox:
         self.error = text
         self._telemetry.count("thresholds_store_errors_total")
 
-    def _take(self, found: FoundDocument | None) -> None:
+    def _take(self, document: FoundDocument | None) -> None:
         self.document, self.digest, self.unreadable = None, "", None
-        if found is None:
+        if document is None:
             return
         try:
-            if len(found.data) > MAX_BYTES:
+            if len(document.data) > MAX_BYTES:
                 raise ThresholdsError(f"larger than {MAX_BYTES} bytes", code=Code.IMPLAUSIBLE)
-            self.document = parsed(found.data)
+            self.document = parsed(document.data)
         except ThresholdsError as error:
             self.unreadable = Objection(code=Code(error.code), field=error.field, detail=str(error))
             return

@@ -1,7 +1,7 @@
-"""Reads the proposals of the nightly job: validates and shows them, adopts them, and reverts an adoption that performs
-worse than the proposal promised (core/calibration/thresholds.py, core/calibration/adoption.py).
+"""Validate, show and adopt the proposals of the nightly job, and revert adoptions that perform worse than promised.
 
-Adopted thresholds are stored with operators' requests: all replicas and the next leader plan with them.
+The rules are in core/calibration/thresholds.py and core/calibration/adoption.py. Adopted thresholds are stored with
+operators' requests: all replicas and the next leader plan with them.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ _LANDED: Final = ("done", "landed_elsewhere", "released")
 
 @dataclass(kw_only=True, eq=False)
 class Calibration:
-    """One for each sidecar. Every replica reads the proposals; only the leader acts by itself.
+    """The calibration of one sidecar. Every replica reads the proposals; only the leader acts automatically.
 
-    `mode`: off, recommend or adopt. `store` opens the place of proposals; it is called in a thread, StoreError: tried
-    again later. `interval_seconds`: of cycles. `no_picture`: why there is no picture of the cluster, if
-    so: without one `effective_parameters` does not know what the brokers run with.
+    `mode`: off, recommend or adopt. `store` opens the proposals' store in a thread; after a StoreError it is called
+    again later. `interval_seconds`: seconds between two cycles. `no_picture`: returns why there is no snapshot of the
+    cluster, or "". Without one, `effective_parameters` lacks the brokers' settings.
     """
 
     mode: str
@@ -106,7 +106,7 @@ class Calibration:
     # --- watching ---
 
     async def run(self) -> None:
-        """Look for proposals, and after what was adopted, until cancelled."""
+        """Check the proposals and the adopted thresholds every `every_seconds`, until cancelled."""
         while True:
             try:
                 await self.check()
@@ -115,7 +115,7 @@ class Calibration:
             await asyncio.sleep(self.every_seconds)
 
     async def check(self) -> None:
-        """Once: read, and on the leader judge what is on trial and consider what is proposed."""
+        """Read the newest proposal. On the leader, also judge the adoption on trial and consider the proposal."""
         await self.inbox.read()
         if self.shared_state.leading:
             await self._judge()
@@ -127,20 +127,22 @@ class Calibration:
         self.inbox.close()
 
     def cycle_ended(
-        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
+        self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """A cycle is over (`daemon.cycle.cycle.CycleListener`). Only what we balance ourselves shows how good the
-        thresholds are: not a follower's cycles, none that something stopped, none while brokers are drained."""
+        """Record the balance after a cycle (`daemon.cycle.cycle.CycleListener`).
+
+        Only Bundlekeel's own balancing shows how good the thresholds are. Ignored are cycles of followers, cycles with
+        an obstacle, and cycles during a drain."""
         if epoch is not None:
-            known = self.shared_state.awaited_ms or self.clock.wall_ms()
-            self.shared_state.awaited_ms = 0 if self.mode == "off" else known
+            awaited_ms = self.shared_state.awaited_ms or self.clock.wall_ms()
+            self.shared_state.awaited_ms = 0 if self.mode == "off" else awaited_ms
         if self.mode == "off":
             return
         stopped = record["obstacle"] is not None or record.get("operations")
-        if epoch is None or given is None or result is None or stopped:
+        if epoch is None or plan_input is None or result is None or stopped:
             return
-        spread = self._spread(given, result.plan)
-        # Reports that are no numbers must not get into what the next leader reads.
+        spread = self._spread(plan_input, result.plan)
+        # Values that are not numbers must not get into the record that the next leader reads.
         if not 0 < spread < math.inf:
             return
         landed = sum(record["outcomes"].get(outcome, 0) for outcome in _LANDED)
@@ -150,24 +152,26 @@ class Calibration:
             shared_state.realised, now, spread - 1, min(landed, planned), self.interval_seconds
         )
 
-    def _spread(self, given: PlanInput, plan: Plan) -> float:
-        """max/mean of the scores; during a trial by the weights from before it, as the evidence and the time before
-        have them: other weights alone would look like better or worse balance."""
+    def _spread(self, plan_input: PlanInput, plan: Plan) -> float:
+        """Return max/mean of the scores.
+
+        During a trial, scores use the weights from before it, as the evidence and the time before the trial do. Other
+        weights alone would look like better or worse balance."""
         adopted = self.shared_state.desired.adopted
         if adopted is None or not self._on_trial:
             return plan.imbalance("score_before")
         before = in_force(self.effective_parameters.base, one_back(adopted, by="", reason="", now_ms=0))
-        snapshot = given.snapshot
-        if np.array_equal(weights_of(before, snapshot.mode), weights_of(given.params, snapshot.mode)):
+        snapshot = plan_input.snapshot
+        if np.array_equal(weights_of(before, snapshot.mode), weights_of(plan_input.params, snapshot.mode)):
             return plan.imbalance("score_before")
-        scores = Draft(snapshot, settle(given.ledger, snapshot, before, snapshot.wall_ms), before).score
+        scores = Draft(snapshot, settle(plan_input.ledger, snapshot, before, snapshot.wall_ms), before).score
         return imbalance(scores.tolist(), [broker in plan.closed for broker in snapshot.brokers.ids])
 
     # --- automatic adoption ---
 
     @property
     def _on_trial(self) -> bool:
-        """Whether an adoption is watched. Where the settings changed below all of it there is nothing to judge."""
+        """Return whether an adoption is on trial. It is not if the settings override all its values."""
         adopted = self.shared_state.desired.adopted
         return adopted is not None and adopted.state == TRIAL and bool(self.effective_parameters.values)
 
@@ -176,22 +180,24 @@ class Calibration:
         if adopted is None or not self._on_trial:
             return
         before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
-        found = judged(adopted, before, after)
-        if found is None:
+        judgement = judged(adopted, before, after)
+        if judgement is None:
             return
-        if found.worse:
-            await self._revert(adopted, by=OURSELVES, reason=found.sentence)
+        if judgement.worse:
+            await self._revert(adopted, by=OURSELVES, reason=judgement.sentence)
             return
 
-        def kept(desired: Desired) -> Desired:
+        def keep(desired: Desired) -> Desired:
             if desired.adopted is None or desired.adopted.digest != adopted.digest:
-                raise Conflict("somebody changed what is adopted", code="changed", difference=["adopted meanwhile"])
+                raise Conflict(
+                    "the adopted thresholds changed in the meantime", code="changed", difference=["adopted meanwhile"]
+                )
             return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=STAYS))
 
-        await self._by_ourselves(kept, "kept", adopted.digest, found.sentence)
+        await self._by_ourselves(keep, "kept", adopted.digest, judgement.sentence)
 
     async def _by_ourselves(self, change: Callable[[Desired], Desired], what: str, digest: str, sentence: str) -> None:
-        """A change made by the sidecar itself; a change by somebody else meanwhile wins."""
+        """Apply an automatic change, unless an operator or another sidecar changed the thresholds at the same time."""
         try:
             await self.shared_state.change_desired(change)
         except Conflict as error:
@@ -200,65 +206,66 @@ class Calibration:
         self._record(what, digest, sentence)
 
     async def _consider(self) -> None:
-        seen, adopted = self.inbox, self.shared_state.desired.adopted
-        # Without a picture it is not known what the brokers run with, and so not what a proposal is compared with.
+        inbox, adopted = self.inbox, self.shared_state.desired.adopted
+        # Without a snapshot the brokers' settings are unknown, so a proposal cannot be compared with them.
         if self.no_picture():
             return
-        if seen.found is None or (adopted is not None and seen.digest and adopted.digest == seen.digest):
+        if inbox.found is None or (adopted is not None and inbox.digest and adopted.digest == inbox.digest):
             return
-        objections, known_by = self.objections(), seen.digest or seen.found.path
-        if self.mode == "adopt" and seen.document is not None and not objections:
-            said = _changes_text(self.effective_parameters.current, seen.document)
-            sentence = f"{said}, by {len(seen.document.data.days)} days of history"
-            change = self._adopting(seen.document, seen.digest, by=OURSELVES, reason=sentence)
-            await self._by_ourselves(change, "adopted", seen.digest, sentence)
+        objections, known_by = self.objections(), inbox.digest or inbox.found.path
+        if self.mode == "adopt" and inbox.document is not None and not objections:
+            changes_text = _changes_text(self.effective_parameters.current, inbox.document)
+            sentence = f"{changes_text}, by {len(inbox.document.data.days)} days of history"
+            change = self._adopting(inbox.document, inbox.digest, by=OURSELVES, reason=sentence)
+            await self._by_ourselves(change, "adopted", inbox.digest, sentence)
             return
         codes = tuple(item.code.value for item in objections)
         if self._recorded == (known_by, codes):
             return
         self._recorded = (known_by, codes)
         if objections:
-            said = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
-            self._record("refused", seen.digest, said, codes=codes)
-        elif seen.document is not None:
-            self._record("recommended", seen.digest, _changes_text(self.effective_parameters.current, seen.document))
+            reasons = "; ".join(f"{item.code.value}: {item.detail}" for item in objections)
+            self._record("refused", inbox.digest, reasons, codes=codes)
+        elif inbox.document is not None:
+            self._record("recommended", inbox.digest, _changes_text(self.effective_parameters.current, inbox.document))
 
     def objections(self, *, person: bool = False) -> tuple[Objection, ...]:
-        """What speaks against the newest proposal; empty also when there is none. `person`: somebody asks for it, so it
-        does not matter whether we would do it by ourselves now."""
-        seen, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
-        if seen.unreadable is not None:
-            return (seen.unreadable,)
-        if seen.document is None:
+        """Return the objections to the newest proposal; empty also if there is no proposal.
+
+        `person`: an operator requests the adoption, so obstacles to an automatic adoption are omitted."""
+        inbox, desired, now = self.inbox, self.shared_state.desired, self.clock.wall_ms()
+        if inbox.unreadable is not None:
+            return (inbox.unreadable,)
+        if inbox.document is None:
             return ()
-        if desired.adopted is not None and desired.adopted.digest == seen.digest and self.effective_parameters.values:
+        if desired.adopted is not None and desired.adopted.digest == inbox.digest and self.effective_parameters.values:
             return (Objection(code=Code.NOTHING_NEW, field="", detail="it is in force"),)
-        found = checked(seen.document, self.effective_parameters.current, self.rules, now)
-        before = reverted_before(desired.reverted, seen.digest, seen.document.values, now)
+        objections = checked(inbox.document, self.effective_parameters.current, self.rules, now)
+        before = reverted_before(desired.reverted, inbox.digest, inbox.document.values, now)
         if before is not None:
             detail = f"by {before.by}: {before.reason}"
-            found = (Objection(code=Code.REVERTED, field="", detail=detail), *found)
+            objections = (Objection(code=Code.REVERTED, field="", detail=detail), *objections)
         by_itself = self.mode == "adopt" and not person
-        return (*found, *self._not_by_itself(desired, now)) if by_itself else found
+        return (*objections, *self._not_by_itself(desired, now)) if by_itself else objections
 
     def _not_by_itself(self, desired: Desired, now: int) -> list[Objection]:
-        """What the gate says, and one thing is tried at a time."""
-        found, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
+        """Return why the proposal cannot be adopted automatically: the gate's obstacle, or another trial."""
+        objections, obstacle = [], self.gate.check(GateQuestion(action=Action.ADOPTION))
         if obstacle is not None:
             detail = obstacle.detail or "nothing is adopted by itself then"
-            found.append(Objection(code=obstacle.code, field="", detail=detail))
+            objections.append(Objection(code=obstacle.code, field="", detail=detail))
         adopted = desired.adopted
         if adopted is not None and adopted.digest and self._on_trial:
-            found.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))
+            objections.append(Objection(code=Code.ON_PROBATION, field="", detail=f"{adopted.digest} is on trial"))
         elif waits := resting(adopted, desired.reverted, desired.person_reverted_ms, now):
-            found.append(Objection(code=Code.ON_PROBATION, field="", detail=waits))
-        return found
+            objections.append(Objection(code=Code.ON_PROBATION, field="", detail=waits))
+        return objections
 
-    # --- for people ---
+    # --- views ---
 
     async def view(self) -> ThresholdsView:
-        """How things stand."""
-        seen, desired = self.inbox, self.shared_state.desired
+        """Return the newest proposal, its objections, and the adopted and reverted thresholds."""
+        inbox, desired = self.inbox, self.shared_state.desired
         adopted, objections = desired.adopted, self.objections()
         binding = {item.code for item in self.objections(person=True)}
         standing = None
@@ -266,16 +273,18 @@ class Calibration:
             before, after = before_and_after(self.shared_state.realised, adopted, self.clock.wall_ms())
             obstacle = str(self.shared_state.shared.report.get("obstacle") or "")
             standing = _adopted_view(adopted, self.effective_parameters.values, before, after, obstacle)
-        said = _changes_text(self.effective_parameters.current, seen.document) if seen.document is not None else ""
+        changes_text = (
+            _changes_text(self.effective_parameters.current, inbox.document) if inbox.document is not None else ""
+        )
         return ThresholdsView(
             mode=self.mode,
             sentence=_sentence(
-                self.mode, seen, adopted if self.effective_parameters.values else None, objections, said
+                self.mode, inbox, adopted if self.effective_parameters.values else None, objections, changes_text
             ),
-            error=seen.error,
-            read_ms=seen.read_ms,
-            document=seen.view(),
-            changes=_changes(self.effective_parameters.current, seen.document),
+            error=inbox.error,
+            read_ms=inbox.read_ms,
+            document=inbox.view(),
+            changes=_changes(self.effective_parameters.current, inbox.document),
             objections=[
                 ObjectionView(
                     code=item.code.value,
@@ -294,40 +303,40 @@ class Calibration:
         )
 
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
-        """Let the newest proposal come into force."""
+        """Adopt the newest proposal. Raises Conflict if there are objections that `force` does not override."""
         self._on()
         if blind := self.no_picture():
             raise SnapshotError(blind)
-        seen = self.inbox
-        await seen.read()
-        if seen.found is None:
-            raise NotFound(f"there is no proposal{f': {seen.error}' if seen.error else ''}")
-        if digest is not None and digest != seen.digest:
-            newest = seen.digest or "unreadable"
+        inbox = self.inbox
+        await inbox.read()
+        if inbox.found is None:
+            raise NotFound(f"there is no proposal{f': {inbox.error}' if inbox.error else ''}")
+        if digest is not None and digest != inbox.digest:
+            newest = inbox.digest or "unreadable"
             text = f"the newest proposal is {newest}, not {digest}"
             raise Conflict(text, code="changed", difference=[f"the newest is {newest}"])
-        found = self.objections(person=True)
-        standing = [item for item in found if not (force and item.code in OVERRIDABLE)]
-        if standing or seen.document is None:
-            why = [f"{item.code.value}: {item.detail}" for item in standing]
+        objections = self.objections(person=True)
+        remaining = [item for item in objections if not (force and item.code in OVERRIDABLE)]
+        if remaining or inbox.document is None:
+            why = [f"{item.code.value}: {item.detail}" for item in remaining]
             raise Conflict(
                 "the proposal does not come into force",
-                code=reason_of([item.code.value for item in standing]),
+                code=reason_of([item.code.value for item in remaining]),
                 difference=why,
             )
-        changes = _changes(self.effective_parameters.current, seen.document)
-        said = _changes_text(self.effective_parameters.current, seen.document)
-        change = self._adopting(seen.document, seen.digest, by=by, reason=reason, force=force)
+        changes = _changes(self.effective_parameters.current, inbox.document)
+        changes_text = _changes_text(self.effective_parameters.current, inbox.document)
+        change = self._adopting(inbox.document, inbox.digest, by=by, reason=reason, force=force)
         ended = self.shared_state.desired.adopted if self._on_trial else None
         await self.shared_state.change_desired(change)
-        sentence = f"{by} adopted {seen.digest}: {said} ({reason})"
+        sentence = f"{by} adopted {inbox.digest}: {changes_text} ({reason})"
         if ended is not None:
             sentence += f". The trial of {ended.digest} ends without a result; a revert begins it again"
-        self._record("adopted", seen.digest, sentence, by=by, reason=reason)
-        return AdoptionView(digest=seen.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
+        self._record("adopted", inbox.digest, sentence, by=by, reason=reason)
+        return AdoptionView(digest=inbox.digest, changes=changes, sentence=f"{sentence}. {WAY_BACK}")
 
     async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
-        """Take the last adoption back."""
+        """Revert the last adoption."""
         self._on()
         adopted = self.shared_state.desired.adopted
         if adopted is None:
@@ -343,14 +352,16 @@ class Calibration:
     def _adopting(
         self, document: Thresholds, digest: str, *, by: str, reason: str, force: bool = False
     ) -> Callable[[Desired], Desired]:
-        now, seen = self.clock.wall_ms(), self.shared_state.desired.adopted
+        now, current = self.clock.wall_ms(), self.shared_state.desired.adopted
 
         def change(desired: Desired) -> Desired:
-            if desired.adopted != seen or (not force and digest in desired.reverted):
+            if desired.adopted != current or (not force and digest in desired.reverted):
                 raise Conflict(
-                    "somebody changed what is adopted; look again", code="changed", difference=["adopted meanwhile"]
+                    "the adopted thresholds changed in the meantime; check them and try again",
+                    code="changed",
+                    difference=["adopted meanwhile"],
                 )
-            made = adoption(
+            adoption_record = adoption(
                 document,
                 digest,
                 base=self.effective_parameters.base,
@@ -361,7 +372,7 @@ class Calibration:
                 trial_seconds=self.trial_seconds,
             )
             reverted_ms = desired.person_reverted_ms if by == OURSELVES else 0
-            return msgspec.structs.replace(desired, adopted=made, person_reverted_ms=reverted_ms)
+            return msgspec.structs.replace(desired, adopted=adoption_record, person_reverted_ms=reverted_ms)
 
         return change
 
@@ -424,27 +435,31 @@ class Calibration:
         telemetry.gauge("thresholds_in_force", float(len(self.effective_parameters.values)))
         telemetry.gauge("thresholds_on_trial", 1.0 if self._on_trial else 0.0)
         created_ms, days = self.inbox.created_ms, self.rules.min_days
-        # Until a first one is due there is too little history. A restart or another leader does not begin it anew.
+        # The first proposal needs some days of history. A restart or another leader does not restart this wait.
         awaited_ms = (self.shared_state.awaited_ms or self._started_ms) + days * 24 * 3_600_000
         since = awaited_ms if created_ms is None else created_ms
         telemetry.gauge("thresholds_age_seconds", max(0.0, (self.clock.wall_ms() - since) / 1000))
 
 
-# --- for people ---
+# --- views ---
 
 
 def _other_adoption(adopted: Adopted | None) -> Conflict:
-    found = "nothing" if adopted is None else adopted.digest or "what earlier nights adopted"
-    return Conflict("somebody changed what is adopted; look again", code="changed", difference=[f"adopted is {found}"])
+    current = "nothing" if adopted is None else adopted.digest or "what earlier nights adopted"
+    return Conflict(
+        "the adopted thresholds changed in the meantime; check them and try again",
+        code="changed",
+        difference=[f"adopted is {current}"],
+    )
 
 
 def _changes(current: Parameters, document: Thresholds | None) -> list[ThresholdChange]:
-    """The rows of the difference."""
+    """Return the parameters that the proposal changes; empty without a proposal."""
     return [] if document is None else list(difference(current, document))
 
 
 def _changes_text(current: Parameters, document: Thresholds) -> str:
-    """The difference in words."""
+    """Return the changed parameters as text: `NAME OLD -> NEW`, separated by commas."""
     rows = difference(current, document)
     return ", ".join(f"{row.parameter} {row.current:g} -> {row.proposed:g}" for row in rows)
 
@@ -452,7 +467,7 @@ def _changes_text(current: Parameters, document: Thresholds) -> str:
 def _adopted_view(
     adopted: Adopted, values: dict[str, Number], before: TimeStretch, after: TimeStretch, obstacle: str
 ) -> AdoptedView:
-    """What is adopted, and how its trial goes. `values`: those that are in force; `obstacle`: to the last cycle."""
+    """Return the adoption and its trial. `values`: values in effect; `obstacle`: code of the last cycle's obstacle."""
     trial = TrialView(
         seconds=after.seconds,
         needed_seconds=adopted.trial_seconds,
@@ -480,7 +495,7 @@ def _adopted_view(
 def _sentence(
     mode: str, inbox: ThresholdInbox, adopted: Adopted | None, objections: Sequence[Objection], changes: str
 ) -> str:
-    """How things stand, in a sentence. `adopted`: None also while none of it is in force. `changes`: in words."""
+    """Return the state as one sentence. `adopted`: None also while none of its values is in effect."""
     if mode == "off":
         return "calibration is off (calibration.mode)"
     if adopted is not None and adopted.digest and adopted.digest == inbox.digest:

@@ -1,1 +1,1 @@
-"""Observe, plan, ask the gate, execute, record."""
+"""The control loop: observe, plan, check the gate, execute, record."""

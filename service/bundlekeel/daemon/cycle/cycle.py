@@ -1,7 +1,6 @@
-"""One cycle: observe, plan, gate, execute, record. It ends in one report with one sentence, whatever
-goes wrong; only `WrongCluster` ends the process.
+"""One cycle: observe, plan, gate, execute, record. Each cycle ends with a report; only `WrongCluster` ends the process.
 
-The leader's cycle carries out; a follower's cycle keeps averages warm and computes the same plan for operators to see.
+The leader's cycle executes its plan. A follower's cycle updates averages and computes the same plan for operators.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ from bundlekeel.ports import BrokerAdmin, Clock, Journal, Metadata, RawClusterVi
 _log = structlog.get_logger(__name__)
 
 CYCLE_BUDGETS: Final = BUDGETS | {Code.BUDGET_OF_DRAIN}
-# Above this many bundles a plan is made in a worker thread, so that heartbeats and the API stay prompt.
+# Above this number of bundles, planning runs in a worker thread, so that heartbeats and the API are not delayed.
 THREAD_ABOVE_BUNDLES: Final = 2_000
-# While moves are carried out, what is shown is renewed so often: a move that hangs takes a minute or more.
+# Seconds between two updates of the displayed state while moves run: a move that hangs takes a minute or more.
 LOOK_SECONDS: Final = 1.0
 
 CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mapping[str, Any]], None]
-"""Called at the end of each cycle with its epoch, what it planned with, and its record; returns at once."""
+"""Called at the end of each cycle with its epoch, plan input, result and record. Must return immediately."""
 
 
 class BrokerRequests(Protocol):
@@ -71,27 +70,27 @@ class BrokerRequests(Protocol):
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
-        """What draining brokers own by their own lists, as last read."""
+        """The bundles of each draining broker, from the last read of the broker's own list."""
 
     async def complete(self, snapshot: Snapshot, picture: RawClusterView) -> Snapshot:
-        """The snapshot with every bundle that a draining broker owns, reported or not. Never raises."""
+        """Return the snapshot with all bundles of draining brokers, including unreported ones. Never raises."""
 
     def guard(self, state: GuardState, now_ms: int) -> GuardState:
-        """The guard's state with cordons, drains, warms, exclusions, pins and pauses by scope."""
+        """Return the guard's state with cordons, drains, warms, exclusions, pins and scoped pauses."""
 
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Any], *, acting: bool) -> None:
-        """A plan was made: which warming brokers are warm, what stays on draining ones. Never raises."""
+        """Record a plan: which warming brokers are warm, and which bundles stay on draining ones. Never raises."""
 
     async def warm_up(self, brokers: Collection[str]) -> None:
-        """Request that these are warmed, unless operators requested something else. Never raises."""
+        """Request a warm-up of these brokers, unless operators have other requests for them. Never raises."""
 
     def record(self) -> dict[str, Any]:
-        """Progress, as stored with the leader's state."""
+        """Return the progress of drains, which is stored with the leader's state."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Cycle:
-    """Runs cycles one after the other; holds the state between them.
+    """Runs one cycle at a time and holds the state between cycles.
 
     `parameters`: daemon/state/effective_parameters.py. `shadow`: returns the results of shadow strategies since its
     last call (daemon/calibration/shadow.py).
@@ -131,7 +130,7 @@ class Cycle:
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """The newest snapshot, None before the first one."""
+        """The newest snapshot; None before the first one."""
         return self.status.snapshot
 
     @property
@@ -151,26 +150,27 @@ class Cycle:
 
     @property
     def no_picture(self) -> str:
-        """Why there is no picture of the cluster, and what to do; "" if there is one."""
+        """Return why there is no snapshot of the cluster and what to do; "": there is one."""
         return self.status.no_picture
 
     @property
     def leads(self) -> bool:
-        """Whether we lead now, in the very term that the state was adopted for. A term won in the middle of a cycle
-        does not count: its state is taken over first, and must not be overwritten with the present one."""
+        """Whether this sidecar leads now, in the term of its present state.
+
+        A term that was won during a cycle does not count: its state must first be taken over, not overwritten."""
         return self.epoch is not None and self._epoch_now() == self.epoch
 
     def demand_snapshot(self) -> Snapshot:
-        """The newest picture of the cluster. SnapshotError before the first one."""
+        """Return the newest snapshot. Raises SnapshotError before the first one."""
         if self.snapshot is None:
             raise SnapshotError(self.no_picture)
         return self.snapshot
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last cycle moved bundles and would have moved more, but for the budgets of one cycle.
+        """Whether the last cycle moved bundles and only the budgets of one cycle prevented more moves.
 
-        Where a share of traffic or the adaptive rate limits it, the rest is to come later, not at once.
+        False if a share of traffic or the adaptive rate prevented them: these moves must wait.
         """
         report = self.report
         if report is None or report.plan is None or not report.outcomes:
@@ -179,26 +179,26 @@ class Cycle:
         return bool(codes & CYCLE_BUDGETS) and not codes & GENTLE
 
     def adopt(self, cycle_state: CycleState, epoch: int | None) -> None:
-        """Go on from this state, for this term (None: as a follower). Only while no cycle is under way."""
+        """Continue from this state in the term `epoch` (None: as a follower). Call it only between cycles."""
         self._change(cycle_state)
         self.epoch = epoch
         self.observer.adopt(cycle_state.recent_splits)
 
     def _change(self, cycle_state: CycleState) -> None:
-        """Every change of the state passes here, between two awaits: outcomes are booked while other steps wait."""
+        """Assign the state. Never await between reading and assigning: outcomes are recorded while other steps wait."""
         self.status.state = cycle_state
 
     # --- one cycle ---
 
     async def turn(self) -> CycleReport:
-        """One whole cycle. Whatever goes wrong is in the report."""
+        """Run one cycle and return its report, which also contains errors."""
         async with self.busy:
             began, decided = self._begin(), None
             try:
-                seen = await self._observe()
-                decided = await self._plan(seen)
+                snapshot = await self._observe()
+                decided = await self._plan(snapshot)
                 report, moves, splits = await self._check_gate(*decided, seconds=self.clock.boot() - began)
-                report = await self._execute(report, moves, splits, seen)
+                report = await self._execute(report, moves, splits, snapshot)
             except WrongCluster:
                 raise
             except Exception as error:  # noqa: BLE001 - top of the cycle
@@ -207,8 +207,9 @@ class Cycle:
             return await self._record(report, decided)
 
     def _begin(self) -> float:
-        """The next cycle's number; when it began (boot clock). A follower goes on from what the leader stored last; a
-        leader takes that over once a term."""
+        """Start the next cycle and return its start on the boot clock.
+
+        A follower continues from the state that the leader stored last; a leader takes it over once per term."""
         epoch = self._epoch_now()
         if epoch is None:
             self.adopt(self.shared_state.cycle_state(), None)
@@ -219,7 +220,7 @@ class Cycle:
         return self.progress_boot
 
     async def _observe(self) -> Snapshot:
-        """The newest picture, everything about it that a plan needs, and what others moved meanwhile."""
+        """Read a snapshot and all inputs of a plan, and detect external moves."""
         await self.gate.observe_migration()
         self.observer.in_transit = self.cycle_state.ledger.bundles()
         self.status.snapshot, self.status.picture = snapshot, picture = await self.observer.snapshot()
@@ -237,8 +238,9 @@ class Cycle:
         return snapshot
 
     async def _note_external_moves(self, snapshot: Snapshot, picture: RawClusterView) -> None:
-        """Bundles that something else moved are left alone for their cool-down, and a second balancer is noticed. Only
-        where we would act: while brokers or operators are expected to move bundles, no move counts as external."""
+        """Start the cool-down of externally moved bundles, and detect a second balancer.
+
+        Only if this sidecar would act: otherwise brokers or operators are expected to move bundles."""
         now, params = snapshot.wall_ms, self.params
         ledger = settle(self.cycle_state.ledger, snapshot, params, now)
         changes = await self.external_moves.look(
@@ -254,19 +256,19 @@ class Cycle:
         self._change(transitions.external_moves_noted(self.cycle_state, changes, drains, now))
 
     async def _plan(self, snapshot: Snapshot) -> tuple[PlanInput, PlanResult]:
-        """The plan on this snapshot, and what earlier moves came to."""
-        given, result = await self.decide(self.plan_input(snapshot))
+        """Plan on this snapshot, and judge the effects of earlier moves."""
+        plan_input, result = await self.decide(self.plan_input(snapshot))
         state = self.cycle_state
-        ledger = transitions.settled_ledger(state, given, result)
+        ledger = transitions.settled_ledger(state, plan_input, result)
         judged = self.effects.judge(state.effects, ledger, snapshot, result.plan, leading=self.leads)
         recent_splits, brokers = self.observer.recent_splits, self.picture.endpoints if self.picture is not None else ()
         self._change(
-            transitions.planned(state, given, result, judged=judged, recent_splits=recent_splits, brokers=brokers),
+            transitions.planned(state, plan_input, result, judged=judged, recent_splits=recent_splits, brokers=brokers),
         )
-        return given, result
+        return plan_input, result
 
     def plan_input(self, snapshot: Snapshot) -> PlanInput:
-        """What the next plan on this snapshot depends on."""
+        """Return the input of the next plan on this snapshot."""
         state, now = self.cycle_state, snapshot.wall_ms
         guard = GuardState(
             recent=state.recent,
@@ -287,14 +289,14 @@ class Cycle:
         )
 
     async def compute(self, inputs: PlanInput) -> PlanResult:
-        """Make a plan and return its result only."""
+        """Plan, and return only the result."""
         return (await self.decide(inputs))[1]
 
     async def decide(self, inputs: PlanInput) -> tuple[PlanInput, PlanResult]:
-        """Make a plan, in a worker thread when the cluster is large; return its result with the input it is made of.
+        """Plan, in a worker thread if the cluster is large. Return the final input and the result.
 
-        Brokers report loaded bundles only, but Pulsar's maximum counts all of a namespace. Reading the boundaries of
-        every namespace is expensive: only those of namespaces to be split are read, and then the plan is made again.
+        Brokers report only loaded bundles, but Pulsar's maximum counts all bundles of a namespace. Reading all
+        namespaces is expensive, so only namespaces with planned splits are read, and then the plan is computed again.
         """
         while True:
             large = len(inputs.snapshot.bundles) > THREAD_ABOVE_BUNDLES
@@ -313,22 +315,22 @@ class Cycle:
             return 0
 
     async def _check_gate(
-        self, given: PlanInput, result: PlanResult, *, seconds: float
+        self, plan_input: PlanInput, result: PlanResult, *, seconds: float
     ) -> tuple[CycleReport, tuple[Move, ...], tuple[Split, ...]]:
-        """What the gate lets through. Outside the maintenance windows that is only what an operator requested."""
-        made, snapshot = result.plan, given.snapshot
+        """Return the moves and splits that the gate allows: outside maintenance windows only operators' requests."""
+        plan, snapshot = result.plan, plan_input.snapshot
         closed = self._obstacle(Action.PLAN)
         relocates = self._obstacle(Action.RELOCATION) is None
-        await self.requests.planned(result.ready, made.refusals, acting=relocates)
+        await self.requests.planned(result.ready, plan.refusals, acting=relocates)
         restarted = self.guard_memory.rolled_out(snapshot.wall_ms, self.params.rollout_quiet_seconds)
         if restarted and closed is None:
-            # Brokers have stopped restarting: those that did are filled gently (warm), by the leader at that time.
+            # A roll-out has ended: the leader fills the restarted brokers gradually (warm-up).
             await self.requests.warm_up(restarted)
-        verdict = self.gate.cluster_obstacle() or made.verdict
+        verdict = self.gate.cluster_obstacle() or plan.verdict
         report = CycleReport(
             cycle=self.cycle_state.cycle,
-            wall_ms=made.wall_ms,
-            plan=made,
+            wall_ms=plan.wall_ms,
+            plan=plan,
             code=verdict.code,
             sentence=verdict.sentence,
             obstacle=closed,
@@ -340,12 +342,12 @@ class Cycle:
         if not relocates:
             return report, (), ()
         if closed is not None:
-            return report, tuple(move for move in made.moves if move.rule in RULES), ()
-        # What made things worse is taken back first; the plan did not reckon with that, so it is made anew.
+            return report, tuple(move for move in plan.moves if move.rule in RULES), ()
+        # Revert harmful moves first. The plan does not include these moves, so the next cycle plans again.
         if taken_back := self.effects.take_back(snapshot):
-            return report, taken_back, made.splits
+            return report, taken_back, plan.splits
         self._change(replace(self.cycle_state, memory=result.memory))
-        return report, made.moves, made.splits
+        return report, plan.moves, plan.splits
 
     def _obstacle(self, action: Action) -> Obstacle | None:
         return self.gate.check(GateQuestion(action=action, epoch=self.epoch))
@@ -353,16 +355,16 @@ class Cycle:
     async def _execute(
         self, report: CycleReport, moves: Sequence[Move], splits: Sequence[Split], snapshot: Snapshot
     ) -> CycleReport:
-        """Moves first: they relieve at once. Splits need a term that still lasts after them."""
+        """Execute moves first, because they reduce load immediately, then splits if the term still lasts."""
         if moves:
             started, now, epoch = self.clock.boot(), self.clock.wall_ms(), self._own_epoch()
             self._change(transitions.begun(self.cycle_state, moves, report.plan, snapshot, now))
             self.observer.in_transit = self.cycle_state.ledger.bundles()
-            # The rule of each move under way: outcomes do not contain it.
+            # The rule of each move in progress: outcomes do not contain it.
             rules = {move.bundle: move.rule for move in moves}
             looking = asyncio.create_task(self._look())
             try:
-                # The ledger is stored before the first call: a new leader must know.
+                # Store the ledger before the first call, for a new leader.
                 await self.shared_state.save(self.cycle_state, report.record(epoch), epoch=epoch)
                 report.acted = True
                 report.outcomes = await self.executor.carry_out(
@@ -382,7 +384,7 @@ class Cycle:
         return report
 
     async def _look(self) -> None:
-        """Go on showing what brokers report and policies bind; for people, not for the plan that is carried out."""
+        """Keep updating the displayed reports and policies during execution. The executed plan does not change."""
         while True:
             await self.clock.sleep(LOOK_SECONDS)
             with suppress(StoreError, SnapshotError):
@@ -392,12 +394,12 @@ class Cycle:
                 self.status.snapshot, self.status.picture = snapshot, picture
 
     async def _split(self, report: CycleReport, splits: Sequence[Split]) -> None:
-        """Split at the owners. The children are in the next snapshot, whatever the brokers report by then."""
+        """Split bundles at their owners. The next snapshot contains the children even if brokers do not report them."""
         started, epoch = self.clock.boot(), self._own_epoch()
 
         async def ended(outcome: SplitOutcome) -> None:
             self.book_split(outcome)
-            # The next leader has to know the children, and brokers do not report them yet.
+            # Store the children for the next leader, because brokers do not report them yet.
             await self._store(report.record(epoch), epoch)
 
         report.splits = await self.executor.split(
@@ -411,17 +413,17 @@ class Cycle:
         report.seconds["split"] = self.clock.boot() - started
 
     async def _record(self, report: CycleReport, decided: tuple[PlanInput, PlanResult] | None) -> CycleReport:
-        """Journal, history, metrics and, for a leader, the stored state."""
+        """Write journal, history and metrics, and store the state if this sidecar leads."""
         self.status.report = report
         epoch = self.epoch if self.leads else None
         if epoch is not None and report.completed:
             self._change(replace(self.cycle_state, completed_ms=self.clock.wall_ms()))
         record = report.record(epoch)
         self.journal.append(record)
-        given, result = decided or (None, None)
+        plan_input, result = decided or (None, None)
         for listener in self.listeners:
-            # A term that ended meanwhile still had this cycle: its moves were made, and no other leader records it.
-            listener(self.epoch, given, result, record)
+            # Even if the term has ended, the cycle belongs to it: its moves ran, and no other leader records them.
+            listener(self.epoch, plan_input, result, record)
         _log.info("cycle", **{key: record[key] for key in ("cycle", "code", "sentence", "planned", "outcomes")})
         self.telemetry.gauge("ledger_entries", len(self.cycle_state.ledger.entries))
         report.publish(self.telemetry)
@@ -432,9 +434,9 @@ class Cycle:
         return report
 
     def _failed(self, error: Exception) -> CycleReport:
-        """The report of a cycle that this error ended."""
+        """Return the report of a cycle that this error ended."""
         if isinstance(error, StoreMigrated):
-            # Reads are refused too: the last snapshot is stale for good.
+            # Reads are rejected too, so the last snapshot stays outdated.
             self.status.snapshot = None
             return replace(self._blank(Code(error.code), f"no decision: {error}"), obstacle=self._obstacle(Action.PLAN))
         if isinstance(error, StoreError):
@@ -450,17 +452,19 @@ class Cycle:
     # --- between two cycles: what operators requested ---
 
     async def execute(self, decide: Callable[[], Awaitable[tuple[tuple[Move, ...], Plan | None]]]) -> list[MoveOutcome]:
-        """Carry out moves that an operator requested, with the same ledger. `decide` returns them, with the plan that
-        predicts their effect, if any; it is called when no cycle is under way, which may have made those moves."""
+        """Execute moves that an operator requested, with the cycle's ledger.
+
+        `decide` returns the moves and the plan that predicts their effect, if any. It is called between cycles, because
+        a running cycle may execute the same moves."""
         async with self._between_cycles():
             snapshot = self.demand_snapshot()
-            moves, made = await decide()
+            moves, plan = await decide()
             report = self._blank(Code.ADMIN, f"{len(moves)} moves a person asked for")
-            report.plan = made
+            report.plan = plan
             return (await self._execute(report, moves, (), snapshot)).outcomes
 
     async def execute_split(self, decide: Callable[[], Awaitable[Split]]) -> list[SplitOutcome]:
-        """Split a bundle because an operator requested it; `decide` as in `execute`."""
+        """Execute a split that an operator requested. `decide`: as in `execute`."""
         async with self._between_cycles():
             split = await decide()
             report = self._blank(Code.ADMIN, f"a split of {split.bundle} a person asked for")
@@ -469,17 +473,17 @@ class Cycle:
 
     @asynccontextmanager
     async def _between_cycles(self) -> AsyncIterator[None]:
-        """The request ends before the next cycle begins: that one's moves are no part of it."""
+        """Hold the cycle's lock during a request, so that the next cycle's moves are not part of it."""
         async with self.busy:
             try:
                 yield
             finally:
                 self.executor.request = None
 
-    # --- outcomes, booked as soon as they are known ---
+    # --- outcomes ---
 
     def book(self, outcome: MoveOutcome, rule: str = "unknown") -> None:
-        """Enter the outcome of a move into state, journal and metrics. `rule`: that of the planned move."""
+        """Record the outcome of a move in state, journal and metrics. `rule`: rule of the planned move."""
         self.progress_boot = self.clock.boot()
         self._change(transitions.moved(self.cycle_state, outcome, self.params, self.clock.wall_ms()))
         self.telemetry.count("moves_total", outcome=outcome.outcome)
@@ -489,7 +493,7 @@ class Cycle:
         self.journal.append(outcome.record())
 
     def book_split(self, outcome: SplitOutcome) -> None:
-        """Enter the outcome of a split into what the observer knows, state, journal and metrics."""
+        """Record the outcome of a split in observer, state, journal and metrics."""
         self.progress_boot = self.clock.boot()
         if outcome.outcome == "done" and outcome.split is not None:
             self.observer.split_made(outcome.split)
@@ -499,7 +503,7 @@ class Cycle:
         self.journal.append(outcome.record())
 
     def arrived(self, bundles: Mapping[str, str]) -> None:
-        """Bundles of an earlier leader's open moves that were seen at their target: their load need not wait."""
+        """Record bundles (bundle -> broker) of an earlier leader's open moves that have reached their target."""
         self._change(transitions.arrived(self.cycle_state, bundles, self.clock.wall_ms()))
 
     # --- the term ---
@@ -519,7 +523,7 @@ class Cycle:
         return CycleReport(cycle=self.cycle_state.cycle, wall_ms=self.clock.wall_ms(), code=code, sentence=sentence)
 
     async def _store(self, record: Mapping[str, Any], epoch: int) -> None:
-        """The state as it is now; what the store does not take now is stored with the next cycle."""
+        """Store the present state. After an error, the next cycle stores it."""
         try:
             await self.shared_state.save(self.cycle_state, record, epoch=epoch)
         except StoreError as error:

@@ -1,4 +1,4 @@
-"""Effects of moves in a running sidecar: the leader judges them (`core.planning.effects`), and may take moves back."""
+"""Effects of moves: the leader judges them (`core.planning.effects`) and may revert harmful moves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Effects:
-    """Judges the effects of moves in one sidecar. The records belong to the cycle's state, so that they go to the next
-    leader.
-    """
+    """Judges the effects of moves in one sidecar. The cycle's state contains the records, for the next leader."""
 
     def __init__(
         self,
@@ -39,20 +37,20 @@ class Effects:
     def judge(
         self, records: EffectRecords, ledger: Ledger, snapshot: Snapshot, plan: Plan, *, leading: bool
     ) -> EffectRecords:
-        """The records after a plan; a follower judges nothing, its records are the leader's."""
+        """Return the records after a plan. A follower returns the leader's records unchanged."""
         if not leading:
             return records
         moves = {item.move.bundle: item.move for item in records.open}
-        judged, found = core.judge(records, ledger, snapshot, plan, self._rules)
-        for effect in found:
+        judged, effects = core.judge(records, ledger, snapshot, plan, self._rules)
+        for effect in effects:
             self._publish(effect)
         self._telemetry.gauge("quarantined_pairs", len(judged.quarantined(snapshot.wall_ms)))
-        if self._revert and found:
-            judged, self._back = core.reversions(judged, found, moves, snapshot.wall_ms)
+        if self._revert and effects:
+            judged, self._back = core.reversions(judged, effects, moves, snapshot.wall_ms)
         return judged
 
     def take_back(self, snapshot: Snapshot) -> tuple[Move, ...]:
-        """Moves to make before anything else: each is handed out once, and only from where the bundle still is."""
+        """Return the reverting moves, each once, if the bundle is still on the same broker. Execute them first."""
         back, self._back = {move.bundle: move for move in self._back}, ()
         table, ids = snapshot.bundles, snapshot.brokers.ids
         owners = {table.names[row]: ids[int(table.owner[row])] for row in table.rows_named(back)} if back else {}
@@ -67,7 +65,7 @@ class Effects:
 
 
 def joined(records: Iterable[dict[str, Any]], judged: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Records of moves with what came of them, where that is known."""
+    """Return the records of moves with their effects, where known."""
     by_bundle: dict[str, list[Effect]] = {}
     for effect in judged:
         for bundle in effect.bundles:

@@ -1,6 +1,6 @@
-"""What others do to the cluster: bundles they move, and splits by brokers although a takeover disabled those.
+"""Detect moves of bundles that Bundlekeel did not start.
 
-The leader finds such moves, confirms them at the store, records them, and leaves their bundles alone.
+The leader confirms these moves in the metadata store, records them, and does not move the bundles during a cool-down.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from bundlekeel.ports import Ownership, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-# Each costs a read of the store; no operator moves more at once, and the next cycle finds the others.
+# Each confirmation reads the store once. The next cycle confirms the remaining moves.
 MOST_CONFIRMED: Final = 50
 
 
 class ExternalMoveWatch:
-    """One sidecar's watch. What it finds goes into the cycle's state."""
+    """Detects external moves for one sidecar. The cycle's state contains the results."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ExternalMoveWatch:
         *,
         heed: bool = True,
     ) -> None:
-        """`heed` False: moves by others are not looked for."""
+        """`heed` False: external moves are not detected."""
         self._ownership = ownership
         self._record = record
         self._telemetry = telemetry
@@ -56,19 +56,21 @@ class ExternalMoveWatch:
         lag_seconds: float,
         within: tuple[str, ...] = (),
     ) -> tuple[ExternalMove, ...]:
-        """What others moved since the last look. `moves`: the records of ours; `trusted`: whether no other has a reason
-        to move bundles now. Until that has lasted for `lag_seconds` a report may still show what was before:
-        then it only looks. `within`: the only namespaces that are ours, () for all."""
+        """Return the external moves since the last call.
+
+        `moves`: records of Bundlekeel's own moves. `trusted`: whether nothing else has a reason to move bundles now.
+        Until that has lasted for `lag_seconds`, reports may be older, so nothing is returned. `within`: namespaces of a
+        partial takeover; (): all."""
         if not self._heed or not trusted:
             self._seen, self._trusted_since = SeenOwners(), None
             return ()
         now = snapshot.wall_ms
         since = self._trusted_since = now if self._trusted_since is None else self._trusted_since
         starts = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
-        self._seen, found = core.look(self._seen, snapshot, starts, _landings(moves, now), unsettled)
+        self._seen, changes = core.look(self._seen, snapshot, starts, _landings(moves, now), unsettled)
         if now - since < 1000 * lag_seconds:
             return ()
-        ours = [change for change in found if not within or namespace_of(change.bundle) in within]
+        ours = [change for change in changes if not within or namespace_of(change.bundle) in within]
         confirmed = tuple([change for change in ours[:MOST_CONFIRMED] if await self._confirmed(change)])
         for change in confirmed:
             self._telemetry.count("external_moves_total", undone=str(change.undone).lower())
@@ -78,7 +80,7 @@ class ExternalMoveWatch:
         return confirmed
 
     async def _confirmed(self, change: ExternalMove) -> bool:
-        """Whether the store agrees: a report may be older than its time."""
+        """Return whether the store confirms the move, because a report may be older than its time."""
         try:
             owner = await self._ownership.owner(change.bundle)
         except (StoreError, CodecError):
@@ -86,21 +88,21 @@ class ExternalMoveWatch:
         return owner is not None and owner.broker_id == change.target
 
 
-def second_balancer(found: ExternalMoves, now_ms: int) -> Obstacle | None:
-    """Why nothing moves while another balancer seems to be active, or None."""
-    if found.rest_until_ms <= now_ms:
+def second_balancer(moves: ExternalMoves, now_ms: int) -> Obstacle | None:
+    """Return an obstacle while another balancer seems to be active, else None."""
+    if moves.rest_until_ms <= now_ms:
         return None
-    until = utc(found.rest_until_ms, field="rest_until_ms").strftime("%H:%M:%SZ")
-    names = sorted({bundle for bundle, _ in found.undone})
+    until = utc(moves.rest_until_ms, field="rest_until_ms").strftime("%H:%M:%SZ")
+    names = sorted({bundle for bundle, _ in moves.undone})
     return Obstacle(code=Code.SECOND_BALANCER, detail=f"undone: {', '.join(names[:3])}; resting until {until}")
 
 
 def _landings(moves: Iterable[Mapping[str, Any]], now_ms: int) -> dict[str, Landing]:
-    """The last landing of each bundle that we moved within the hour."""
-    found: dict[str, Landing] = {}
+    """Return the last landing of each bundle that Bundlekeel moved within the last hour."""
+    landings: dict[str, Landing] = {}
     for record in moves:
         at, landed = int(record.get("landed_ms") or 0), str(record.get("landed_on") or "")
         if landed and now_ms - at < core.FORGET_MS:
             bundle = str(record.get("bundle"))
-            found[bundle] = Landing(source=str(record.get("source")), landed_on=landed, at_ms=at)
-    return found
+            landings[bundle] = Landing(source=str(record.get("source")), landed_on=landed, at_ms=at)
+    return landings

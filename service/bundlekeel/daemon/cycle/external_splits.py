@@ -1,7 +1,7 @@
-"""Detects that brokers split bundles again although a takeover turned that off: a finding and a metric.
+"""Detect brokers that split bundles although a takeover turned that off, and report a finding and a metric.
 
 A split moves nothing, so moves continue. Bundlekeel's own splits wait while brokers split, and brokers may also unload
-the bundles they split: an operator has to know.
+the bundles they split, so an operator must be informed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from bundlekeel.ports import RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 
-# Taking over and handing back set brokers and record one after the other, and what brokers run with is read now and
-# then: only what lasts is found.
+# A takeover or handback changes brokers and record one after the other, and brokers' settings are read only
+# occasionally. So only a state that lasts this long is a finding.
 LASTING_MS: Final = 60_000
 REMEDY: Final = (
     "find out who turned it on (`pulsar-admin brokers get-runtime-config`), then run `bundlekeel takeover --split off` "
@@ -28,50 +28,50 @@ REMEDY: Final = (
 
 
 def turned_off(takeover: TakeoverRecord | None) -> bool:
-    """Whether the takeover in force turned the brokers' own splits off."""
+    """Return whether an active takeover turned the brokers' own splits off."""
     return takeover is not None and takeover.active and SPLITTING in takeover.overrides
 
 
 class SplitWatch:
-    """One sidecar's watch, called in each cycle."""
+    """Detects brokers that split, for one sidecar. Called in each cycle."""
 
     def __init__(self, config: BrokerConfig, record: Callable[[Mapping[str, Any]], None], telemetry: Telemetry) -> None:
         self._config = config
         self._record = record
         self._telemetry = telemetry
-        # By broker: since when it is seen to split although it should not (wall ms); and those that were reported.
+        # By broker: start (Unix ms) of the time in which it splits although it must not. Below: the reported brokers.
         self._since: dict[str, int] = {}
         self._reported: dict[str, int] = {}
 
     def look(self, picture: RawClusterView, takeover: TakeoverRecord | None) -> None:
-        """Compare what the brokers run with, as last read, with what was taken over. Never raises."""
-        known = {broker: self._config.splits(broker) for broker in picture.endpoints}
+        """Compare the brokers' last-read settings with the takeover record. Never raises."""
+        splitting = {broker: self._config.splits(broker) for broker in picture.endpoints}
         shedding = {broker: self._config.sheds(broker) for broker in picture.endpoints}
-        for name, found in (("broker_splits_itself", known), ("broker_sheds_itself", shedding)):
-            for broker, on in found.items():
+        for name, values in (("broker_splits_itself", splitting), ("broker_sheds_itself", shedding)):
+            for broker, on in values.items():
                 if on is not None:
                     self._telemetry.gauge(name, float(on), broker=broker)
             self._telemetry.retain(name, "broker", set(picture.endpoints))
         wrong = turned_off(takeover)
         self._telemetry.gauge("splits_taken_over", float(wrong))
-        # A broker that did not answer is taken to run with what it ran with before.
-        now = {broker for broker, on in known.items() if wrong and (on or (on is None and broker in self._since))}
+        # If a broker did not respond, assume its previous settings.
+        now = {broker for broker, on in splitting.items() if wrong and (on or (on is None and broker in self._since))}
         self._since = {broker: self._since.get(broker, picture.wall_ms) for broker in now}
         lasting = {at: since for at, since in self._since.items() if picture.wall_ms - since >= LASTING_MS}
-        appeared, gone = lasting.keys() - self._reported.keys(), self._reported.keys() - self._since.keys()
+        appeared, ended = lasting.keys() - self._reported.keys(), self._reported.keys() - self._since.keys()
         if appeared:
             self._report("appeared", appeared, lasting, picture.wall_ms)
-        if gone:
-            self._report("gone", gone, self._reported, picture.wall_ms)
-        self._reported = {broker: at for broker, at in (self._reported | lasting).items() if broker not in gone}
+        if ended:
+            self._report("gone", ended, self._reported, picture.wall_ms)
+        self._reported = {broker: at for broker, at in (self._reported | lasting).items() if broker not in ended}
 
     def _report(self, event: str, brokers: Collection[str], since: Mapping[str, int], now_ms: int) -> None:
-        names, begun = sorted(brokers), min(since[broker] for broker in brokers)
+        names, since_ms = sorted(brokers), min(since[broker] for broker in brokers)
         unload = any(self._config.unloads_splits(broker) for broker in names)
         texts = {
             "appeared": f"{', '.join(names)} split by themselves again, though the takeover turned that off"
             + (", and unload what they cut" if unload else ""),
-            "gone": f"{', '.join(names)} no longer split by themselves after {(now_ms - begun) // 1000} s",
+            "gone": f"{', '.join(names)} no longer split by themselves after {(now_ms - since_ms) // 1000} s",
         }
         record = {
             "kind": "finding",
@@ -81,7 +81,7 @@ class SplitWatch:
             "count": len(names),
             "bundles": [],
             "brokers": names,
-            "since_ms": begun,
+            "since_ms": since_ms,
             "sentence": f"{Code.BROKERS_SPLIT_THEMSELVES.value}: {texts[event]}",
             "remedy": REMEDY if event == "appeared" else "",
         }

@@ -26,9 +26,9 @@ from bundlekeel.daemon.execution.split_intents import SplitWord
 from bundlekeel.ports import Telemetry
 
 
-def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> None:
-    """Everything about one plan that its journal line does not contain."""
-    snapshot, plan = given.snapshot, result.plan
+def publish_plan(telemetry: Telemetry, plan_input: PlanInput, result: PlanResult) -> None:
+    """Publish the values of a plan that its journal record does not contain."""
+    snapshot, plan = plan_input.snapshot, result.plan
     telemetry.count("decisions_total", strategy=plan.strategy, scope="cluster", code=plan.verdict.code.value)
     for code, amount in Counter(verdict.code.value for verdict in plan.brokers).items():
         telemetry.count("decisions_total", amount, strategy=plan.strategy, scope="broker", code=code)
@@ -37,8 +37,8 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
         telemetry.gauge("unsplit_bundles", float(amount), code=code)
     telemetry.retain("unsplit_bundles", "code", set(unsplit))
     telemetry.gauge("snapshot_bundles", float(len(snapshot.bundles)))
-    isolation = isolation_of(snapshot, given.policies)
-    names = [policy.name for policy in given.policies.isolation]
+    isolation = isolation_of(snapshot, plan_input.policies)
+    names = [policy.name for policy in plan_input.policies.isolation]
     telemetry.table("isolation_policy_brokers", names, isolation.matched.astype(np.float64), ("primary", "secondary"))
     _brokers(telemetry, snapshot)
     cpu_costs = broker_costs(result.memory.costs, snapshot.brokers)
@@ -48,17 +48,18 @@ def publish_plan(telemetry: Telemetry, given: PlanInput, result: PlanResult) -> 
     telemetry.table("broker_preallocated_bundles", tuple(waiting), amounts)
     costs = np.array([(item.cost, item.price) for item in plan.brokers])
     telemetry.table("broker_imbalance_cost", [item.broker for item in plan.brokers], costs, ("so_far", "price"))
-    _pairs(telemetry, given.params, plan, cpu_costs)
+    _pairs(telemetry, plan_input.params, plan, cpu_costs)
     for parameter in fields(Parameters):
-        value = getattr(given.params, parameter.name)
+        value = getattr(plan_input.params, parameter.name)
         if isinstance(value, int | float):
             telemetry.gauge("parameter", float(value), parameter=parameter.name)
-    _begin(telemetry, given.params)
+    _begin(telemetry, plan_input.params)
 
 
 def _begin(telemetry: Telemetry, params: Parameters) -> None:
-    """Moves and splits by rule begin at 0: `increase` does not see a series that begins at 1. Of a plugin only the rule
-    that has its strategy's name does."""
+    """Create the series of moves and splits by rule with the value 0, because `increase` ignores a first value of 1.
+
+    For a plugin, only the rule with its strategy's name is created."""
     rules = [params.strategy, *relocation.NOT_FOR_BALANCE, manual_moves.RULE, "revert", "unknown"]
     if params.compat != "none":
         rules.append(f"{params.strategy} {params.compat}")
@@ -93,7 +94,7 @@ def _costs(telemetry: Telemetry, ids: Sequence[str], costs: BrokerCosts) -> None
 
 
 def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
-    """These two columns of the bundles' traffic, added up by owner."""
+    """Return the sum of two columns of the bundles' traffic for each owner."""
     weights = traffic[:, one] + traffic[:, other]
     summed: Floats = np.bincount(snapshot.bundles.owner, weights=weights, minlength=len(snapshot.brokers)).astype(
         np.float64
@@ -102,7 +103,7 @@ def _sums(snapshot: Snapshot, traffic: Floats, one: int, other: int) -> Floats:
 
 
 def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCosts) -> None:
-    """Only `avg` pairs brokers: with another strategy its thresholds mean nothing."""
+    """Publish the pairs of `avg` and its thresholds. Other strategies do not pair brokers."""
     differences = _differences(plan) if plan.strategy == "avg" else {}
     telemetry.table("broker_pair_difference_ratio", tuple(differences), np.array(list(differences.values())))
     if differences:
@@ -113,8 +114,9 @@ def _pairs(telemetry: Telemetry, params: Parameters, plan: Plan, costs: BrokerCo
 
 
 def _differences(plan: Plan) -> dict[str, float]:
-    """By broker, the difference to its partner: i-th lowest with i-th highest score, 0 for the middle one. Not of those
-    that take nothing and have nothing to give (`Context.concerned`)."""
+    """Return each broker's difference to its partner: i-th lowest and i-th highest score, 0 for the middle one.
+
+    Brokers that can neither receive nor lose bundles are omitted (`Context.concerned`)."""
     mean = plan.mean_of("score_before")
     paired = [load for load in plan.loads if load.broker not in plan.closed or load.score_before > mean]
     order = sorted(paired, key=lambda load: load.score_before)

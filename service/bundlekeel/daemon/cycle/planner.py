@@ -1,4 +1,4 @@
-"""Dry runs: the same `plan()` on the newest snapshot with overrides; nothing is stored, nothing is touched."""
+"""Dry runs: call the cycle's `plan()` on the newest snapshot with overrides. They change and store nothing."""
 
 from __future__ import annotations
 
@@ -41,80 +41,80 @@ from bundlekeel.settings.parameters import canonical, check_used
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
 _KEPT = 100
-# Moves and refusals of all plans that are kept: half a kilobyte each.
+# Highest number of moves and refusals in all stored plans: 0.5 KB each.
 _KEPT_ROWS = 50_000
 _NOT_REPAIRED = "placement.repair is off, so only `bundlekeel plan execute` makes the moves marked `repair`"
 
 
 class Planner:
-    """Makes plans for operators and keeps them for 15 minutes, by hash."""
+    """Computes plans for operators and stores them by hash for 15 minutes."""
 
     def __init__(
         self, cycle: Cycle, wall_ms: Callable[[], int], *, eta: Callable[[int], float], interval_seconds: float
     ) -> None:
-        """`eta`: how long so many moves take, in seconds; `interval_seconds`: between two cycles."""
+        """`eta`: returns the seconds that a number of moves takes. `interval_seconds`: seconds between two cycles."""
         self._cycle = cycle
         self._wall_ms = wall_ms
         self._eta = eta
         self._interval_seconds = interval_seconds
         self._kept: OrderedDict[str, tuple[PlanView, PlanRequest]] = OrderedDict()
-        # One thread: what-ifs together compute no longer than one after the other, and none holds up plans of cycles.
+        # One thread: what-ifs do not delay the plans of cycles, and parallel what-ifs would not be faster.
         self._what_ifs = ThreadPoolExecutor(1, "what-if")
 
     async def compute(self, request: PlanRequest) -> Plan:
-        """The plan of this request on the newest snapshot. SnapshotError before the first cycle."""
+        """Return the plan of a request on the newest snapshot. Raises SnapshotError before the first cycle."""
         return (await self._cycle.compute((await self._input(request, self._cycle.demand_snapshot()))[0])).plan
 
     async def _input(self, request: PlanRequest, snapshot: Snapshot) -> tuple[PlanInput, tuple[Refusal, ...]]:
-        """Return the input of the plan, and bundles of removed brokers that have no place in it."""
-        given = self._cycle.plan_input(snapshot)
-        given = replace(given, params=parameters_of(request, given.params))
-        return await self._in_turn(_altered, given, request) if request.what_if else (given, ())
+        """Return the input of the plan, and refusals for bundles of removed brokers that no broker can take."""
+        plan_input = self._cycle.plan_input(snapshot)
+        plan_input = replace(plan_input, params=parameters_of(request, plan_input.params))
+        return await self._in_turn(_altered, plan_input, request) if request.what_if else (plan_input, ())
 
     async def _in_turn(self, work: Callable[..., Any], *args: Any) -> Any:
-        """Run a part of a what-if in the one thread of what-ifs: with many brokers it takes seconds."""
+        """Run a part of a what-if in the thread of what-ifs: with many brokers it takes seconds."""
         return await asyncio.get_running_loop().run_in_executor(self._what_ifs, work, *args)
 
     async def make(self, request: PlanRequest, *, by_leader: bool = False) -> PlanView:
-        """A plan as an answer of the API."""
+        """Compute the plan of a request, and return it in the form of the API."""
         before = self._cycle.demand_snapshot()
         inputs, homeless = await self._input(request, before)
-        given, result = await self._cycle.decide(inputs)
-        told = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).told
-        # In a thread: thousands of refusals take a tenth of a second.
-        made = await asyncio.to_thread(_as_told, result.plan, homeless, told)
-        if not self._cycle.params.placement_repair and any(move.rule == REPAIR for move in made.moves):
-            text = f"{made.verdict.sentence}; {_NOT_REPAIRED}"
-            made = replace(made, verdict=replace(made.verdict, sentence=text))
+        plan_input, result = await self._cycle.decide(inputs)
+        explain = LeftAlone(self._cycle.shared_state.desired, self._wall_ms()).explain
+        # In a thread, because thousands of refusals take 0.1 s.
+        plan = await asyncio.to_thread(_explain_refusals, result.plan, homeless, explain)
+        if not self._cycle.params.placement_repair and any(move.rule == REPAIR for move in plan.moves):
+            text = f"{plan.verdict.sentence}; {_NOT_REPAIRED}"
+            plan = replace(plan, verdict=replace(plan.verdict, sentence=text))
         expires_ms = self._wall_ms() + EXPIRES_MS
-        answer = await asyncio.to_thread(plan_view, made, expires_ms=expires_ms, what_if=request.what_if)
+        answer = await asyncio.to_thread(plan_view, plan, expires_ms=expires_ms, what_if=request.what_if)
         if request.what_if:
-            ended = partial(finish, given, result, interval_seconds=self._interval_seconds, eta=self._eta)
+            ended = partial(finish, plan_input, result, interval_seconds=self._interval_seconds, eta=self._eta)
             finished = await self._in_turn(ended)
-            assumption = await self._in_turn(_assumption, request, before, made, homeless, given.params)
+            assumption = await self._in_turn(_assumption, request, before, plan, homeless, plan_input.params)
             answer = replace(answer, finished=finished, assumption=assumption)
         return self.keep(replace(answer, by_leader=by_leader), request)
 
     def keep(self, answer: PlanView, request: PlanRequest) -> PlanView:
-        """Remember a plan made here or by another sidecar, with its request: to carry it out it is planned again."""
-        kept = replace(answer, request=replace(request, forwarded=False).to_json())
-        self._kept[kept.hash] = (kept, request)
-        self._kept.move_to_end(kept.hash)
+        """Store a plan of this or another sidecar with its request, which is planned again for execution."""
+        stored = replace(answer, request=replace(request, forwarded=False).to_json())
+        self._kept[stored.hash] = (stored, request)
+        self._kept.move_to_end(stored.hash)
         rows = sum(len(plan.refusals) + len(plan.moves) for plan, _ in self._kept.values())
         while len(self._kept) > _KEPT or (rows > _KEPT_ROWS and len(self._kept) > 1):
             _, (dropped, _) = self._kept.popitem(last=False)
             rows -= len(dropped.refusals) + len(dropped.moves)
-        return kept
+        return stored
 
     def find(self, hash_: str) -> tuple[PlanView, PlanRequest]:
-        """A plan kept here. NotFound when it is unknown or has expired."""
-        found = self._kept.get(hash_)
-        if found is None or found[0].expires_ms < self._wall_ms():
+        """Return a stored plan. Raises NotFound if it is unknown or has expired."""
+        entry = self._kept.get(hash_)
+        if entry is None or entry[0].expires_ms < self._wall_ms():
             raise NotFound(f"no plan {hash_}, or it has expired; make a new one with `bundlekeel plan`")
-        return found
+        return entry
 
     def all(self) -> list[PlanSummary]:
-        """Plans kept here, oldest first, without their moves."""
+        """Return the stored plans, oldest first, without their moves."""
         now = self._wall_ms()
         return [
             PlanSummary(
@@ -132,21 +132,21 @@ class Planner:
         ]
 
 
-def _as_told(made: Plan, homeless: Sequence[Refusal], told: Callable[[Refusal], Refusal]) -> Plan:
-    """Return the plan with its refusals as operators are told them, those of homeless bundles first."""
+def _explain_refusals(plan: Plan, homeless: Sequence[Refusal], explain: Callable[[Refusal], Refusal]) -> Plan:
+    """Return the plan with explained refusals, those of homeless bundles first."""
     return replace(
-        made,
-        refusals=(*homeless, *map(told, made.refusals)),
-        split_refusals=tuple(map(told, made.split_refusals)),
+        plan,
+        refusals=(*homeless, *map(explain, plan.refusals)),
+        split_refusals=tuple(map(explain, plan.split_refusals)),
     )
 
 
 def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
-    """The running parameters with the request's overrides, each checked. ConfigError names field, value, allowed."""
-    given, problems = canonical(request.parameters)
+    """Return the running parameters with the request's overrides. Raises ConfigError if an override is invalid."""
+    overrides, problems = canonical(request.parameters)
     if problems:
         raise problems[0]
-    changes: dict[str, Any] = {name: item.value for name, item in given.items()}
+    changes: dict[str, Any] = {name: item.value for name, item in overrides.items()}
     if request.strategy is not None:
         changes["strategy"] = coerce("strategy", request.strategy)
     if request.placement is not None:
@@ -154,46 +154,48 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     if request.what_if if request.ignore_hit_counts is None else request.ignore_hit_counts:
         changes |= {"move_price": 0.0, "avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0}
         changes |= {"split_hit_count": 0}
-    # A dry run shows these moves, whether or not cycles make them.
+    # A dry run shows repair moves even if cycles do not execute them.
     changes.setdefault("placement_repair", True)
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
-    check_used(changed.compat, given)
+    check_used(changed.compat, overrides)
     if "placement" not in changes:
         changed = with_strategy(changed, changed.strategy)
     check_pair(changed.compat, changed.strategy, changed.placement)
     return changed
 
 
-def _altered(given: PlanInput, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
-    """The input with moves under way landed, brokers taken out or added and traffic scaled, as the request asks;
-    nothing in it is wrong. What those that are taken out carried goes to the others, not to added ones: these begin
-    empty, as if just started. The refusals name bundles that have no place then."""
-    snapshot, params, learnt = given.snapshot, given.params, given.memory.costs
+def _altered(plan_input: PlanInput, request: PlanRequest) -> tuple[PlanInput, tuple[Refusal, ...]]:
+    """Return the plan input of a what-if, with refusals for bundles that no broker can take. The request is valid.
+
+    Moves in progress have landed, brokers are removed or added, and traffic is scaled. Bundles of removed brokers go
+    to the other existing brokers; added brokers are empty, as after a start."""
+    snapshot, params, learnt = plan_input.snapshot, plan_input.params, plan_input.memory.costs
     _check_removed(request.remove_brokers, snapshot)
     _check_added(request.add_brokers, snapshot)
     if not request.traffic_scale > 0:
         raise ConfigError(
             "traffic_scale must be above 0", field="traffic_scale", value=request.traffic_scale, allowed="> 0"
         )
-    altered = landed(snapshot, given.ledger, params, learnt)
+    altered = landed(snapshot, plan_input.ledger, params, learnt)
     homeless: tuple[Refusal, ...] = ()
     if request.remove_brokers:
-        altered, homeless = without_brokers(altered, request.remove_brokers, params, given.policies)
+        altered, homeless = without_brokers(altered, request.remove_brokers, params, plan_input.policies)
     if request.traffic_scale != 1.0:
         altered = scaled(altered, request.traffic_scale)
     if request.add_brokers:
-        costs = learn(learnt, snapshot, params, given.ledger.unsettled())
+        costs = learn(learnt, snapshot, params, plan_input.ledger.unsettled())
         altered = with_brokers(altered, request.add_brokers, costs.least_idle())
-    # What the decision rule remembers is of the brokers and the traffic as they are.
-    memory = replace(given.memory, courses={})
-    return replace(given, snapshot=altered, ledger=Ledger(), memory=memory), homeless
+    # The decision rule's memory is valid only for the present brokers and traffic.
+    memory = replace(plan_input.memory, courses={})
+    return replace(plan_input, snapshot=altered, ledger=Ledger(), memory=memory), homeless
 
 
 def _assumption(
-    request: PlanRequest, before: Snapshot, made: Plan, homeless: Sequence[Refusal], params: Parameters
+    request: PlanRequest, before: Snapshot, plan: Plan, homeless: Sequence[Refusal], params: Parameters
 ) -> str:
-    """What a what-if assumes. Its loads begin where the bundles of removed brokers have found a place already, so the
-    load of `before` is told beside them."""
+    """Return the assumptions of a what-if as a sentence.
+
+    Loads of the plan already include the bundles of removed brokers, so the load of `before` is added."""
     parts = []
     if request.remove_brokers:
         names = ", ".join(sorted(set(request.remove_brokers)))
@@ -204,64 +206,64 @@ def _assumption(
     if request.traffic_scale != 1.0:
         parts.append(f"all traffic times {request.traffic_scale:g}")
     now = Draft(before, Ledger(), params).score.max(initial=0.0)
-    first, then = (max((getattr(load, name) for load in made.loads), default=0.0) for name in _SCORES)
+    first, then = (max((getattr(load, name) for load in plan.loads), default=0.0) for name in _SCORES)
     limit = params.overloaded_threshold_percent / 100
-    over = numbered(sum(load.score_after > limit for load in made.loads), "broker")
+    over = numbered(sum(load.score_after > limit for load in plan.loads), "broker")
     return (
         f"what if: {'; '.join(parts)}. The busiest broker is at {now:.1%} now, then at {first:.1%}, and at "
         f"{then:.1%} after the moves; {over} above {limit:.0%} (overloaded_threshold_percent)"
     )
 
 
-def _check_removed(gone: Sequence[str], snapshot: Snapshot) -> None:
-    unknown = [broker for broker in gone if broker not in snapshot.brokers.rows]
+def _check_removed(removed: Sequence[str], snapshot: Snapshot) -> None:
+    unknown = [broker for broker in removed if broker not in snapshot.brokers.rows]
     if unknown:
         raise NotFound(unknown_broker(unknown[0], snapshot.brokers.ids))
-    if gone and len(set(gone)) >= len(snapshot.brokers):
+    if removed and len(set(removed)) >= len(snapshot.brokers):
         text = "at least one broker must stay"
-        raise ConfigError(text, field="remove_brokers", value=", ".join(gone), allowed="fewer brokers")
+        raise ConfigError(text, field="remove_brokers", value=", ".join(removed), allowed="fewer brokers")
 
 
 def _check_added(names: Sequence[str], snapshot: Snapshot) -> None:
     if names and not len(snapshot.brokers):
         raise SnapshotError("no broker has a usable report: there is none to take an added one's capacity from")
-    taken = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)}
+    names_in_use = {*snapshot.brokers.ids, *(item.broker_id for item in snapshot.excluded)}
     for name in names:
-        if name in taken:
+        if name in names_in_use:
             text = f"there is a broker {name!r} already, or it is named twice"
             raise ConfigError(text, field="add_brokers", value=name, allowed="names that no broker has, each once")
-        taken.add(name)
+        names_in_use.add(name)
 
 
-def plan_view(made: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
-    """A plan as an answer of the API, with explanations next to its codes."""
-    measure = measure_of(made.strategy)
+def plan_view(plan: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView:
+    """Return a plan in the form of the API, with explanations of its codes."""
+    measure = measure_of(plan.strategy)
     return PlanView(
-        hash=made.hash,
-        wall_ms=made.wall_ms,
+        hash=plan.hash,
+        wall_ms=plan.wall_ms,
         expires_ms=expires_ms,
-        strategy=made.strategy,
-        placement=made.placement,
-        snapshot_digest=made.snapshot_digest,
-        verdict=made.verdict,
-        brokers=list(made.brokers),
-        moves=[move_view(move) for move in made.moves],
-        refusals=[refusal_view(item) for item in made.refusals],
-        refusal_counts=counted(made.refusals),
-        splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in made.splits],
-        split_refusals=[refusal_view(item) for item in made.split_refusals],
-        loads=list(made.loads),
+        strategy=plan.strategy,
+        placement=plan.placement,
+        snapshot_digest=plan.snapshot_digest,
+        verdict=plan.verdict,
+        brokers=list(plan.brokers),
+        moves=[move_view(move) for move in plan.moves],
+        refusals=[refusal_view(item) for item in plan.refusals],
+        refusal_counts=counted(plan.refusals),
+        splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in plan.splits],
+        split_refusals=[refusal_view(item) for item in plan.split_refusals],
+        loads=list(plan.loads),
         imbalance=PlanImbalance(
             measure=measure,
-            before=made.imbalance(f"{measure}_before"),
-            after=made.imbalance(f"{measure}_after"),
+            before=plan.imbalance(f"{measure}_before"),
+            after=plan.imbalance(f"{measure}_after"),
         ),
         what_if=what_if,
     )
 
 
 def traffic_view(traffic: Floats | Traffic4) -> TrafficView:
-    """A row of a traffic matrix, by name."""
+    """Return a row of a traffic matrix with named fields."""
     return TrafficView(
         msg_rate_in=float(traffic[RATE_IN]),
         msg_rate_out=float(traffic[RATE_OUT]),
@@ -271,17 +273,17 @@ def traffic_view(traffic: Floats | Traffic4) -> TrafficView:
 
 
 def move_view(move: Move) -> MoveView:
-    """A move as an answer of the API."""
+    """Return a move in the form of the API."""
     values = asdict(move) | {"traffic": list(move.traffic), "pressure": list(move.pressure)}
     usage = MoveUsageView(**dict(zip(RESOURCES, move.pressure, strict=True)))
     return MoveView(**values, rates=traffic_view(move.traffic), usage=usage, sentence=move.sentence)
 
 
 def refusal_view(item: Refusal) -> RefusalView:
-    """A refusal as an answer of the API."""
+    """Return a refusal in the form of the API."""
     return RefusalView(**item._asdict() | {"code": item.code.value}, explanation=EXPLANATIONS[item.code])
 
 
 def counted(refusals: Sequence[Refusal]) -> dict[str, int]:
-    """How many refusals there are, by code."""
+    """Return the number of refusals by code."""
     return dict(Counter(item.code.value for item in refusals))

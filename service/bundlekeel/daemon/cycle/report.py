@@ -1,4 +1,4 @@
-"""What one cycle saw, decided and did: its journal line, its sentence and its metrics."""
+"""Report of a cycle: its journal record, its sentence and its metrics."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bundlekeel.ports import Telemetry
 
 # Verdicts of a cycle that could not decide.
 UNDECIDED = frozenset({Code.NO_BROKERS, Code.NO_LOAD_DATA, Code.INCOMPLETE_PICTURE})
-# Obstacles that no operator requested and that do not end by waiting.
+# Obstacles without an operator's request that do not end after some time.
 UNABLE = frozenset({Code.NOT_LEADER, Code.CHANNEL_NOT_FOLLOWED})
-# A cycle whose moves all end like this moves nothing, however often it is tried.
+# If all moves of a cycle end with these codes, another attempt would fail too.
 FAILED = frozenset(
     {Code.ADMIN_REFUSED, Code.ADMIN_UNAUTHORIZED, Code.ADMIN_UNREACHABLE, Code.NO_ANSWER, Code.STORE_UNAVAILABLE}
 )
@@ -28,8 +28,8 @@ FAILED = frozenset(
 
 @dataclass(slots=True, kw_only=True)
 class CycleReport:
-    """What one cycle saw, decided and did. `measured_seconds`: the longest time between two readings of a broker's
-    counters that its plan stood on; None where it stood on a report."""
+    """Observations, decisions and results of a cycle. `measured_seconds`: longest time between two readings of a
+    broker's counters behind the plan; None: the plan used load reports."""
 
     cycle: int
     wall_ms: int
@@ -46,7 +46,7 @@ class CycleReport:
     measured_seconds: float | None = None
 
     def record(self, epoch: int | None) -> dict[str, Any]:
-        """The journal line of this cycle."""
+        """Return the journal record of this cycle."""
         return {
             "kind": "cycle",
             "cycle": self.cycle,
@@ -71,7 +71,7 @@ class CycleReport:
 
     @property
     def completed(self) -> bool:
-        """Whether the cycle did its work: it could decide, and what it began was not refused by every broker.
+        """Whether the cycle did its work: it could decide, and at least one broker accepted its moves, if any.
 
         A pause or a lower mode is an operator's decision, not a failure: such a cycle is complete.
         """
@@ -82,7 +82,7 @@ class CycleReport:
         return not self.outcomes or any(outcome.code not in FAILED for outcome in self.outcomes)
 
     def full_sentence(self) -> str:
-        """What was decided, and what became of it."""
+        """Return the decision and its results as one sentence."""
         text = self.sentence
         if self.splits:
             divided = sum(outcome.outcome == "done" for outcome in self.splits)
@@ -96,7 +96,7 @@ class CycleReport:
         return f"{text}."
 
     def publish(self, telemetry: Telemetry) -> None:
-        """The cycle's metrics."""
+        """Publish the metrics of the cycle."""
         telemetry.count("cycles_total", outcome=self.code.value)
         for phase, seconds in self.seconds.items():
             telemetry.time("cycle_duration_seconds", seconds, phase=phase)

@@ -32,7 +32,7 @@ class CycleStatus:
 
     @property
     def no_picture(self) -> str:
-        """Why there is no picture of the cluster, and what to do; "" if there is one."""
+        """Return why there is no snapshot of the cluster and what to do; "": there is one."""
         if self.snapshot is not None:
             return ""
         if self.report is not None and self.report.code is Code.STORE_MIGRATED:

@@ -1,4 +1,4 @@
-"""The transitions of a cycle's state: pure functions from one `CycleState` to the next. `Cycle` alone assigns it."""
+"""Transitions of a cycle's state: pure functions from one `CycleState` to the next. Only `Cycle` assigns it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.split_intents import SplitOutcome
 from bundlekeel.daemon.state.cycle_state import CycleState
 
-# The cool-down of a bundle whose move left it where it was.
+# Cool-down of a bundle that stayed on its broker despite a move.
 STAYED_COOL_DOWN_MS: Final = 60_000
 _Dated = TypeVar("_Dated", RecentMove, SplitFailed)
 
@@ -29,34 +29,34 @@ _Dated = TypeVar("_Dated", RecentMove, SplitFailed)
 def external_moves_noted(
     state: CycleState, changes: Collection[ExternalMove], drains: Collection[str], now_ms: int
 ) -> CycleState:
-    """Bundles that something else moved begin their cool-down; those undone count towards a second balancer."""
+    """Start the cool-down of externally moved bundles, and count reverted moves towards a second balancer."""
     moved = {change.bundle: RecentMove(at_ms=now_ms, source=change.source) for change in changes}
     noted = guard.noted(state.external_moves, guard.apart_from(changes, drains), now_ms)
     return replace(state, recent={**state.recent, **moved}, external_moves=noted)
 
 
-def settled_ledger(state: CycleState, given: PlanInput, result: PlanResult) -> Ledger:
-    """The ledger after a plan. What was booked while a worker thread planned stays; the next cycle settles it."""
-    return result.ledger if state.ledger is given.ledger else state.ledger
+def settled_ledger(state: CycleState, plan_input: PlanInput, result: PlanResult) -> Ledger:
+    """Return the ledger after a plan. Entries added during planning stay; the next cycle settles them."""
+    return result.ledger if state.ledger is plan_input.ledger else state.ledger
 
 
 def planned(
     state: CycleState,
-    given: PlanInput,
+    plan_input: PlanInput,
     result: PlanResult,
     *,
     judged: EffectRecords,
     recent_splits: Mapping[str, RecentSplit],
     brokers: Collection[str],
 ) -> CycleState:
-    """A plan was made: its memory is kept, and cool-downs that are over are forgotten."""
-    params, now_ms = given.params, given.snapshot.wall_ms
+    """Return the state after planning: with the new memory, and without ended cool-downs."""
+    params, now_ms = plan_input.params, plan_input.snapshot.wall_ms
     rest = params.cool_down_seconds
     longest = max(params.cool_down_limited_factor * rest, params.no_return_seconds)
     return replace(
         state,
         memory=result.waiting,
-        ledger=settled_ledger(state, given, result),
+        ledger=settled_ledger(state, plan_input, result),
         recent=_younger(state.recent, now_ms, longest),
         split_failed=_younger(state.split_failed, now_ms, rest),
         recent_splits=dict(recent_splits),
@@ -66,7 +66,7 @@ def planned(
 
 
 def begun(state: CycleState, moves: Sequence[Move], plan: Plan | None, snapshot: Snapshot, now_ms: int) -> CycleState:
-    """These moves are carried out next. Without a plan (an operator's own move) nothing was predicted."""
+    """Return the state before these moves are executed. Without a plan (an operator's move) no effect is predicted."""
     expected = effects.begun(state.effects, moves, plan, now_ms) if plan is not None else state.effects
     return replace(state, ledger=ledger.open_entries(state.ledger, moves, snapshot, now_ms), effects=expected)
 

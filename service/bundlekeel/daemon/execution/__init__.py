@@ -1,1 +1,1 @@
-"""What is done: moves and splits, intents, outcomes."""
+"""Execution of moves and splits: intents, calls, outcomes."""

@@ -1,8 +1,7 @@
-"""Carries out what a leader decided: several moves at a time within caps, splits one after the other; intents before
-calls, outcomes recorded behind them.
+"""Execute the moves and splits of a leader: several moves in parallel within limits, one split at a time.
 
-`Executor` outlives terms; each term has a `TermExecutor` of its own, which begins nothing once the term is over.
-What one move does, in either load manager, is in `move`.
+Each call is preceded by an intent, and followed by a record of its outcome. `Executor` outlives terms; each term has
+its own `TermExecutor`, which starts nothing after the end of the term. The steps of one move are in `move`.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ from bundlekeel.ports import Document, DocumentChange
 _log = structlog.get_logger(__name__)
 
 _STOP_POLL_SECONDS: Final = 0.05
-# A check is good for so long; after slow preparations it is made again, a few times.
+# Repeat the gate check if the last one is older than this: preparing a move can take seconds.
 _FRESH_SECONDS: Final = 1.0
 _CHECKS: Final = 3
-# Of the time an intent stands, so much may go into waiting for the landing; the rest is the call's.
+# Share of an intent's lifetime that may be used to wait for the landing. The rest is for the call.
 _CONFIRM_SHARE: Final = 0.2
 
 
@@ -79,10 +78,11 @@ def _ignore(_outcome: MoveOutcome) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorHooks:
-    """`policy` may refuse a move before anything is read. `on_outcome` is called with every outcome exactly once.
+    """Callbacks of an executor.
 
-    `changes` joins the transaction that removes an intent (the record of the move); it is called again when that
-    write has to be repeated, and not at all for moves refused before an intent was written.
+    `policy` may refuse a move before anything is read. `on_outcome` is called exactly once with every outcome.
+    `changes` returns changes (the record of the move) for the transaction that removes the intent. It is called again
+    if that write is repeated. It is not called for moves that are refused before an intent is written.
     """
 
     policy: Policy = _allow
@@ -92,7 +92,7 @@ class ExecutorHooks:
 
 
 class TermExecutor:
-    """Carries out the moves of one term, until it is stopped or that term is over."""
+    """Executes the moves of one term, until it is stopped or the term ends."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class TermExecutor:
         self._slots = _Slots(self._limits)
         self._ended = ""
         self._count = 0
-        # Outcomes by the path of an intent that still stands, because the store did not take its removal.
+        # Outcomes by path of an intent that could not be removed from the store.
         self._unrecorded: dict[str, MoveOutcome] = {}
         self._recording = asyncio.Lock()
         self._flushing = asyncio.Lock()
@@ -121,11 +121,11 @@ class TermExecutor:
 
     @property
     def unrecorded(self) -> tuple[MoveOutcome, ...]:
-        """Outcomes whose intent still stands in the store; `flush` tries again."""
+        """Outcomes whose intent is still in the store; `flush` retries its removal."""
         return tuple(self._unrecorded.values())
 
     async def move(self, request: MoveRequest) -> MoveOutcome:
-        """Carry out one move when a slot is free: check, announce, call, record."""
+        """Execute one move when a slot is free: check, write the intent, call, record."""
         self._count += 1
         move_state = MoveState(
             request=request,
@@ -142,15 +142,15 @@ class TermExecutor:
             async with self._slots.slot(request, method.exclusive(request)) as free:
                 outcome = await self._begin(move_state, method) if free else self._not_begun(move_state)
                 if outcome is None:
-                    # Whatever ends it, its outcome is recorded where its intent stands. When we are cancelled ourselves
-                    # the call may still be under way: then the intent stays for the next leader.
+                    # Errors end up as the outcome, which replaces the intent. If this task itself is cancelled, the
+                    # call may still be running: then the intent stays for the next leader.
                     (ended,) = await asyncio.gather(method.carry_out(move_state), return_exceptions=True)
                     outcome = await self._record(move_state, ended)
         self._hooks.on_outcome(outcome)
         return outcome
 
     async def stop(self, seconds: float) -> tuple[str, ...]:
-        """Admit no more and let what is in flight finish; the bundles still in flight after `seconds`."""
+        """Start no more moves, wait for running ones, and return the bundles still in flight after `seconds`."""
         await self._end(Code.STOPPING)
         clock = self._ports.clock
         deadline = clock.boot() + seconds
@@ -160,7 +160,7 @@ class TermExecutor:
         return self.in_flight
 
     async def flush(self) -> None:
-        """Try again to remove intents of moves that are over. Quiet when the store still does not answer."""
+        """Retry the removal of intents of finished moves. Does nothing if the store does not respond."""
         async with self._flushing:
             for path, outcome in list(self._unrecorded.items()):
                 try:
@@ -173,14 +173,14 @@ class TermExecutor:
 
     async def _remove_left(self, path: str, outcome: MoveOutcome) -> None:
         document = await self._ports.coordination.read(path)
-        # Never written at all, or by now the node of the next move of this bundle.
+        # The node may be missing, or belong to the bundle's next move.
         if document is not None and _id_of(document) == outcome.intent_id:
             await self._write([DocumentChange(path=path, data=None, version=document.version)], outcome)
         if self._unrecorded.get(path) is outcome:
             del self._unrecorded[path]
 
     async def _begin(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
-        """Check, prepare and announce a move; a refusal when that is not possible, and then nothing is called."""
+        """Check and prepare a move and write its intent. Returns a refusal if that fails; then nothing is called."""
         refusal = await self._check(move_state, method)
         if refusal is None and self._ended:
             refusal = self._not_begun(move_state)
@@ -190,8 +190,9 @@ class TermExecutor:
         return move_state.refuse(self._ended, "not begun")
 
     async def _check(self, move_state: MoveState, method: TransferMethod) -> MoveOutcome | None:
-        """Check and prepare. What was found long ago no longer counts: a broker may have been slow, or this process was
-        suspended, and an operator paused everything meanwhile."""
+        """Check and prepare the move, again if the check is too old.
+
+        A broker may be slow or this process suspended, and an operator may have paused everything in that time."""
         clock, checked = self._ports.clock, self._ports.clock.boot()
         refusal = await move_state.check(self._hooks.policy) or await method.prepare(move_state)
         for _ in range(_CHECKS):
@@ -202,7 +203,7 @@ class TermExecutor:
         return refusal or move_state.refuse(Code.STORE_UNAVAILABLE, "it answers too slowly to be read again")
 
     async def _write_intent(self, move_state: MoveState) -> MoveOutcome | None:
-        """Announce the move; a refusal when that is not possible, and then nothing is called."""
+        """Write the intent. Returns a refusal if that fails; then nothing is called."""
         intent = move_state.intent()
         change = DocumentChange(path=intent.path, data=intent.encode(), create=True)
         try:
@@ -213,14 +214,14 @@ class TermExecutor:
         except StaleWrite as error:
             return move_state.refuse(Code.FROZEN_INTENT, str(error))
         except StoreError as error:
-            # The write may have arrived all the same: whatever stands there is cleaned up later.
+            # The write may have succeeded nevertheless, so the node is removed later.
             outcome = move_state.refuse(Code.STORE_UNAVAILABLE, str(error))
             self._unrecorded[intent.path] = outcome
             return outcome
         return None
 
     async def _record(self, move_state: MoveState, ended: MoveOutcome | BaseException) -> MoveOutcome:
-        """Remove the intent of a move that is over, together with the record of its outcome."""
+        """Remove the intent of a finished move and store the record of its outcome in one write."""
         path = intent_path(move_state.request.bundle)
         if isinstance(ended, MoveOutcome):
             outcome = ended.unless_stale(await stale_code(self._ports, move_state.migration))
@@ -240,13 +241,13 @@ class TermExecutor:
         return outcome
 
     async def _write(self, changes: list[DocumentChange], outcome: MoveOutcome) -> None:
-        # One at a time: the record of a move builds on the version the one before it left.
+        # One write at a time: each record needs the version of the previous write.
         async with self._recording:
             more = self._hooks.changes(outcome)
             await self._ports.coordination.write_fenced(self._term.epoch, [*changes, *more])
 
     async def _end(self, code: str) -> None:
-        """Admit no more; the first reason stays, except that a lost term replaces it."""
+        """Start no more moves. The first reason is kept, but a lost term replaces it."""
         if not self._ended or code == Code.NOT_LEADER:
             self._ended = code
         await self._slots.close()
@@ -274,20 +275,20 @@ class _Slots:
 
     @asynccontextmanager
     async def slot(self, request: MoveRequest, key: str) -> AsyncIterator[bool]:
-        """A slot as long as the block lasts, waited for; False when no more are given."""
+        """Wait for a slot and hold it for the duration of the block. Yields False if no more slots are granted."""
         brokers = (request.source, request.destination)
-        taken = False
+        is_granted = False
         self.bundles.add(request.bundle)
         try:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._open or self._free(request, key))
-                taken = self._open
-                if taken:
+                is_granted = self._open
+                if is_granted:
                     self._keys.add(key)
                     self._brokers.update(brokers)
-            yield taken
+            yield is_granted
         finally:
-            if not taken:
+            if not is_granted:
                 self.bundles.discard(request.bundle)
             else:
                 async with self._changed:
@@ -297,7 +298,7 @@ class _Slots:
                     self._changed.notify_all()
 
     async def close(self) -> None:
-        """Grant no more slots; everything that waits for one is woken."""
+        """Grant no more slots, and wake all waiting moves."""
         async with self._changed:
             self._open = False
             self._changed.notify_all()
@@ -313,7 +314,7 @@ class _Slots:
 
 
 class Executor:
-    """`begin` starts a term and `stop` ends it; in between moves and splits of that term may be carried out."""
+    """Executes moves and splits of a term, from `begin` to `stop`."""
 
     def __init__(
         self,
@@ -333,18 +334,18 @@ class Executor:
         self._executor: TermExecutor | None = None
         self._splitter: Splitter | None = None
         self._epoch = -1
-        self._seen: FirstSeen = {}
+        self._first_seen: FirstSeen = {}
         self._settled_splits: list[SplitOutcome] = []
         self._on_outcome: Callable[[MoveOutcome], None] = _ignore
         self.forbids = forbids
-        # The operator's request that is being carried out, as the gate let it begin; None: a cycle's own plan.
+        # The gate question of the running operator's request; None: the plan of a cycle.
         self.request: GateQuestion | None = None
-        # Moves of the present cycle that a drain or a warm-up requested.
+        # Bundles that a drain or a warm-up moves in the present cycle.
         self._relocated: frozenset[str] = frozenset()
         self.durations = Durations()
 
     def begin(self, epoch: int) -> None:
-        """A new term: a new executor."""
+        """Start a term with a new executor."""
         self._epoch = epoch
         term = LeaderTerm(epoch=epoch, member=self._leadership.member.id, permit=partial(self._permit, epoch))
         hooks = ExecutorHooks(
@@ -356,8 +357,9 @@ class Executor:
     async def carry_out(
         self, moves: Sequence[Move], *, epoch: int, cycle: int, on_outcome: Callable[[MoveOutcome], None]
     ) -> list[MoveOutcome]:
-        """Carry out moves of this term, several at a time; calls back as each one ends. A move that fails is an
-        outcome. Moves of another term are not begun."""
+        """Execute moves of this term in parallel, and call `on_outcome` when each one ends.
+
+        A failed move is an outcome, not an error. Moves of another term are not started."""
         executor = self._executor
         if executor is None or epoch != self._epoch:
             return []
@@ -375,7 +377,7 @@ class Executor:
             for move in moves
         ]
         ended = await asyncio.gather(*(executor.move(request) for request in requests), return_exceptions=True)
-        # Something unexpected ends one move; the others are in flight and are waited for before it is raised.
+        # An unexpected error ends one move. It is raised after all other moves have ended.
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -391,7 +393,7 @@ class Executor:
         prepare: Callable[[SplitChildren], None],
         on_outcome: Callable[[SplitOutcome], Awaitable[None]],
     ) -> list[SplitOutcome]:
-        """Split bundles of this term, one after the other; `prepare` gets the children right before each call."""
+        """Split bundles of this term, one at a time. `prepare` receives the children right before each call."""
         if self._splitter is None or epoch != self._epoch:
             return []
         outcomes = []
@@ -411,8 +413,8 @@ class Executor:
             await on_outcome(outcome)
             outcomes.append(outcome)
             if outcome.outcome == "unknown":
-                # A broker does not answer: the other intents wait for the next cycle, and this cycle for no other
-                # broker.
+                # A broker does not respond. Leave the other intents for the next cycle, instead of waiting for more
+                # brokers.
                 break
         return outcomes
 
@@ -422,10 +424,10 @@ class Executor:
         return () if self._executor is None else self._executor.in_flight
 
     async def settle(self) -> Settlement:
-        """Settle what earlier terms left open; the rest stays frozen. StoreError when the store does not answer."""
+        """Settle open intents of earlier terms; the rest stays frozen. Raises StoreError if the store fails."""
         migration = await self._ports.metadata.migration()
-        # Splits first: what `settle_intents` settled would be lost if the store failed us after it.
-        splitting, splits, unreadable = await settle_splits(self._ports, epoch=self._epoch, seen=self._seen)
+        # Splits first: the result of `settle_intents` would be lost if the store failed after it.
+        splitting, splits, unreadable = await settle_splits(self._ports, epoch=self._epoch, first_seen=self._first_seen)
         self._shared_state.set_aside(SPLITS, unreadable)
         self._settled_splits += splits
         settlement = await settle_intents(
@@ -433,7 +435,7 @@ class Executor:
             self._ports.ownership,
             epoch=self._epoch,
             clock=self._ports.clock,
-            seen=self._seen,
+            first_seen=self._first_seen,
             changes=self._changes,
             migration=migration,
         )
@@ -443,37 +445,37 @@ class Executor:
         return settlement
 
     async def flush(self) -> None:
-        """Try again to remove intents of this term that the store did not let go of when their moves were over."""
+        """Retry the removal of intents of this term whose moves have finished."""
         if self._executor is not None and self._splitter is not None:
             await self._executor.flush()
             await self._splitter.flush()
 
     def settled_splits(self) -> list[SplitOutcome]:
-        """Splits of earlier terms that were settled since this was called last."""
-        found, self._settled_splits = self._settled_splits, []
-        return found
+        """Return splits of earlier terms that were settled since the last call."""
+        splits, self._settled_splits = self._settled_splits, []
+        return splits
 
     async def arrived(self, entries: Sequence[LedgerEntry]) -> dict[str, str]:
-        """Which of these moves an earlier leader left open have reached their target: bundle -> broker."""
-        found: dict[str, str] = {}
+        """Return the moves of an earlier leader that have reached their target: bundle -> broker."""
+        arrivals: dict[str, str] = {}
         for entry in entries:
             try:
                 owner = await self._ports.ownership.owner(entry.bundle)
             except CodecError:
                 continue
             if owner is not None and not owner.disabled and owner.broker_id == entry.target:
-                found[entry.bundle] = entry.target
-        return found
+                arrivals[entry.bundle] = entry.target
+        return arrivals
 
     async def stop(self, seconds: float) -> tuple[str, ...]:
-        """Begin no more and let calls in flight finish; bundles still under way are left to the next leader."""
+        """Start no more moves and wait for running ones. Return the bundles that are left to the next leader."""
         if self._executor is None or self._splitter is None:
             return ()
         _, left = await asyncio.gather(self._splitter.stop(seconds), self._executor.stop(seconds))
         return left
 
     def _permit(self, epoch: int) -> None:
-        """Also raises StoreMigrated if a migration of the store has begun since the gate was checked."""
+        """Check the permit. Also raises StoreMigrated if a store migration started after the gate check."""
         self._leadership.permit(epoch)
         self._ports.metadata.migration_now.demand_writable()
 
@@ -482,7 +484,7 @@ class Executor:
         return await self._not_now(bundle, source=request.source, target=target) or await self.forbids(bundle, target)
 
     async def _not_now(self, bundle: str, *, source: str = "", target: str = "") -> Refusal | None:
-        """A pause or a lowered mode stops a plan half-way too: the gate is checked anew before each move and split."""
+        """Check the gate again before each move and split, so that a pause or lower mode stops a running plan."""
         action = Action.RELOCATION if bundle in self._relocated else Action.PLAN
         request = self.request or GateQuestion(action=action)
         question = replace(request, epoch=self._epoch, bundle=bundle, source=source, target=target)
@@ -490,7 +492,7 @@ class Executor:
         return Refusal(code=obstacle.code, bundle=bundle, detail=obstacle.detail) if obstacle is not None else None
 
     def _cause(self, cycle: int) -> str:
-        """What moves and splits are recorded under: the task of an operator's request, or the cycle."""
+        """Return the cause for records of moves and splits: the task of an operator's request, or the cycle."""
         return self.request.task if self.request is not None else str(cycle)
 
     def _confirm_seconds(self, usual: float) -> float:
@@ -502,5 +504,5 @@ class Executor:
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:
-        """The move's record, written together with the removal of its intent."""
+        """Return the changes that store a move's record, for the write that removes its intent."""
         return self._shared_state.move_change(outcome.record())

@@ -1,9 +1,9 @@
-"""Intents: what a leader is about to do with a bundle, written before it does it, and how a successor settles them.
+"""Intents: records of moves, written before the call, and how the next leader settles them.
 
-The admin API takes no fencing token, so an unload of a deposed leader may still be on its way. Its intent, a node
-below `intents/`, keeps the next leader from moving that bundle until the call has done its work (the destination
-owns the bundle) or must be over (deadline and margin), and then who owns it is the outcome. An intent is never carried
-out again.
+Pulsar's admin API has no fencing token, so an unload of a former leader may still arrive. While its intent, a node
+below `intents/`, exists, the next leader does not move the bundle. The intent is settled when the destination owns the
+bundle, or when the call must have ended (deadline and margin). Then the current owner is the outcome. No leader
+executes an intent again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ INTENTS: Final = "intents"
 INTENT_SECONDS: Final = 120.0
 LONGEST_MS: Final = 86_400_000
 MARGIN_SECONDS: Final = 15.0
-# By then the brokers' leader has ended a transfer that got stuck: its monitor looks every 60 s for what is in flight
-# for more than 30 s, after 180 s without trouble with its own session.
+# After this time the brokers' leader has ended a stuck transfer. Its monitor runs every 60 s, ends transfers older than
+# 30 s, and waits until its own session has been stable for 180 s.
 IN_FLIGHT_SECONDS: Final = 300.0
 
-# What a plan predicted for a move: scores (ratios) of its two brokers.
+# Planned scores (ratios) of the two brokers of a move.
 PREDICTED: Final = ("source_before", "source_after", "target_before", "target_after")
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "destination": "to"}):
-    """A move about to be made. Times are wall milliseconds of the writer; `version` is that of its node."""
+    """A planned move. Times are Unix milliseconds of the writer's clock; `version`: version of the node."""
 
     id: str
     bundle: str
@@ -50,23 +50,25 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"
 
     @property
     def path(self) -> str:
-        """The node of this intent; one bundle has at most one."""
+        """Path of the node. A bundle has at most one intent."""
         return intent_path(self.bundle)
 
     def encode(self) -> bytes:
-        """The node's JSON."""
+        """Return the node's JSON."""
         return msgspec.json.encode(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveOutcome:
-    """How a move ended. `done`: the destination owns the bundle. `landed_elsewhere`: another broker does, the source
-    included. `released`: no broker does, and as the bundle has no topics none will before a client connects. `unknown`:
-    not settled by reading. `refused`: provably nothing happened.
+    """How a move ended.
 
-    `code` is empty when done; `landed_wall_ms` is when the owner was seen, 0 when none was; `hops` are the brokers
-    the unload went through; `seconds` counts from admission to the outcome, `moving_seconds` from the intent on,
-    without the wait for a slot. `predicted`: scores of source and target, before and after, as the plan had them.
+    `done`: the destination owns the bundle. `landed_elsewhere`: another broker owns it, possibly the source.
+    `released`: no broker owns it; the bundle has no topics, so none will until a client connects. `unknown`: the owner
+    could not be determined. `refused`: certainly nothing happened.
+
+    `code` is empty if done. `landed_wall_ms`: time at which the owner was observed; 0: none. `hops`: brokers that
+    redirected the unload. `seconds`: from admission to outcome. `moving_seconds`: from intent to outcome, without the
+    wait for a slot. `predicted`: planned scores of source and target, before and after.
     """
 
     bundle: str
@@ -88,21 +90,23 @@ class MoveOutcome:
     predicted: tuple[float, ...] = ()
 
     def unless_stale(self, code: Code | None) -> MoveOutcome:
-        """The outcome, or an unknown one with `code` if the store that shows it is stale. A destination that owns the
-        bundle wrote that itself, and a refusal is not read from the store."""
+        """Return this outcome; or, if the store is outdated, an unknown outcome with `code`.
+
+        `done` stays, because the destination itself wrote its ownership. `refused` stays, because it does not depend on
+        the store."""
         if code is None or self.outcome in ("done", "refused"):
             return self
         return replace(self, outcome="unknown", code=code, landed_on="", landed_wall_ms=0)
 
     def record(self) -> dict[str, Any]:
-        """The journal line."""
-        # Where nothing happened, the owner is the source; a stale store does not show it.
+        """Return the journal record."""
+        # After a refusal the owner is the source, and an outdated store does not show the owner: omit it.
         hidden = self.outcome == "refused" or self.code in (Code.STORE_MIGRATING, Code.STORE_MIGRATED)
         owner = "" if hidden else f", owned by {self.landed_on or 'no broker'}"
         why = f" ({': '.join(filter(None, (self.code, self.error)))})" if self.code else ""
         return {
             "kind": "move",
-            # When it ended: a move may have waited for its turn, and for its deadline, for many seconds.
+            # Time of the end: a move may wait many seconds for its slot and its deadline.
             "wall_ms": self.landed_wall_ms or self.started_wall_ms + round(1000 * self.seconds),
             "bundle": self.bundle,
             "source": self.source,
@@ -127,8 +131,8 @@ class MoveOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What a look at intents of other leaders found: bundles to leave alone for now, moves settled just now, and the
-    nodes that could not be read (path -> why)."""
+    """Result of a check of other leaders' intents: bundles that must not move yet, newly settled moves, and unreadable
+    nodes (path -> reason)."""
 
     frozen: frozenset[str]
     settled: tuple[MoveOutcome, ...]
@@ -136,27 +140,27 @@ class Settlement:
 
 
 FirstSeen = dict[tuple[str, bytes], float]
-"""By path and content of an intent's node, the boot clock when we first saw it."""
+"""Boot-clock time at which an intent's node was first read, by path and content."""
 
 ChangesFor = Callable[[MoveOutcome], Sequence[DocumentChange]]
-"""Further changes to write in the transaction that removes an intent, e.g. the record of the move."""
+"""Returns further changes for the transaction that removes an intent, such as the record of the move."""
 
 
 def no_changes(_outcome: MoveOutcome) -> Sequence[DocumentChange]:
-    """Record nothing beside the intent."""
+    """Return no further changes."""
     return ()
 
 
 def intent_path(bundle: str) -> str:
-    """The node of a bundle's intent; the name is percent-encoded because it holds slashes."""
+    """Return the node path of a bundle's intent. The name is percent-encoded because it contains slashes."""
     return f"{INTENTS}/{quote(bundle, safe='')}"
 
 
 def decode_intent(document: Document) -> Intent:
-    """Read an intent's node. CodecError for anything a leader would not have written."""
-    found = external_input.read(document.data, Intent, what=document.path, exact=True)
-    check_times(found, document.path)
-    return found
+    """Read an intent's node. Raises CodecError for content that no leader writes."""
+    intent = external_input.read(document.data, Intent, what=document.path, exact=True)
+    check_times(intent, document.path)
+    return intent
 
 
 async def settle_intents(
@@ -165,25 +169,26 @@ async def settle_intents(
     *,
     epoch: int,
     clock: Clock,
-    seen: FirstSeen,
+    first_seen: FirstSeen,
     margin_seconds: float = MARGIN_SECONDS,
     changes: ChangesFor = no_changes,
     migration: StoreMigration = NO_MIGRATION,
 ) -> Settlement:
-    """Look at the intents other epochs left; call again each cycle until nothing is frozen.
+    """Settle the intents of other epochs. Call it in each cycle until nothing is frozen.
 
-    An intent is frozen until its destination owns the bundle, or its own length plus the margin has passed since we
-    first saw it (`seen`: node path and content to boot seconds): its writer's clock is never compared with ours. A
-    bundle that its owner is giving away then has no outcome yet: it stays frozen until a broker owns it,
-    `IN_FLIGHT_SECONDS` at most. A node that is no intent is frozen for the usual length, then removed as `unknown`;
-    one whose name is that of no bundle is left where it is. During a `migration` of the store only a destination
-    that owns its bundle is an outcome. LeadershipLost ends it.
+    An intent is frozen until its destination owns the bundle, or its lifetime plus the margin has passed since this
+    sidecar first read it (`first_seen`: node path and content to boot seconds). The writer's clock is never used. If
+    the owner is still releasing the bundle, it stays frozen until a broker owns it, at most `IN_FLIGHT_SECONDS`.
+
+    An unreadable node is frozen for the usual lifetime, then removed as `unknown`. A node whose name is not that of a
+    bundle is ignored. During a `migration` of the store, only a destination that owns its bundle is an outcome.
+    Raises LeadershipLost if the term ends.
     """
     frozen: set[str] = set()
     settled: list[MoveOutcome] = []
     unreadable: dict[str, str] = {}
     for document in await coordination.read_tree(INTENTS):
-        # The node's name is the bundle's, whatever stands in it.
+        # The node's name contains the bundle, even if its content is unreadable.
         bundle, intent = unquote(document.path.rpartition("/")[2]), None
         try:
             intent = decode_intent(document)
@@ -194,7 +199,7 @@ async def settle_intents(
         if not is_bundle(bundle):
             unreadable[document.path] = "its name is that of no bundle"
             continue
-        waited = since_first_sight(seen, document, clock)
+        waited = since_first_sight(first_seen, document, clock)
         try:
             owner = await ownership.owner(bundle)
             if not _has_outcome(intent, owner, waited, margin_seconds):
@@ -213,41 +218,41 @@ async def settle_intents(
 
 
 class TimedIntent(Protocol):
-    """What was announced, when and until when, by the writer's wall clock."""
+    """Times of an intent, by the writer's clock."""
 
     @property
     def wall_ms(self) -> int:
-        """When it was written."""
+        """Time of writing, Unix ms."""
 
     @property
     def deadline_ms(self) -> int:
-        """When its call must be over."""
+        """Time at which the call must have ended, Unix ms."""
 
 
-def check_times(found: TimedIntent, path: str) -> None:
-    """Check the times of an intent. Raises CodecError for those that no leader wrote: they would freeze the bundle."""
-    external_input.check_ranges(found, what=path)
-    if not 0 <= found.deadline_ms - found.wall_ms <= LONGEST_MS:
+def check_times(intent: TimedIntent, path: str) -> None:
+    """Raises CodecError if the times of an intent are implausible: they would freeze the bundle for too long."""
+    external_input.check_ranges(intent, what=path)
+    if not 0 <= intent.deadline_ms - intent.wall_ms <= LONGEST_MS:
         raise external_input.unreadable(
             path, "its deadline is not within a day of when it was written", code=Code.WRONG_TYPE
         )
 
 
-def since_first_sight(seen: FirstSeen, document: Document, clock: Clock) -> float:
-    """Seconds since we first saw this very intent; one bundle's next one has another id."""
-    return clock.boot() - seen.setdefault((document.path, document.data), clock.boot())
+def since_first_sight(first_seen: FirstSeen, document: Document, clock: Clock) -> float:
+    """Return the seconds since this intent was first read. The bundle's next intent has another id."""
+    return clock.boot() - first_seen.setdefault((document.path, document.data), clock.boot())
 
 
 def is_over(intent: TimedIntent | None, waited: float, margin_seconds: float) -> bool:
-    """Whether the call of an intent (None: unreadable) of another epoch must be over, so many seconds after we first
-    saw it; see `settle_intents`."""
+    """Return whether the call of another epoch's intent (None: unreadable) must have ended.
+
+    `waited`: seconds since this sidecar first read it; see `settle_intents`."""
     length = INTENT_SECONDS if intent is None else max(0, intent.deadline_ms - intent.wall_ms) / 1000
     return waited >= length + margin_seconds
 
 
 def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, margin_seconds: float) -> bool:
-    """Whether the call is known to be over: one intent has one call, so where its destination owns the bundle, that
-    call has been carried out."""
+    """Return whether the call has ended. An intent has one call, so it has if its destination owns the bundle."""
     if owner is None:
         return is_over(intent, waited, margin_seconds)
     if owner.disabled:
@@ -258,9 +263,9 @@ def _has_outcome(intent: Intent | None, owner: Owner | None, waited: float, marg
 def _settled(
     intent: Intent | None, bundle: str, owner: Owner | None, waited: float, *, clock: Clock, epoch: int
 ) -> MoveOutcome:
-    """The outcome of a move of another epoch, as far as its owner shows it."""
+    """Return the outcome of a move of another epoch, derived from the current owner."""
     landed = owner.broker_id if owner is not None and not owner.disabled else ""
-    found = MoveOutcome(
+    outcome = MoveOutcome(
         bundle=bundle,
         source="",
         destination="",
@@ -272,15 +277,15 @@ def _settled(
         epoch=epoch,
     )
     if intent is None:
-        return found
+        return outcome
     done = landed == intent.destination
     word: OutcomeWord = "unknown" if not landed else "done" if done else "landed_elsewhere"
     return replace(
-        found,
+        outcome,
         source=intent.source,
         destination=intent.destination,
         outcome=word,
-        code="" if done else found.code,
+        code="" if done else outcome.code,
         error=f"left open by epoch {intent.epoch}",
         started_wall_ms=intent.wall_ms,
         seconds=0.0 if landed else waited,

@@ -1,8 +1,7 @@
-"""One move: the request, its checks, its call, and where the bundle landed.
+"""Steps of one move: policy -> owner -> prepare -> intent -> permit -> unload with destination -> confirm.
 
-policy -> owner -> prepare -> intent -> permit -> unload with destination -> confirm. How a bundle changes its owner is
-a `TransferMethod`: `MODULAR_MOVE` or `EXTENSIBLE_MOVE`, by the brokers' load manager. The unload is sent at most once,
-whatever its answer: an unknown outcome is settled by reading who owns the bundle.
+The brokers' load manager selects the `TransferMethod`: `MODULAR_MOVE` or `EXTENSIBLE_MOVE`. The unload is sent at most
+once. If its result is unknown, the current owner of the bundle is the outcome.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ EXTENSIBLE: Final = "extensible"
 _CLAIM_FIRST_SECONDS: Final = 0.01
 _CLAIM_MAX_SECONDS: Final = 1.0
 _FREE_SECONDS: Final = 0.5
-# Transfers take tenths of a second; only those that take long are looked at while their call is under way.
+# Transfers usually take less than a second. Check the owner during the call only if it takes longer than this.
 _PATIENCE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.5
 _CODES: Final[dict[type[AdminApiError], Code]] = {
@@ -46,13 +45,13 @@ _CODES: Final[dict[type[AdminApiError], Code]] = {
 
 
 def refusal_code(error: AdminApiError) -> Code:
-    """The code of a call that certainly had no effect."""
+    """Return the code of a call that certainly had no effect."""
     return _CODES.get(type(error), Code.ADMIN_REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveRequest:
-    """One move to make: a bundle from the broker that is to own it now to another one."""
+    """A move to execute. `source`: the broker that must own the bundle now."""
 
     bundle: str
     source: str
@@ -67,7 +66,7 @@ def _modular() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePorts:
-    """The ports a move needs, and which load manager the brokers run now (`RawClusterView.mode`)."""
+    """The ports of a move, and the brokers' present load manager (`RawClusterView.mode`)."""
 
     admin: BrokerAdmin
     commands: BrokerCommands
@@ -80,8 +79,8 @@ class MovePorts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderTerm:
-    """A leader's term. `permit` raises when this term may not act right now: LeadershipLost when it is over, for good;
-    StoreError while the store is out of reach, for the moment."""
+    """A leader's term. `permit` raises LeadershipLost if the term is over, and StoreError while the store is
+    unreachable."""
 
     epoch: int
     member: str
@@ -92,8 +91,8 @@ class LeaderTerm:
 class ExecutorLimits:
     """`intent_seconds` must cover the admin read timeout plus `confirm_seconds`: a successor waits that long.
 
-    One at a time at each broker: two unloads at once share what CPU a busy source has left, and clients of both are
-    cut off for longer (`make reaction`: worst gap 1.7 s instead of 0.9 s, and no sooner done).
+    One unload at a time per broker: two unloads share the free CPU of a busy source, so clients are disconnected for
+    longer (`make reaction`: worst gap 1.7 s instead of 0.9 s, and the moves finish no earlier).
     """
 
     max_in_flight: int = 4
@@ -108,8 +107,9 @@ Policy = Callable[[MoveRequest], Awaitable[Refusal | None]]
 
 
 async def stale_code(ports: MovePorts, before: StoreMigration) -> Code | None:
-    """Return why the store may not show how a call ended: a migration of the store that is in progress or completed, or
-    that began after `before` was read. None if there was none, or if that cannot be read."""
+    """Return the code if the store may be outdated: a store migration runs, is completed, or started after `before`.
+
+    None: there was no migration, or its state is unreadable."""
     try:
         now = await ports.metadata.migration()
     except StoreError:
@@ -123,8 +123,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class MoveState:
-    """The state of one move. `outcome()` makes its record with what is known so far. `bare`: the bundle certainly has
-    no topics, so no client asks for it once it is free."""
+    """The state of one move. `bare`: the bundle certainly has no topics, so no client looks it up after the unload."""
 
     request: MoveRequest
     ports: MovePorts
@@ -145,7 +144,7 @@ class MoveState:
         self.started_boot = self.ports.clock.boot()
 
     def outcome(self, word: OutcomeWord, code: str = "", *, error: str = "", landed_on: str = "") -> MoveOutcome:
-        """The move's record as of now."""
+        """Return an outcome with the present state of the move."""
         return MoveOutcome(
             bundle=self.request.bundle,
             source=self.request.source,
@@ -167,11 +166,11 @@ class MoveState:
         )
 
     def refuse(self, code: str, error: str = "") -> MoveOutcome:
-        """Provably nothing happened to the bundle."""
+        """Return a refusal: certainly nothing happened to the bundle."""
         return self.outcome("refused", code, error=error)
 
     def intent(self) -> Intent:
-        """What is written before anything is done. Its time starts now, not at admission: slots make moves wait."""
+        """Return the intent. Its time starts now, not at admission, because moves wait for slots."""
         self.migration = self.ports.metadata.migration_now
         now, self.begun_boot = self.ports.clock.wall_ms(), self.ports.clock.boot()
         return Intent(
@@ -190,7 +189,7 @@ class MoveState:
     # --- before ------------------------------------------------------------------------------------------
 
     async def check(self, policy: Policy) -> MoveOutcome | None:
-        """A refusal, or None when the move may begin."""
+        """Return a refusal, or None if the move may start."""
         request = self.request
         if is_system_bundle(request.bundle):
             return self.refuse(Code.SYSTEM_BUNDLE)
@@ -216,9 +215,9 @@ class MoveState:
     # --- the call ------------------------------------------------------------------------------------------
 
     async def unload(self, at: str, confirm: Callable[[str], Awaitable[MoveOutcome]]) -> MoveOutcome:
-        """Unload with destination, sent to broker `at`; called once per intent. `lost`: leadership has ended.
+        """Send the unload with destination to broker `at`, once per intent. Sets `lost` if the leadership has ended.
 
-        `confirm` reads where the bundle is afterwards, given the error when the outcome of the call is unknown.
+        `confirm` determines the owner afterwards. It receives the error if the result of the call is unknown.
         """
         request = self.request
         try:
@@ -230,7 +229,7 @@ class MoveState:
             self.lost = True
             return self.refuse(Code.NOT_LEADER, str(error))
         except StoreError as error:
-            # The permit again: the store is unreachable or migrates, and nothing happened to the bundle.
+            # The permit failed: the store is unreachable or migrates. Nothing happened to the bundle.
             return self.refuse(error.code, str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
@@ -242,9 +241,10 @@ class MoveState:
         return await confirm("")
 
     async def confirm(self, error: str, *, on_unowned: Callable[[], None] = _nothing) -> MoveOutcome:
-        """Read who owns the bundle until it is settled or the deadline passes; `error` when the call's outcome is
-        unknown. An owner that is giving the bundle away is no outcome yet; `on_unowned` is called when no broker owns
-        it.
+        """Read the owner of the bundle until it is final or the deadline passes.
+
+        `error`: error of the call if its result is unknown. While the owner is releasing the bundle, there is no
+        outcome yet. `on_unowned` is called if no broker owns the bundle.
         """
         clock, limits = self.ports.clock, self.limits
         deadline = clock.boot() + limits.confirm_seconds
@@ -267,7 +267,7 @@ class MoveState:
             pause = min(pause * 2, limits.poll_max_seconds)
 
     def landed(self, landed: str, error: str) -> MoveOutcome:
-        """This broker owns the bundle."""
+        """Return the outcome for the broker that owns the bundle."""
         if landed == self.request.destination:
             return self.outcome("done", error=error, landed_on=landed)
         at_source = landed == self.request.source
@@ -280,7 +280,7 @@ class MoveState:
         if owner is not None and owner.disabled:
             return self.outcome("unknown", Code.STILL_IN_FLIGHT, error=error or f"{owner.broker_id} is unloading it")
         if error and owner is not None:
-            # It never left the source, or will leave it when the call that is still on its way arrives.
+            # The bundle never left the source, or will leave it when the delayed call arrives.
             return self.outcome("unknown", Code.NO_ANSWER, error=error, landed_on="")
         if owner is not None:
             return self.landed(owner.broker_id, error)
@@ -289,10 +289,10 @@ class MoveState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferMethod:
-    """How a bundle changes its owner in one of the load managers.
+    """The steps that are specific to a load manager.
 
-    `prepare` may refuse, before the intent is written. `carry_out` makes the call and sees where the bundle landed.
-    `exclusive` is what no two moves in flight may share.
+    `prepare` may refuse before the intent is written. `carry_out` sends the call and determines the outcome.
+    `exclusive` returns a key: only one move per key may be in flight.
     """
 
     prepare: Callable[[MoveState], Awaitable[MoveOutcome | None]]
@@ -301,16 +301,15 @@ class TransferMethod:
 
 
 # --- modular load manager ---
-# Topic -> unload with destination -> claim at the destination -> confirm. Brokers only arm an affinity for the first
-# lookup after the unload; the claim is that lookup, before a client's.
+# Topic -> unload with destination -> claim at the destination -> confirm. Brokers only store an affinity for the first
+# lookup after the unload. The claim is this lookup, sent before a client's lookup.
 
 
 async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
-    """Find one topic to look up at the destination, or none when none is known; refuses nothing.
+    """Find a topic to look up at the destination, if there is one. Never refuses the move.
 
-    Read from the owner (non-persistent ones included), else from the metadata. Without a topic there is nothing to
-    look up: the unload still arms the affinity in the leader's memory, so the first client's lookup goes to the
-    destination, and only the ownership node shows where it went.
+    Topics come from the owner (including non-persistent ones), else from the metadata. Without a topic, the affinity in
+    the brokers' leader still directs the first client's lookup to the destination.
     """
     bundle, ports, answers = move_state.request.bundle, move_state.ports, 2
     try:
@@ -323,7 +322,7 @@ async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
         except (StoreError, CodecError):
             topics, answers = [], answers - 1
     move_state.bare = not topics and answers == 2
-    # The name decides, so that two leaders choose alike; a persistent topic of a user is surest to exist later.
+    # Use the smallest name, so that all leaders select the same topic. Persistent user topics come first: they last.
     move_state.topic = min(topics, key=lambda topic: (*_oddity(topic), topic), default="")
     return None
 
@@ -331,15 +330,15 @@ async def _find_topic(move_state: MoveState) -> MoveOutcome | None:
 async def _modular_move(move_state: MoveState) -> MoveOutcome:
     """Unload, claim, confirm.
 
-    Clients race us: they look the bundle up the moment it is free; the affinity sends the first one to the
-    destination, the second may be placed anywhere before the destination has made its node. The claim after the
-    answer wins nearly always; a destination starved of CPU can lose, and then the next plan decides. Claims made
-    while the unload still runs won no more often when measured (both 499 of 500, interleaved), so there are none.
+    Clients look the bundle up as soon as it is free. The affinity directs the first lookup to the destination, but the
+    second one may be placed anywhere until the destination has created its node. A claim after the unload's response
+    nearly always comes first. If a destination without free CPU is too slow, the next plan decides. Earlier claims,
+    during the unload, were not better when measured (both 499 of 500, interleaved).
     """
     claims = _Claims(move_state)
 
     async def confirm(error: str) -> MoveOutcome:
-        # Of an unknown outcome it is read first whether the bundle is free: a lookup, never a second unload.
+        # After an unknown result, claim only if the bundle is free. Never unload a second time.
         if not error:
             claims.start()
             if move_state.bare and await _stays_free(move_state):
@@ -353,8 +352,9 @@ async def _modular_move(move_state: MoveState) -> MoveOutcome:
 
 
 async def _stays_free(move_state: MoveState) -> bool:
-    """Whether no broker owns a bundle without topics for a moment after its unload: none will before a client comes,
-    and the affinity sends that one to the destination."""
+    """Return whether a bundle without topics has no owner for a short time after its unload.
+
+    Then it stays free until a client connects, and the affinity directs that client to the destination."""
     clock = move_state.ports.clock
     deadline = clock.boot() + _FREE_SECONDS
     while True:
@@ -369,7 +369,7 @@ async def _stays_free(move_state: MoveState) -> bool:
 
 
 async def _first_broker(move_state: MoveState) -> str:
-    """The metadata leader, which arms the affinity; unknown: the owner, who redirects to the leader it knows."""
+    """Return the brokers' leader, which stores the affinity; if unknown, the owner, which redirects to the leader."""
     try:
         leader = await move_state.ports.metadata.metadata_leader()
     except (StoreError, CodecError):
@@ -378,9 +378,10 @@ async def _first_broker(move_state: MoveState) -> str:
 
 
 class _Claims:
-    """Authoritative lookups at the destination, one after the other, until it or a third broker owns the bundle.
+    """Sends authoritative lookups to the destination, one at a time, until it or a third broker owns the bundle.
 
-    An error or the source's name means that the destination does not know yet. None follows after leadership was lost.
+    An error or the source's name means that the destination is not informed yet. After a loss of leadership, no more
+    lookups are sent.
     """
 
     def __init__(self, move_state: MoveState) -> None:
@@ -388,12 +389,12 @@ class _Claims:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to claim, once; without a topic there is nothing to look up."""
+        """Start the claims, once. Does nothing without a topic."""
         if self._task is None and self._move_state.topic:
             self._task = asyncio.create_task(self._claim(), name=f"claim {self._move_state.request.bundle}")
 
     async def cancel(self) -> None:
-        """Give up a claim under way: the bundle has landed, or time is up."""
+        """Cancel a running claim, because the bundle has landed or the deadline has passed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -410,7 +411,7 @@ class _Claims:
                 move_state.lost = True
                 return
             except BundlekeelError:
-                # Who owns the bundle is read from the store anyway; a claim only helps it to land.
+                # Ignore errors: the store shows the owner. A claim only makes the bundle land faster.
                 answering = ""
             if answering not in ("", move_state.request.source):
                 return
@@ -419,7 +420,7 @@ class _Claims:
 
 
 def _oddity(topic: str) -> tuple[bool, bool]:
-    """Non-persistent topics vanish with their last client, system topics with a policy: chosen last."""
+    """Return a sort key that puts last non-persistent topics (end with their clients) and system topics."""
     try:
         name = parse_topic(topic)
     except ValueError:
@@ -428,7 +429,7 @@ def _oddity(topic: str) -> tuple[bool, bool]:
 
 
 def _range(request: MoveRequest) -> str:
-    """Equal ranges of two namespaces share one affinity on brokers before 4.2."""
+    """Return the range of the bundle: before 4.2, brokers store one affinity per range, not per bundle."""
     return request.bundle.rpartition("/")[2]
 
 
@@ -437,12 +438,12 @@ MODULAR_MOVE: Final = TransferMethod(prepare=_find_topic, carry_out=_modular_mov
 
 # --- extensible load manager (PIP-192) ---
 # Unload with destination at the owner -> confirm. The brokers publish Releasing, Assigning and Owned in the ownership
-# channel; done is a 204 and the channel saying Owned at the destination. Nothing is claimed: brokers tell clients the
-# new owner, and a lookup would assign.
+# channel. A move is done after a 204 response and Owned at the destination. There is no claim: brokers inform clients
+# of the new owner, and a lookup could assign the bundle.
 
 
 async def _prepare(move_state: MoveState) -> MoveOutcome | None:
-    """Refuse what brokers answer with 500 "cannot be transfer to same broker": they compare the ends of the ids."""
+    """Refuse moves that brokers reject with 500 "cannot be transfer to same broker": they compare the ends of ids."""
     source, destination = move_state.request.source, move_state.request.destination
     if source.endswith(destination):
         return move_state.refuse(Code.ALIKE_BROKERS, f"{source} ends with {destination}")
@@ -462,10 +463,10 @@ async def _extensible_move(move_state: MoveState) -> MoveOutcome:
 
 
 async def _ended_otherwise(move_state: MoveState) -> MoveOutcome:
-    """The outcome, once the channel shows that the transfer began and ended at another broker than the destination.
+    """Return the outcome when the channel shows that the transfer started and ended at another broker.
 
-    When a broker dies the leader of the brokers gives the bundle away (`overrideOwnership`), and the call goes on for
-    a minute to its own time-out without any effect on the bundle: nothing is left to wait for.
+    If a broker fails, the brokers' leader assigns the bundle to another one (`overrideOwnership`). The call then runs
+    into its time-out, after a minute, without any effect. So do not wait for it.
     """
     clock, request = move_state.ports.clock, move_state.request
     began = False

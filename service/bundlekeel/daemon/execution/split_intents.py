@@ -1,7 +1,7 @@
-"""Split intents and outcomes: announced before the call, settled by reading boundaries, never carried out again.
+"""Intents and outcomes of splits: written before the call, settled by reading boundaries, never executed again.
 
-Like the intents of moves (daemon/execution/intents.py), in a tree of their own: what settles them is another question.
-In extensible mode the ownership channel is read too: boundaries are stored while the split is still under way.
+They work like the intents of moves (daemon/execution/intents.py), but are stored in a separate tree. In extensible mode
+the ownership channel is read too, because brokers store the boundaries before the split has finished.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bundlekeel.daemon.execution.move import MODULAR, MovePorts
 from bundlekeel.ports import Document, DocumentChange
 
 SPLITS: Final = "splits"
-# Not this bundle's fault: it may be split as soon as splits may be made again.
+# Reasons outside of the bundle: it may be split as soon as splits are possible again.
 _PASSING: Final = frozenset(
     {Code.PAUSED, Code.RECOMMEND_ONLY, Code.NOT_LEADER, Code.NOT_PERMITTED, Code.STOPPING, Code.FROZEN_INTENT}
 )
-# Another moment may do, but not every cycle: it is free to move meanwhile.
+# A later attempt may succeed, but not in every cycle. The bundle may move in the meantime.
 _BRIEF: Final = frozenset(
     {Code.STORE_UNAVAILABLE, Code.ADMIN_UNREACHABLE, Code.OWNER_CHANGED, Code.IN_TRANSIT, Code.NO_LOAD_DATA}
 )
@@ -37,7 +37,7 @@ SplitWord = Literal["done", "unknown", "refused"]
 
 
 class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
-    """A split about to be made. Times are wall milliseconds of the writer."""
+    """A planned split. Times are Unix milliseconds of the writer's clock."""
 
     id: str
     bundle: str
@@ -57,8 +57,8 @@ class SplitIntent(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitOutcome:
-    """How a split ended. `done`: the namespace has the new boundaries. `unknown`: not settled by reading. `refused`:
-    nothing happened, or the broker answered that it did nothing. `split` is known as soon as positions were found."""
+    """How a split ended. `done`: the namespace has the new boundaries. `unknown`: the boundaries could not be read, or
+    the split is unfinished. `refused`: the broker did nothing. `split` is set when the positions are computed."""
 
     bundle: str
     broker: str
@@ -77,17 +77,17 @@ class SplitOutcome:
 
     @property
     def children(self) -> tuple[str, ...]:
-        """The bundles that are there instead, in range order; none unless done."""
+        """The new bundles in range order; empty unless done."""
         return children_of(self.bundle, self.positions) if self.outcome == "done" else ()
 
     def rest_seconds(self, cool_down: float) -> float:
-        """How long the bundle is not tried again: not at all, a minute, or (always when unknown) the cool-down."""
+        """Return the seconds until the next attempt: 0, 60, or the cool-down (always if unknown)."""
         if self.outcome == "done" or (self.outcome == "refused" and self.code in _PASSING):
             return 0.0
         return min(_BRIEF_SECONDS, cool_down) if self.outcome == "refused" and self.code in _BRIEF else cool_down
 
     def record(self) -> dict[str, Any]:
-        """The journal line."""
+        """Return the journal record."""
         result = f"into {len(self.children)}: {', '.join(self.children)}" if self.children else self.error or self.code
         return {
             "kind": "split",
@@ -110,26 +110,26 @@ class SplitOutcome:
 
 
 def split_path(bundle: str) -> str:
-    """The node of a bundle's split intent; the name is percent-encoded because it holds slashes."""
+    """Return the node path of a bundle's split intent. The name is percent-encoded because it contains slashes."""
     return f"{SPLITS}/{quote(bundle, safe='')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitProgress:
-    """How far a split is seen: `divided`: the namespace has the new boundaries. `unfinished`: what the ownership
-    channel still shows otherwise, the parent owned or a child owned by no broker; always empty in modular mode."""
+    """Progress of a split. `divided`: the namespace has the new boundaries. `unfinished`: bundles that the ownership
+    channel does not show as split yet (parent with an owner, child without one); always empty in modular mode."""
 
     divided: bool
     unfinished: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Nothing is left to wait for."""
+        """Whether the split has finished."""
         return self.divided and not self.unfinished
 
 
 async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int]) -> SplitProgress:
-    """Look at boundaries and, unless all brokers are modular, owners. StoreError, CodecError when they cannot be read.
+    """Read the boundaries and, in extensible mode, the owners. Raises StoreError or CodecError if unreadable.
 
     A child may have moved on already, so it may be owned by any broker.
     """
@@ -149,13 +149,14 @@ async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int])
 
 
 async def settle_splits(
-    ports: MovePorts, *, epoch: int, seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
+    ports: MovePorts, *, epoch: int, first_seen: FirstSeen, margin_seconds: float = MARGIN_SECONDS
 ) -> tuple[frozenset[str], list[SplitOutcome], dict[str, str]]:
-    """Look at the split intents of other epochs: the bundles to leave alone for now, those settled just now, and the
-    nodes that could not be read (path -> why).
+    """Settle the split intents of other epochs.
 
-    A division that is complete settles it at once. Else the call may still be on its way until the intent's deadline
-    and a margin have passed (`seen` as in `settle_intents`); then the boundaries decide. LeadershipLost ends it.
+    Returns the bundles that must not change yet, the newly settled splits, and unreadable nodes (path -> reason). A
+    complete split settles its intent immediately. Otherwise the call may still arrive until the intent's deadline and a
+    margin have passed (`first_seen` as in `settle_intents`); then the boundaries decide. Raises LeadershipLost if the
+    term ends.
     """
     frozen: set[str] = set()
     settled: list[SplitOutcome] = []
@@ -171,12 +172,12 @@ async def settle_splits(
         if not is_bundle(bundle):
             unreadable[document.path] = "its name is that of no bundle"
             continue
-        waited = since_first_sight(seen, document, ports.clock)
+        waited = since_first_sight(first_seen, document, ports.clock)
         try:
-            found = SplitProgress(divided=False)
+            progress = SplitProgress(divided=False)
             if intent is not None:
-                found = await read_division(ports, bundle, intent.positions)
-            if not found.complete and not is_over(intent, waited, margin_seconds):
+                progress = await read_division(ports, bundle, intent.positions)
+            if not progress.complete and not is_over(intent, waited, margin_seconds):
                 frozen.add(bundle)
                 continue
             removal = DocumentChange(path=document.path, data=None, version=document.version)
@@ -186,7 +187,7 @@ async def settle_splits(
         except (StoreError, CodecError):
             frozen.add(bundle)
             continue
-        settled.append(_settled(intent, bundle, done=found.divided, epoch=epoch, now_ms=ports.clock.wall_ms()))
+        settled.append(_settled(intent, bundle, done=progress.divided, epoch=epoch, now_ms=ports.clock.wall_ms()))
     return frozenset(frozen), settled, unreadable
 
 
@@ -208,11 +209,11 @@ def _settled(intent: SplitIntent | None, bundle: str, *, done: bool, epoch: int,
 
 
 def decode_split(document: Document, bundle: str) -> SplitIntent:
-    """CodecError for anything a leader would not have written."""
-    found = external_input.read(document.data, SplitIntent, what=document.path, exact=True)
-    check_times(found, document.path)
+    """Read a split intent's node. Raises CodecError for content that no leader writes."""
+    intent = external_input.read(document.data, SplitIntent, what=document.path, exact=True)
+    check_times(intent, document.path)
     try:
-        children_of(bundle, found.positions)
+        children_of(bundle, intent.positions)
     except ValueError as error:
         raise external_input.unreadable(document.path, error, code=Code.WRONG_TYPE) from None
-    return found
+    return intent

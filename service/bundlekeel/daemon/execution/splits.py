@@ -1,10 +1,10 @@
-"""One split: where to cut, the intent, the call, and the boundaries read again.
+"""Steps of one split: compute the position, write the intent, call, and read the boundaries again.
 
 policy -> owner -> boundaries -> topics -> position -> policy -> intent -> permit -> split -> boundaries
 (-> ownership channel).
-In extensible mode brokers refuse more than one position a call (412); one is all we ever ask for.
-The call is sent at most once, whatever its answer: an unknown outcome is settled by reading the boundaries, and so is
-what another epoch left open. Children stay where they are; moving them is the business of the next plan.
+In extensible mode brokers reject more than one position per call (412), so a plan requests only one. The call is sent
+at most once. If its result is unknown, or another epoch did not finish, the boundaries decide. Children stay on their
+broker until the next plan moves them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRequest:
-    """One bundle to split at its owner, by which rule. `max_bundles`: as many as its namespace may have; `at`, `halves`
-    as in `Split`."""
+    """A split to execute. `max_bundles`: highest number of bundles in the namespace; `at`, `halves`: as in `Split`."""
 
     bundle: str
     broker: str
@@ -60,7 +59,7 @@ class SplitRequest:
 
 
 class SplitRefused(Exception):
-    """Ends a split before its call; `code` and `error`: why."""
+    """Ends a split before its call. `code` and `error` give the reason."""
 
     def __init__(self, code: str, error: str = "") -> None:
         super().__init__(error)
@@ -78,9 +77,9 @@ def _ignore(_split: SplitChildren) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Splitter:
-    """Splits bundles, one after the other, until it is stopped or its term is over.
+    """Splits one bundle at a time, until it is stopped or its term ends.
 
-    `policy` may refuse before anything is read. `prepare` gets the children right before the call.
+    `policy` may refuse before anything is read. `prepare` receives the children right before the call.
     """
 
     ports: MovePorts
@@ -91,11 +90,11 @@ class Splitter:
     _ended: str = ""
     _count: int = 0
     _busy: bool = False
-    # Intents of ours that still stand, because the store did not take their removal.
+    # Intents of this splitter that could not be removed from the store.
     _left: set[str] = field(default_factory=set)
 
     async def split(self, request: SplitRequest) -> SplitOutcome:
-        """One split from its policy to the boundaries read again. What goes wrong is in the outcome."""
+        """Execute one split. Errors are part of the outcome."""
         self._count += 1
         clock = self.ports.clock
         started = clock.boot()
@@ -111,8 +110,8 @@ class Splitter:
         )
         self._busy = True
         try:
-            made = await self._positions(request)
-            blank = replace(blank, positions=positions_of(made), split=made)
+            children = await self._positions(request)
+            blank = replace(blank, positions=positions_of(children), split=children)
             ended = await self._carry_out(request, blank)
         except SplitRefused as refused:
             ended = replace(blank, code=refused.code, error=refused.error)
@@ -121,7 +120,7 @@ class Splitter:
         return replace(ended, ended_wall_ms=clock.wall_ms(), seconds=clock.boot() - started)
 
     async def stop(self, seconds: float) -> None:
-        """Begin no more, and wait for what is under way, at most so long."""
+        """Start no more splits, and wait for a running one for at most `seconds`."""
         self._ended = self._ended or Code.STOPPING
         deadline = self.ports.clock.boot() + seconds
         while self._busy and self.ports.clock.boot() < deadline:
@@ -135,7 +134,7 @@ class Splitter:
             raise SplitRefused(refusal.code, refusal.detail)
 
     async def _positions(self, request: SplitRequest) -> SplitChildren:
-        """Where to cut. SplitRefused when the bundle must not or cannot be split."""
+        """Return the children of the split. Raises SplitRefused if the bundle must not or cannot be split."""
         if self._ended:
             raise SplitRefused(self._ended, "not begun")
         await self._check_policy(request)
@@ -168,10 +167,10 @@ class Splitter:
 
     async def _carry_out(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
         path = split_path(request.bundle)
-        # Statistics of a whole broker may take seconds to come, and a split is for good.
+        # Check again: reading a broker's statistics may take seconds, and a split cannot be undone.
         await self._check_policy(request)
         await self._announce(request, blank, path)
-        # As with moves: whatever ends it is recorded where its intent stands, unless we are cancelled ourselves.
+        # As with moves, errors end up as the outcome, unless this task itself is cancelled.
         (ended,) = await asyncio.gather(self._call(request, blank), return_exceptions=True)
         if isinstance(ended, SplitOutcome):
             outcome = ended
@@ -193,11 +192,11 @@ class Splitter:
             )
             return await self._confirm(blank, "")
         except LeadershipLost as error:
-            # The permit is checked before each hop: nothing left. The next leader settles the intent.
+            # The permit is checked before each hop, so nothing was sent. The next leader settles the intent.
             self._ended = Code.NOT_LEADER
             return replace(blank, code=Code.NOT_LEADER, error=str(error))
         except StoreError as error:
-            # The permit again: the store is unreachable or migrates, and nothing left.
+            # The permit failed: the store is unreachable or migrates. Nothing was sent.
             return replace(blank, code=error.code, error=str(error))
         except AdminApiError as error:
             if error.outcome_unknown:
@@ -207,7 +206,7 @@ class Splitter:
             return replace(blank, code=Code.NOT_PERMITTED, error=str(error))
 
     async def flush(self) -> None:
-        """Try again to remove intents of splits that are over. Quiet when the store still does not answer."""
+        """Retry the removal of intents of finished splits. Does nothing if the store does not respond."""
         if not self._busy:
             for left in sorted(self._left):
                 await self._remove(left, version=-1)
@@ -237,7 +236,7 @@ class Splitter:
         except StaleWrite as error:
             raise SplitRefused(Code.FROZEN_INTENT, str(error)) from error
         except StoreError as error:
-            # The write may have arrived all the same: it is removed before the next one.
+            # The write may have succeeded nevertheless, so the node is removed before the next split.
             self._left.add(path)
             raise SplitRefused(Code.STORE_UNAVAILABLE, str(error)) from error
 
@@ -255,16 +254,16 @@ class Splitter:
             self._left.add(path)
 
     async def _confirm(self, blank: SplitOutcome, error: str) -> SplitOutcome:
-        """Read until the split is seen complete or time is up; `error` when the answer is not known."""
+        """Read until the split is complete or the deadline has passed. `error`: set if the result is unknown."""
         clock, pause, unreadable = self.ports.clock, self.limits.poll_first_seconds, ""
         deadline, before = clock.boot() + self.limits.confirm_seconds, self.ports.metadata.migration_now
         while True:
-            found = SplitProgress(divided=False)
+            progress = SplitProgress(divided=False)
             try:
-                found, unreadable = await read_division(self.ports, blank.bundle, blank.positions), ""
+                progress, unreadable = await read_division(self.ports, blank.bundle, blank.positions), ""
             except (StoreError, CodecError) as failure:
                 unreadable = str(failure)
-            if found.complete:
+            if progress.complete:
                 return replace(blank, outcome="done", error=error)
             if clock.boot() >= deadline:
                 break
@@ -274,21 +273,21 @@ class Splitter:
             return replace(blank, outcome="unknown", code=stale, error=error)
         if unreadable:
             return replace(blank, outcome="unknown", code=Code.STORE_UNAVAILABLE, error=error or unreadable)
-        if found.divided:
-            unfinished = f"not settled in the channel: {', '.join(found.unfinished)}"
+        if progress.divided:
+            unfinished = f"not settled in the channel: {', '.join(progress.unfinished)}"
             return replace(blank, outcome="unknown", code=Code.SPLIT_UNFINISHED, error=error or unfinished)
         if error:
             return replace(blank, outcome="unknown", code=Code.NO_ANSWER, error=error)
         return replace(blank, code=Code.NOTHING_SPLIT, error="the broker split nothing")
 
 
-def positions_of(made: SplitChildren) -> tuple[int, ...]:
-    """Where the children meet, ascending."""
-    return tuple(parse_bundle(child).lower for child in made.children[1:])
+def positions_of(split: SplitChildren) -> tuple[int, ...]:
+    """Return the hash positions between the children, ascending."""
+    return tuple(parse_bundle(child).lower for child in split.children[1:])
 
 
 def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> SplitChildren:
-    """Positions that divide what the rule is about. SplitRefused when the bundle's topics do not allow any."""
+    """Return a split that divides the rule's load. Raises SplitRefused if the bundle's topics allow none."""
     name = parse_bundle(request.bundle)
     inside = [topic for topic in topics if name.lower <= topic.hash <= name.upper]
     if request.at:
@@ -300,7 +299,7 @@ def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> SplitChildren:
         return split_children(request.bundle, sorted(set(request.at)), inside)
     weights = _weights(request.rule, inside)
     if len(inside) > 1 and request.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):
-        # Just moved, or just loaded: its statistics come with the broker's next run. Halved blindly it stays hot.
+        # A newly loaded bundle has no statistics until the broker's next run. A split in the middle might not help.
         raise SplitRefused(Code.NO_LOAD_DATA, f"{request.broker} has no statistics of its topics yet")
     cut = split_bundle([topic.hash for topic in inside], weights, name.lower, name.upper)
     if isinstance(cut, NoCut):
@@ -309,7 +308,7 @@ def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> SplitChildren:
 
 
 def _weights(rule: str, topics: Sequence[TopicLoad]) -> list[float]:
-    """What each topic carries of what the bundle has too much of."""
+    """Return the weight of each topic for the exceeded limit."""
     if rule == "topics":
         return [1.0] * len(topics)
     if rule == "sessions":
@@ -318,6 +317,6 @@ def _weights(rule: str, topics: Sequence[TopicLoad]) -> list[float]:
     sizes = [topic.traffic[2] + topic.traffic[3] for topic in topics]
     if rule in ("msg_rate", "bandwidth"):
         return rates if rule == "msg_rate" else sizes
-    # Load as the score sees it: the mean of the shares of messages and bytes.
+    # As in the load score: the mean of the shares of messages and bytes.
     all_rates, all_sizes = sum(rates) or 1.0, sum(sizes) or 1.0
     return [rate / all_rates + size / all_sizes for rate, size in zip(rates, sizes, strict=True)]

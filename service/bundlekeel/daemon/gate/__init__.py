@@ -1,1 +1,1 @@
-"""What is allowed: one question, one answer."""
+"""Permissions: the gate decides whether an action is allowed now."""

@@ -11,9 +11,9 @@ Allow = Literal["act", "overload", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSpan:
-    """One window: when it was opened last, if it is open still (0: it is not), when it ends then, when it opens next.
+    """One window: its last opening and that opening's end (both 0: it is closed), and its next opening.
 
-    Wall milliseconds; `next_ms` 0: never again. `allow`: everything, only relief of overload, or nothing at all.
+    Times are Unix milliseconds; `next_ms` 0: never again. `allow`: everything, only relief of overload, or nothing.
     """
 
     allow: Allow
@@ -24,8 +24,8 @@ class WindowSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """What may move now. `closed_by`: an open window that forbids it ("window"), or that none is open ("hours").
-    `until_ms`: until when that holds at least, 0: for good, or not known."""
+    """The moves allowed now. `closed_by`: "window" if an open window forbids moves, "hours" if no window is open.
+    `until_ms`: earliest end of this state in Unix ms; 0: it has no end, or the end is unknown."""
 
     allow: Allow = "act"
     until_ms: int = 0
@@ -33,10 +33,10 @@ class Allowance:
 
 
 def allowance(spans: Sequence[WindowSpan]) -> Allowance:
-    """What these windows allow together.
+    """Return the moves that these windows allow together.
 
-    A window that forbids wins over all others; of the others the one that allows most. Outside of all windows nothing
-    may move, unless there are only windows that forbid: then everything may.
+    A window that forbids moves overrides all others. Of the others, the one that allows most applies. Outside of all
+    windows nothing may move, unless all windows are forbidding ones: then everything may move.
     """
     open_now = [span for span in spans if span.opened_ms]
     for allow in ("nothing", "act", "overload"):

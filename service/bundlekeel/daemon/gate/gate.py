@@ -1,12 +1,13 @@
-"""The one gate: may this be done now? Asked for cycles, requests, each single move and split, quotas and adoptions.
+"""The gate decides whether an action is allowed now: a cycle, request, move, split, quota change or adoption.
 
-Which checks apply depends on what kind of action asks (`CHECKS`). They are made in the order of `GateCheck`, and the
-first one that fails is the answer, with its code. The gate reads what it is given and changes nothing.
+The kind of action selects the checks (`CHECKS`). They run in the order of `GateCheck`; the first failing check gives
+the obstacle and its code. The gate changes nothing.
 
-Not here, because it is no question of now: which bundles may move where and how many (core/guard), and whether the
-proposed thresholds are any good (core/calibration/thresholds.py). Taking over, handing back and the failsafe job do not
-ask the gate: they run without a sidecar, because a person asks or because every sidecar failed, and go by the takeover
-record alone (daemon/operations/takeover.py, daemon/operations/failsafe.py).
+Two decisions are elsewhere, because they do not depend on the time. `core/guard` decides which bundles may move, where
+to and how many. `core/calibration/thresholds.py` decides whether proposed thresholds are good enough.
+
+Takeover, handback and the failsafe job do not use the gate, because they must work without a sidecar. They use only the
+takeover record (daemon/operations/takeover.py, daemon/operations/failsafe.py).
 """
 
 from __future__ import annotations
@@ -29,43 +30,43 @@ from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of, 
 from bundlekeel.daemon.state.takeover_record import TakeoverRecord
 from bundlekeel.ports import Clock, Metadata, RawClusterView
 
-# Load managers that are acted on; the others (Simple, Noop) are observed.
+# Bundlekeel acts on clusters with these load managers; it only observes the others (Simple, Noop).
 ACTED_ON: Final = ("modular", "extensible")
 
 
 class GateCheck(Enum):
-    """What is checked, in this order; the value says what must hold."""
+    """The checks, in their order. The value is the condition that must hold."""
 
     MIGRATION = "the brokers do not move their metadata to another store, and have not moved it"
-    TASK = "the task that asks was not stopped"
-    REQUEST = "the drain or warm-up that asks for it has not ended"
-    MODE = "the settings file and people at run time say `act`"
+    TASK = "the requesting task was not stopped"
+    REQUEST = "the requesting drain or warm-up has not ended"
+    MODE = "the settings file and the operators' mode are both `act`"
     PAUSE = "there is no pause of everything"
-    LEASE = "this sidecar leads, in the very term that is asked about"
+    LEASE = "this sidecar leads, in the term of the action"
     OUTAGE = "brokers have settled after an outage of the metadata store"
     PUT_ASIDE = "the failsafe job has not ended the takeover"
     SECOND_BALANCER = "no other balancer keeps undoing our moves"
     CLUSTER = "all brokers run one load manager that is acted on, and their reports are alive"
     LOAD = "no broker's first load report is awaited"
     CHANNEL = "the ownership channel is followed (extensible load manager)"
-    SHEDDING = "no broker sheds by itself what is taken over"
+    SHEDDING = "no broker sheds bundles of the taken-over namespaces itself"
     WINDOW = "a maintenance window allows it"
-    REVIEW = "a second person has approved it, where the settings ask for that"
+    REVIEW = "a second operator has approved it, if the settings require a review"
     SCOPE = "the bundle is taken over"
     BUNDLE = "neither it nor its brokers are paused or excluded, and it is not pinned"
     TARGET = "the target is neither cordoned nor drained"
 
 
 class Action(Enum):
-    """What kind of action asks; the value says which actions are meant."""
+    """The kinds of action. The value describes them."""
 
-    PLAN = "what a cycle moves and splits by itself"
-    RELOCATION = "what a drain or a warm-up moves, in a cycle"
-    REQUEST = "a plan, move or split that a person asked for, right before the leader carries it out"
-    SUBMISSION = "the same when a person asks any sidecar for it, or approves it"
-    ORDER = "a drain or a warm-up when a person asks any sidecar for it"
+    PLAN = "moves and splits that a cycle plans automatically"
+    RELOCATION = "moves of a drain or a warm-up, in a cycle"
+    REQUEST = "a plan, move or split that an operator requested, right before the leader executes it"
+    SUBMISSION = "a plan, move or split, when an operator requests it from any sidecar or approves it"
+    ORDER = "a drain or a warm-up, when an operator requests it from any sidecar"
     QUOTAS = "rates and resource groups of quota groups"
-    ADOPTION = "thresholds that come into force by themselves"
+    ADOPTION = "thresholds that are adopted automatically"
 
 
 _CLUSTER_CHANGES: Final = frozenset(GateCheck) - {GateCheck.TASK, GateCheck.REQUEST, GateCheck.WINDOW, GateCheck.REVIEW}
@@ -76,16 +77,16 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
     Action.SUBMISSION: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE}),
     Action.ORDER: frozenset({GateCheck.MIGRATION, GateCheck.MODE}),
     Action.QUOTAS: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
-    # Where nothing is carried out it is not seen whether it helps. Only the leader's task adopts
-    # (daemon/calibration/watcher.py).
+    # If nothing is executed, the effect of new thresholds cannot be measured. The leader check is not needed: only the
+    # leader's task adopts (daemon/calibration/watcher.py).
     Action.ADOPTION: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateQuestion:
-    """Who asks for what. `epoch`: the term it is to be done in, None for a follower. `bundle`, `source`,
-    `target`: of a single move or split; without a bundle no bundle is asked about. `task`, `approved`: of a request."""
+    """An action to check. `epoch`: leader term to act in; None for a follower. `bundle`, `source` and `target` describe
+    a single move or split; empty: the checks on bundles and brokers do not apply. `task`, `approved`: for a request."""
 
     action: Action
     epoch: int | None = None
@@ -97,27 +98,30 @@ class GateQuestion:
 
 
 class SharedStateView(Protocol):
-    """What the gate needs of the shared state (daemon/state/shared_state.py)."""
+    """The part of the shared state that the gate reads (daemon/state/shared_state.py)."""
 
     @property
     def desired(self) -> Desired:
-        """What people asked for at run time."""
+        """The operators' requests at run time."""
 
     @property
     def takeover(self) -> TakeoverRecord | None:
-        """The last takeover, in force or ended."""
+        """The last takeover, active or ended; None: there was none."""
 
     def current_epoch(self) -> int:
-        """The epoch; LeadershipLost when we do not lead."""
+        """Return the epoch of this leader's term. Raises LeadershipLost if this sidecar does not lead."""
 
     async def refresh(self) -> None:
-        """Read what people want anew. StoreError when it cannot be read."""
+        """Reload the operators' requests from the metadata store. Raises StoreError if they cannot be read."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Gate:
-    """One for each sidecar. `ceiling`, `review_required`: of the settings file. `outage` is shown each new picture, and
-    asked without one. `second_balancer`, `channel` ("" for none), `windows` (at a wall ms): why not, if so."""
+    """The gate of one sidecar. `ceiling` and `review_required` come from the settings file.
+
+    `outage` receives each new snapshot, and None for a check without one. `outage`, `second_balancer`, `channel` ("":
+    none) and `windows` (at a Unix time in ms) return the obstacle, if there is one.
+    """
 
     ceiling: Mode
     review_required: bool
@@ -134,7 +138,7 @@ class Gate:
     _migration_boot: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        self._made: Mapping[GateCheck, Callable[[GateQuestion], Obstacle | None]] = {
+        self._check_functions: Mapping[GateCheck, Callable[[GateQuestion], Obstacle | None]] = {
             GateCheck.MIGRATION: lambda _: self._migrating(),
             GateCheck.TASK: self._task,
             GateCheck.REQUEST: self._operator_request,
@@ -156,23 +160,23 @@ class Gate:
         }
 
     def see(self, picture: RawClusterView) -> None:
-        """A new picture of the cluster: from now on actions are judged by it."""
+        """Use a new snapshot of the cluster for all checks from now on."""
         self._picture = picture
         self.outage(picture)
 
     async def observe_migration(self) -> None:
-        """Read the state of a store migration. Raises StoreError; StoreMigrated once it is completed."""
+        """Read the state of a store migration. Raises StoreMigrated if it is completed, StoreError if unreadable."""
         (await self.metadata.migration()).demand_readable()
         self._migrating()
 
     def check(self, question: GateQuestion) -> Obstacle | None:
-        """The first reason why this may not be done now, or None. By what is known here; see `check_anew`."""
-        wanted = CHECKS[question.action]
-        found = (self._made[check](question) for check in GateCheck if check in wanted)
-        return next((obstacle for obstacle in found if obstacle is not None), None)
+        """Return the first obstacle to the action, or None, from the data in memory. See also `check_anew`."""
+        required = CHECKS[question.action]
+        obstacles = (self._check_functions[check](question) for check in GateCheck if check in required)
+        return next((obstacle for obstacle in obstacles if obstacle is not None), None)
 
     async def check_anew(self, question: GateQuestion) -> Obstacle | None:
-        """The same after reading what people want from the store: right before anything is changed."""
+        """Reload the operators' requests, then return the first obstacle or None. For use right before a change."""
         try:
             await self.shared.refresh()
             await self.metadata.migration()
@@ -181,13 +185,13 @@ class Gate:
         return self.check(question)
 
     def demand(self, question: GateQuestion) -> None:
-        """Forbidden, with the reason, unless it may be done now."""
+        """Raises Forbidden, with the obstacle, if the action is not allowed now."""
         obstacle = self.check(question)
         if obstacle is not None:
             raise Forbidden(f"not carried out: {obstacle.sentence}", code=obstacle.code)
 
     def cluster_obstacle(self) -> Obstacle | None:
-        """What about the cluster itself forbids acting, in any mode: observed, reported, never acted on."""
+        """Return why the cluster forbids acting in any mode, or None. Such a cluster is only observed."""
         picture = self._picture
         if picture is None:
             return None
@@ -201,7 +205,7 @@ class Gate:
     # --- the checks, in their order ---
 
     def _migrating(self) -> Obstacle | None:
-        """Return a migration in progress or completed, or that the picture is older than the end of a failed one."""
+        """Return the obstacle if a migration runs or is completed, or failed after the snapshot was read; else None."""
         state, picture = self.metadata.migration_now, self._picture
         if state != self._migration:
             self._migration, self._migration_boot = state, self.clock.boot()
@@ -216,7 +220,7 @@ class Gate:
         return Obstacle(code=Code.STOPPED, detail=f"by {stop.by}: {stop.reason}") if stop is not None else None
 
     def _operator_request(self, question: GateQuestion) -> Obstacle | None:
-        """A bundle leaves a draining broker within its cool-down: not when the drain ended while the move waited."""
+        """Return an obstacle if the drain or warm-up ended while its move waited: such moves ignore the cool-down."""
         desired = self.shared.desired
         if not question.bundle or question.source in desired.drains or question.target in desired.warms:
             return None
@@ -243,15 +247,15 @@ class Gate:
         return Obstacle(code=Code.NOT_LEADER) if question.epoch != current else None
 
     def _put_aside(self, _question: GateQuestion) -> Obstacle | None:
-        """The failsafe job ended the last takeover: no sidecar acts before a person takes over anew.
+        """Return an obstacle if the failsafe job ended the last takeover: an operator must take over again first.
 
-        That the brokers shed again would stop us too (SHEDDING), but not where they did not shed before.
+        The check SHEDDING would fail too, but only if the brokers shed load before the takeover.
         """
         ended = put_aside(self.shared.takeover)
         return Obstacle(code=Code.PUT_ASIDE, detail=f"{ended.by}: {ended.reason}") if ended is not None else None
 
     def _load(self, _question: GateQuestion) -> Obstacle | None:
-        """A plan by the traffic of idle brokers alone would be a wrong one; in a moment there is a better one."""
+        """Return an obstacle while a first load report is missing: a plan from idle brokers' load would be wrong."""
         awaited = self._picture.awaited if self._picture is not None else ()
         return Obstacle(code=Code.LOAD_AWAITED, detail=", ".join(awaited)) if awaited else None
 
@@ -260,16 +264,16 @@ class Gate:
         return Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail=fault) if fault else None
 
     def _shedding(self, _question: GateQuestion) -> Obstacle | None:
-        """Brokers that leave the namespaces of a partial takeover alone may shed the others."""
-        config, taken = self.config, namespaces_of(self.shared.takeover)
+        """Return an obstacle if a broker sheds load. In a partial takeover it may shed other namespaces."""
+        config, namespaces = self.config, namespaces_of(self.shared.takeover)
         brokers = sorted(self._picture.endpoints) if self._picture is not None else []
-        shedding = [item for item in brokers if config.sheds(item) and not left_to_us(config.values(item), taken)]
+        shedding = [item for item in brokers if config.sheds(item) and not left_to_us(config.values(item), namespaces)]
         if shedding:
             return Obstacle(code=Code.BROKERS_SHED_THEMSELVES, detail=", ".join(shedding))
         unknown = [item for item in brokers if config.sheds(item) is None]
         if not unknown:
             return None
-        # Where no broker answers (an expired token), nothing can be carried out: the failsafe, with another one, may.
+        # If no broker responds (expired token), this sidecar cannot act. The failsafe job has its own token and can.
         every = len(unknown) == len(brokers)
         return Obstacle(code=Code.BROKER_SETTINGS_UNKNOWN, detail=", ".join(unknown), unable=every)
 
@@ -278,13 +282,13 @@ class Gate:
         return Obstacle(code=Code.NOT_REVIEWED) if needed else None
 
     def _scope(self, question: GateQuestion) -> Obstacle | None:
-        taken = namespaces_of(self.shared.takeover)
-        if not question.bundle or not taken or namespace_of(question.bundle) in taken:
+        namespaces = namespaces_of(self.shared.takeover)
+        if not question.bundle or not namespaces or namespace_of(question.bundle) in namespaces:
             return None
-        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(taken)} only")
+        return Obstacle(code=Code.NOT_TAKEN_OVER, detail=f"the takeover is of {', '.join(namespaces)} only")
 
     def _bundle(self, question: GateQuestion) -> Obstacle | None:
-        """A scope that was paused or excluded, or a pin, after the plan was made holds too."""
+        """Return a pause, exclusion or pin on the bundle, including requests made after the plan."""
         bundle, desired, now = question.bundle, self.shared.desired, self.clock.wall_ms()
         if not bundle:
             return None
@@ -308,7 +312,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """Why nothing is carried out now. `unable`: this sidecar cannot, whoever leads by it; see
+    """A reason why an action is not executed now. `unable`: this sidecar cannot act at all; see
     `CycleReport.completed`."""
 
     code: Code
@@ -317,5 +321,5 @@ class Obstacle:
 
     @property
     def sentence(self) -> str:
-        """The explanation of the code, with the detail when there is one."""
+        """Return the explanation of the code, followed by the detail in brackets if there is one."""
         return f"{EXPLANATIONS[self.code]}{f' ({self.detail})' if self.detail else ''}"

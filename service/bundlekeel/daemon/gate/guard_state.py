@@ -1,6 +1,6 @@
-"""What the guard knows of the past and of the calendar, put together for each plan.
+"""State of the guard from earlier cycles and maintenance windows, combined for each plan.
 
-Kept by every replica: followers plan as well, and the next leader must know which brokers restarted a minute ago.
+Every replica maintains it: followers plan as well, and the next leader must know which brokers restarted recently.
 Moves of the last hour come from the shared records, so they survive a change of leader.
 """
 
@@ -17,14 +17,14 @@ from bundlekeel.core.planning.ledger import Ledger
 from bundlekeel.daemon.gate.windows import Calendar
 from bundlekeel.ports import RawClusterView
 
-# Changes of brokers older than any window are forgotten.
+# Changes of brokers are dropped after this time, which is longer than any window of the guard.
 KEPT_MS: Final = 24 * HOUR_MS
-# Records are in the order in which moves ended; none takes longer than this.
+# Records are in the order in which moves ended; no move takes longer than this.
 LONGEST_MS: Final = HOUR_MS
 
 
 def list_moved_brokers(moves: Reversible[Mapping[str, Any]], since_ms: int) -> set[str]:
-    """Return the brokers that gave or received a bundle since then, by the shared records of moves, oldest first."""
+    """Return the sources and targets of moves since then. `moves`: shared records of moves, oldest first."""
     brokers: set[str] = set()
     for record in reversed(moves):
         ended = int(record.get("landed_ms") or record.get("started_ms") or 0)
@@ -36,7 +36,7 @@ def list_moved_brokers(moves: Reversible[Mapping[str, Any]], since_ms: int) -> s
 
 
 class GuardMemory:
-    """The guard's memory beside the cycle's state. One for each sidecar; used on the event loop only."""
+    """The guard's memory of one sidecar, in addition to the cycle's state. Use it on the event loop only."""
 
     def __init__(
         self,
@@ -50,22 +50,22 @@ class GuardMemory:
         Args:
             moves: Returns the shared records of moves, oldest first (daemon/state/shared_state.py).
             rate: Returns the moves per cycle that the adaptive rate allows, None without a limit.
-            limited: Returns the namespaces among these whose rates a quota group limits.
+            limited: Returns those of the passed namespaces whose rates a quota group limits.
         """
         self._moves = moves
         self._rate = rate
         self._calendar = calendar or Calendar()
         self.limited = limited
         self._since_ms = 0
-        # Start of each broker's process as last seen, of those registered now; and of all ever seen.
+        # Last start of each registered broker's process; below, all brokers that were ever registered.
         self._here: dict[str, int] | None = None
         self._ever: set[str] = set()
         self.changed: dict[str, int] = {}
-        # Changes up to then belong to roll-outs that are over.
+        # Changes up to this time belong to roll-outs that have ended.
         self._rolled_ms = 0
 
     def see(self, picture: RawClusterView, now_ms: int) -> None:
-        """Compare a picture with the one before: who came, went or restarted."""
+        """Compare a snapshot with the previous one, and record which brokers joined, left or restarted."""
         here = {broker: endpoint.start_timestamp for broker, endpoint in picture.endpoints.items()}
         if self._here is None:
             self._since_ms = now_ms
@@ -74,25 +74,25 @@ class GuardMemory:
             for broker in self._differing(self._here, here, {**here, **started}):
                 self.changed[broker] = now_ms
         self._ever |= here.keys()
-        # A record that cannot be read has no start: the one before still counts.
+        # An unreadable record has no start: keep the previous one.
         self._here = {broker: start or (self._here or {}).get(broker, 0) for broker, start in here.items()}
         self.changed = {broker: at for broker, at in self.changed.items() if at > now_ms - KEPT_MS}
 
     def _differing(self, before: Mapping[str, int], here: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
-        """`here`: starts that name the lives of brokers; `started`: when that was, by our clock where it is known."""
-        found = [broker for broker in before if broker not in here]
+        """`here`: start timestamps from the registry; `started`: start times, by the local clock if known."""
+        brokers = [broker for broker in before if broker not in here]
         for broker, start in here.items():
             was = before.get(broker)
             if was is None:
-                # One that runs longer than we look is no news: we only see it late.
+                # A broker that started before this sidecar's first snapshot is not a change.
                 if broker in self._ever or started[broker] >= self._since_ms or start == 0:
-                    found.append(broker)
+                    brokers.append(broker)
             elif start and was and start != was:
-                found.append(broker)
-        return found
+                brokers.append(broker)
+        return brokers
 
     def state(self, state: GuardState, ledger: Ledger, now_ms: int) -> GuardState:
-        """The guard's state with the last hour's moves, changed brokers, what windows allow, and what is limited."""
+        """Return the guard's state with the last hour's moves, changed brokers, windows, and rate-limited bundles."""
         return replace(
             state,
             last_hour=self._last_hour(ledger, now_ms),
@@ -104,14 +104,14 @@ class GuardMemory:
 
     def _limited(self, bundles: Iterable[str]) -> frozenset[str]:
         spaces = {bundle: namespace_of(bundle) for bundle in bundles}
-        found = self.limited(frozenset(spaces.values())) if spaces else frozenset()
-        return frozenset(bundle for bundle, space in spaces.items() if space in found)
+        limited = self.limited(frozenset(spaces.values())) if spaces else frozenset()
+        return frozenset(bundle for bundle, space in spaces.items() if space in limited)
 
     def rolled_out(self, now_ms: int, quiet_seconds: float) -> frozenset[str]:
-        """Registered brokers that came or restarted in a roll-out that is over by now, each once.
+        """Return the registered brokers that joined or restarted in a roll-out that has ended, each once.
 
-        `quiet_seconds` without another change end it (`rollout_quiet_seconds`; 0: there are no roll-outs). Asked in
-        every cycle of every replica: who leads later does not begin anew."""
+        A roll-out ends after `quiet_seconds` without a change (`rollout_quiet_seconds`; 0: no roll-outs). Every replica
+        calls this in every cycle, so a new leader does not report an old roll-out again."""
         latest = max(self.changed.values(), default=0)
         if not quiet_seconds or latest <= self._rolled_ms or latest > now_ms - int(1000 * quiet_seconds):
             return frozenset()
@@ -119,24 +119,24 @@ class GuardMemory:
         return frozenset(broker for broker in self._here or {} if self.changed.get(broker, 0) > since)
 
     def _last_hour(self, ledger: Ledger, now_ms: int) -> tuple[BegunMove, ...]:
-        """Moves begun within an hour, oldest first: those that ended, and those in the books that have not."""
+        """Return the moves started within the last hour, oldest first: finished ones, and open ones of the ledger."""
         until = now_ms - HOUR_MS
-        found: dict[tuple[str, int], BegunMove] = {}
+        moves: dict[tuple[str, int], BegunMove] = {}
         for record in reversed(self._moves()):
             started = int(record.get("started_ms") or 0)
             if started <= until - LONGEST_MS:
                 break
             if started <= until or record.get("outcome") == "refused":
                 continue
-            begun = BegunMove(
+            move = BegunMove(
                 bundle=str(record.get("bundle", "")),
                 source=str(record.get("source", "")),
                 target=str(record.get("destination", "")),
                 at_ms=started,
             )
-            found[begun.bundle, started] = begun
+            moves[move.bundle, started] = move
         for entry in ledger.entries:
             if not entry.landed_ms and entry.opened_ms > until:
-                begun = BegunMove(bundle=entry.bundle, source=entry.source, target=entry.target, at_ms=entry.opened_ms)
-                found.setdefault((entry.bundle, entry.opened_ms), begun)
-        return tuple(sorted(found.values(), key=lambda item: (item.at_ms, item.bundle)))
+                move = BegunMove(bundle=entry.bundle, source=entry.source, target=entry.target, at_ms=entry.opened_ms)
+                moves.setdefault((entry.bundle, entry.opened_ms), move)
+        return tuple(sorted(moves.values(), key=lambda item: (item.at_ms, item.bundle)))

@@ -1,4 +1,4 @@
-"""What people asked for at run time, as it is in force at one moment: mode, pauses, paused scopes."""
+"""Operators' requests that are active at a given time: mode, pauses, paused scopes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 def mode_in_force(ceiling: Mode, desired: Desired) -> Mode:
-    """The lower of the settings file's mode and what people asked for at run time."""
+    """Return the lower of the settings file's mode and the mode that operators set at run time."""
     if desired.mode is None:
         return ceiling
     if desired.mode not in MODES:
@@ -33,34 +33,34 @@ def mode_in_force(ceiling: Mode, desired: Desired) -> Mode:
 
 
 def lasts(until_ms: int, now_ms: int) -> bool:
-    """Whether something with this end is in force (wall ms; 0: until a person ends it)."""
+    """Return whether a request with this end is active (Unix ms; 0: until an operator ends it)."""
     return until_ms == 0 or until_ms > now_ms
 
 
 def pause_in_force(desired: Desired, now_ms: int) -> Pause | None:
-    """The pause, unless its end has passed."""
+    """Return the pause of everything; None: there is none, or its end has passed."""
     pause = desired.pause
     return pause if pause is not None and lasts(pause.until_ms, now_ms) else None
 
 
 def pause_view(pause: Pause) -> PauseView:
-    """A pause as it is answered."""
+    """Return a pause in the form of the API."""
     until = pause.until_ms or None
     return PauseView(reason=pause.reason, by=pause.by, since_ms=pause.since_ms, until_ms=until)
 
 
 def scopes_paused(desired: Desired, now_ms: int) -> dict[str, int]:
-    """The guard's patterns of the scopes that are paused now, with the end of each pause in ms (0: until resumed)."""
-    found = {}
+    """Return the guard's pattern of each paused scope, with the end of the pause in Unix ms (0: until resumed)."""
+    ends = {}
     for scope, pause in desired.pauses.items():
         kind, _, name = scope.partition(":")
         if kind in PAUSE_SCOPES and lasts(pause.until_ms, now_ms):
-            found[f"{PAUSE_SCOPES[kind]}:{name}"] = pause.until_ms
-    return found
+            ends[f"{PAUSE_SCOPES[kind]}:{name}"] = pause.until_ms
+    return ends
 
 
 def pause_text(scope: str, pause: Pause) -> str:
-    """What is paused, until when, by whom and why."""
+    """Return a pause as text: scope, end, operator and reason."""
     until = f"until {clock_text(pause.until_ms)}" if pause.until_ms else "until resumed"
     return f"{scope}, {until}, by {pause.by}: {pause.reason}"
 
@@ -78,29 +78,30 @@ def asked_end(request: LastingRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """What leaves bundles and brokers alone that a plan calls excluded: a paused scope, an exclusion, or the settings.
-    To the guard a paused scope is an exclusion."""
+    """Explains why a plan excludes bundles and brokers: a paused scope, an exclusion, or the settings.
+
+    The guard treats a paused scope as an exclusion. This class distinguishes the two."""
 
     desired: Desired
     now_ms: int
-    # By bundle, or by its namespace where no pattern names bundles: a plan may refuse all bundles of a large cluster.
-    _known: dict[tuple[str, ...], tuple[Code, str]] = field(default_factory=dict)
+    # Keyed by bundle, or by namespace if no pattern names bundles: a plan may refuse all bundles of a large cluster.
+    _reasons: dict[tuple[str, ...], tuple[Code, str]] = field(default_factory=dict)
 
     def why(self, bundle: str, *brokers: str) -> tuple[Code, str]:
-        """The code and, as text, which scope or pattern, until when, and who asked. `bundle` empty: the brokers."""
+        """Return the code, and a text with scope or pattern, end and operator. Empty `bundle`: for the brokers."""
         exact = any(pattern.startswith(f"{BUNDLE}:") for pattern in self.desired.excluded)
         key = bundle if exact or not bundle else namespace_of(bundle), *brokers
-        if key not in self._known:
-            self._known[key] = self._why(bundle, brokers)
-        return self._known[key]
+        if key not in self._reasons:
+            self._reasons[key] = self._why(bundle, brokers)
+        return self._reasons[key]
 
     def _why(self, bundle: str, brokers: tuple[str, ...]) -> tuple[Code, str]:
         desired, now = self.desired, self.now_ms
         pauses, excluded = scopes_paused(desired, now), ends_of(desired.excluded)
         if not bundle:
             pauses, excluded = (
-                {pattern: end for pattern, end in found.items() if pattern.startswith(f"{BROKER}:")}
-                for found in (pauses, excluded)
+                {pattern: end for pattern, end in patterns.items() if pattern.startswith(f"{BROKER}:")}
+                for patterns in (pauses, excluded)
             )
         if pattern := pattern_for(pauses, now, bundle, brokers):
             kind, _, name = pattern.partition(":")
@@ -110,8 +111,8 @@ class LeftAlone:
             return Code.EXCLUDED, f"{pattern}, {asked_end(desired.excluded[pattern])}"
         return Code.EXCLUDED, "until the exclusion is taken out of the settings"
 
-    def told(self, refusal: Refusal) -> Refusal:
-        """A refusal of a plan with that code and text. Its detail may name the broker that takes nothing."""
+    def explain(self, refusal: Refusal) -> Refusal:
+        """Return the refusal with the exact code and text. Its detail may name the broker that accepts no bundles."""
         if refusal.code is not Code.EXCLUDED:
             return refusal
         code, text = self.why(refusal.bundle, refusal.broker, refusal.detail)

@@ -1,8 +1,7 @@
-"""One sidecar's watch for outages of the metadata store (`core.guard.outage`), and what the sidecars publish to each
-other of them.
+"""Watch for outages of the metadata store (`core.guard.outage`), and share them with the other sidecars.
 
-A sidecar that saw an outage writes it to the shared document `outage`: a later leader would else not know of it.
-A leader that saw the store answer all the while closes that document again: then its author alone was cut off.
+A sidecar that detects an outage writes it to the shared document `outage`, so that a later leader knows of it. If the
+leader could reach the store during that time, it closes the document: then only the author lost its connection.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ OUTAGE: Final = "outage"
 LOOK_SECONDS: Final = 1.0
 # Wall clocks of two hosts may be this far apart.
 SKEW_MS: Final = 15_000
-# A leader's record of the registered brokers says nothing about a cluster that was left alone for longer.
+# A leader's record of the registered brokers is ignored when it is older than this.
 KNOWN_MS: Final = 3_600_000
 
 
 class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The shared document: the last outage anybody saw. `over`: settled, or seen by its author alone."""
+    """The shared document: the last outage of any sidecar. `over`: brokers have settled, or only the author had it."""
 
     schema: int = SCHEMA
     by: str = ""
@@ -46,24 +45,24 @@ class OutageRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settle_for(seconds: float, call_seconds: float) -> SettleRules:
-    """`core.guard.outage.SettleRules` for our looks: one takes as long as a read may, twice at most."""
+    """Return the rules for this watch: a check takes at most two reads of `call_seconds`."""
     return SettleRules(seconds=seconds, step=2 * (LOOK_SECONDS + call_seconds))
 
 
 class LeadershipView(Protocol):
-    """What is asked of the leadership."""
+    """The part of the leadership that the watch reads."""
 
     @property
     def member(self) -> Member:
-        """Who we are."""
+        """This sidecar."""
 
     @property
     def leading(self) -> bool:
-        """Whether we lead now."""
+        """Whether this sidecar leads now."""
 
 
 class OutageWatch:
-    """Looks at the store once a second (`run`), and at each picture that a cycle takes (`obstacle`)."""
+    """Checks the metadata store once per second (`run`), and each snapshot of a cycle (`obstacle`)."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class OutageWatch:
         settle: SettleRules,
         session_seconds: float,
     ) -> None:
-        """`session_seconds`: what we ask for, until the store has said what it grants."""
+        """`session_seconds`: the requested session timeout, used until the store has returned the granted one."""
         self._coordination = coordination
         self._source = source
         self._leadership = leadership
@@ -85,37 +84,37 @@ class OutageWatch:
         self._asked_session = session_seconds
         self._settle = settle
         self._state = core.begin(clock.boot())
-        # Whether there is a notice of the outage that we hold.
+        # Whether a notice of the current outage is published.
         self._published = False
-        # The last notice that was read or written, and the one about the outage that we hold.
+        # The last notice that was read or written, and the notice of the current outage.
         self._handled: tuple[str, int] | None = None
         self._about: tuple[str, int] | None = None
 
     @property
     def state(self) -> OutageMemory:
-        """What has been seen so far."""
+        """The observations so far."""
         return self._state
 
     async def run(self) -> None:
-        """For ever: a look a second."""
+        """Check the store once per second, until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """One look: does the store answer, who is registered, what do the others say."""
-        answered, found = await self._read()
+        """Check whether the store responds, which brokers are registered, and the notices of other sidecars."""
+        answered, notice = await self._read()
         self._see(answered, await self._registered() if answered else None)
         if answered:
             try:
-                await self._exchange(found)
+                await self._exchange(notice)
             except StoreError as error:
                 _log.info("the notice of an outage could not be exchanged", error=str(error))
         left = self.waiting()
         self._telemetry.gauge("settling_after_outage_seconds", left.seconds if left is not None else 0.0)
 
     def obstacle(self, picture: RawClusterView | None = None) -> Obstacle | None:
-        """Why nothing may move yet, or None. With the picture that is about to be acted on: it counts as a look."""
+        """Return why nothing may move yet, or None. `picture`: the cycle's snapshot, which counts as a check."""
         if picture is not None:
             now = self._clock.boot()
             self._change(core.noticed(self._state, _registrations(picture), now, self._settle))
@@ -125,11 +124,11 @@ class OutageWatch:
         return Obstacle(code=Code.SETTLING_AFTER_OUTAGE, detail=self._sentence(left))
 
     def waiting(self) -> SettleWait | None:
-        """What is still waited for."""
+        """Return the remaining wait, or None."""
         return core.waiting(self._state, self._settle)
 
     def view(self) -> SettlingView | None:
-        """For people; None when nothing is waited for."""
+        """Return the remaining wait in the form of the API, or None."""
         left = self.waiting()
         if left is None:
             return None
@@ -144,11 +143,11 @@ class OutageWatch:
         )
 
     def remember(self, brokers: Collection[str], stored_ms: int) -> None:
-        """A new term: the brokers that the last leader saw in its last cycle, and when that was."""
+        """Start a term with the brokers of the previous leader's last cycle at `stored_ms` (Unix ms)."""
         if 0 <= self._clock.wall_ms() - stored_ms <= KNOWN_MS:
             self._state = core.remember(self._state, brokers, self._clock.boot())
 
-    # --- looking ---
+    # --- observations ---
 
     def _see(self, answered: bool, brokers: frozenset[core.Registration] | None) -> None:
         sight = StoreSight(
@@ -162,13 +161,13 @@ class OutageWatch:
     def _change(self, state: OutageMemory) -> None:
         before, after, self._state = self._state.outage, state.outage, state
         if after is not None and before is None:
-            # A closed notice of an earlier outage says nothing of this one.
+            # A closed notice of an earlier outage does not apply to this one.
             self._published, self._about = False, None
-            self._begun(after)
+            self._report_outage(after)
         elif after is None and before is not None:
             _log.info("settled after an outage", why=before.why)
 
-    def _begun(self, outage: Outage) -> None:
+    def _report_outage(self, outage: Outage) -> None:
         self._telemetry.count("outages_total")
         _log.warning("nothing moves until the brokers have settled", why=outage.why)
 
@@ -191,8 +190,8 @@ class OutageWatch:
 
     # --- notices to the other sidecars ---
 
-    async def _exchange(self, found: tuple[OutageRecord | None, int | None]) -> None:
-        notice, version = found
+    async def _exchange(self, notice_and_version: tuple[OutageRecord | None, int | None]) -> None:
+        notice, version = notice_and_version
         if notice is not None and not notice.over:
             await self._handle(notice, version)
         elif notice is not None and self._about == (notice.by, notice.since_ms):
@@ -200,41 +199,41 @@ class OutageWatch:
         await self._publish(notice, version)
 
     async def _handle(self, notice: OutageRecord, version: int | None) -> None:
-        """Somebody saw an outage. If we saw none because we watched all the while, it was theirs alone."""
-        key, boot, held = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
+        """Join an outage that another sidecar published, unless this sidecar could reach the store during that time."""
+        key, boot, outage = (notice.by, notice.since_ms), self._clock.boot(), self._state.outage
         is_new, self._handled = self._handled != key, key
-        if held is not None and not is_new:
+        if outage is not None and not is_new:
             return
         missed = self._wall(self._state.calm_since) >= notice.since_ms - SKEW_MS and self._fresh(notice)
-        if held is not None or (is_new and missed):
+        if outage is not None or (is_new and missed):
             joined = Outage(why=notice.why, since=boot, expected=frozenset(notice.expected), back=boot)
             self._state, self._about = core.join(self._state, joined), key
         elif self._leadership.leading:
             await self._write(msgspec.structs.replace(notice, over=True), version)
-        if held is None and self._state.outage is not None:
-            self._begun(self._state.outage)
+        if outage is None and self._state.outage is not None:
+            self._report_outage(self._state.outage)
 
     async def _publish(self, notice: OutageRecord | None, version: int | None) -> None:
-        """Publish what we saw, once the store answers again; one notice is enough for all."""
+        """Publish the outage when the store responds again, unless another sidecar has published one."""
         outage = self._state.outage
         if outage is None or outage.back is None or self._published or (notice is not None and not notice.over):
             return
         self._published = True
-        made = OutageRecord(
+        record = OutageRecord(
             by=self._leadership.member.id,
             why=outage.why,
             since_ms=self._wall(outage.since),
             back_ms=self._wall(outage.back),
             expected=tuple(sorted(outage.expected)),
         )
-        self._handled = self._about = (made.by, made.since_ms)
-        await self._write(made, version)
+        self._handled = self._about = (record.by, record.since_ms)
+        await self._write(record, version)
 
     async def _write(self, notice: OutageRecord, version: int | None) -> None:
         try:
             await self._coordination.write_shared(OUTAGE, msgspec.json.encode(notice), version=version)
         except StaleWrite:
-            return  # somebody else said so at the same moment
+            return  # another sidecar published its notice at the same time
 
     def _fresh(self, notice: OutageRecord) -> bool:
         return self._clock.wall_ms() - notice.back_ms <= 1000 * self._settle.patience
@@ -246,10 +245,10 @@ class OutageWatch:
         if left.away:
             return f"{left.why}, and does not answer yet"
         until = utc(self._clock.wall_ms() + 1000 * left.seconds, field="settled").strftime("%H:%M:%SZ")
-        wanted = f"{self._settle.seconds:g} s without a change of the registry"
+        condition = f"{self._settle.seconds:g} s without a change of the registry"
         if left.missing:
-            return f"{left.why}; waiting for {', '.join(left.missing)}, then {wanted}; at the latest at {until}"
-        return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {wanted}, until {until}"
+            return f"{left.why}; waiting for {', '.join(left.missing)}, then {condition}; at the latest at {until}"
+        return f"{left.why}; all brokers are back, quiet for {left.quiet:.0f} of {condition}, until {until}"
 
 
 def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:
@@ -258,8 +257,8 @@ def _registrations(picture: RawClusterView) -> frozenset[core.Registration]:
 
 def _decode(data: bytes) -> OutageRecord | None:
     try:
-        found = read(data, OutageRecord, what=OUTAGE)
-        check_ranges(found, what=OUTAGE)
-        return found if found.schema == SCHEMA else None
+        record = read(data, OutageRecord, what=OUTAGE)
+        check_ranges(record, what=OUTAGE)
+        return record if record.schema == SCHEMA else None
     except CodecError:
         return None

@@ -1,4 +1,4 @@
-"""Scopes of pauses and patterns of exclusions: checked, and matched against the bundles of the latest snapshot."""
+"""Check scopes of pauses and patterns of exclusions, and match them with the bundles of the latest snapshot."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from bundlekeel.core.model.text_format import unknown_broker
 
 
 def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, str]:
-    """As `check_scope`; NotFound when it names a broker that is not registered."""
+    """Return the scope and its pattern (`check_scope`). Raises NotFound if it names an unregistered broker."""
     scope, pattern = check_scope(text)
     kind, _, name = pattern.partition(":")
     if kind == BROKER:
-        _known(name, registered)
+        _check_registered(name, registered)
     return scope, pattern
 
 
 def pattern_of(text: str, registered: Callable[[], Sequence[str]]) -> str:
-    """The pattern of an exclusion without blanks around its parts. Raises as `scope_of`; a glob may match no broker."""
+    """Return an exclusion's stripped pattern. Raises NotFound if it names (not as a glob) an unregistered broker."""
     pattern = check_pattern(text)
     kind, _, name = pattern.partition(":")
     if kind == BROKER and not is_glob(name):
-        _known(name, registered)
+        _check_registered(name, registered)
     return pattern
 
 
-def matched(pattern: str, snapshot: Snapshot | None) -> int | None:
-    """How many bundles that are known now it matches; None before the first picture."""
+def count_matches(pattern: str, snapshot: Snapshot | None) -> int | None:
+    """Return how many bundles of the latest snapshot the pattern matches; None before the first snapshot."""
     return None if snapshot is None else int(matching_bundles(snapshot, pattern).sum())
 
 
-def _known(broker: str, registered: Callable[[], Sequence[str]]) -> None:
+def _check_registered(broker: str, registered: Callable[[], Sequence[str]]) -> None:
     if broker not in registered():
         raise NotFound(unknown_broker(broker, registered()))

@@ -1,8 +1,8 @@
-"""Maintenance windows by the calendar: from settings (cron, time zone, minutes) to what may move now.
+"""Maintenance windows: compute from the settings (cron, time zone, minutes) which moves are allowed now.
 
-Cron times are those of the window's own zone, and its clock changes are heeded as cron does: a time that a change skips
-is taken right after it, a time that comes twice counts once. Where minute or hour begins with `*` it opens whenever the
-clock shows such a time: twice, or not at all. A window lasts its minutes in real time.
+Cron times are in the window's time zone. Clock changes work as in cron. If a change skips the opening time, the window
+opens right after the change. If the time occurs twice, the window opens once. If minute or hour starts with `*`, it
+opens at each matching clock time: twice, or not at all. A window lasts its minutes in real time.
 """
 
 from __future__ import annotations
@@ -22,59 +22,59 @@ from bundlekeel.settings.sections import WindowSettings
 
 
 class Calendar:
-    """The windows of the settings; asked in every cycle, computed anew only when one opens or closes."""
+    """The windows of the settings. Every cycle uses them; they are recomputed only when one opens or closes."""
 
     def __init__(self, windows: Sequence[WindowSettings] = (), stepped_ms: Callable[[], int] = lambda: 0) -> None:
-        """`stepped_ms`: how far the wall clock has been set since `ports.Clock.wall_ms` began: people mean that one."""
+        """`stepped_ms`: returns the ms by which the host's clock was set since the start. Windows follow that clock."""
         self._stepped_ms = stepped_ms
         self._windows = tuple(windows)
-        self._known: tuple[int, int, Allowance] | None = None
+        self._cached: tuple[int, int, Allowance] | None = None
 
     def at(self, now_ms: int) -> Allowance:
-        """What may move at this moment (wall milliseconds)."""
+        """Return the moves allowed at a Unix time in ms."""
         if not self._windows:
             return Allowance()
         now_ms += self._stepped_ms()
-        if self._known is None or not self._known[0] <= now_ms < self._known[1]:
+        if self._cached is None or not self._cached[0] <= now_ms < self._cached[1]:
             spans = [span_of(window, now_ms) for window in self._windows]
             turns = [at for span in spans for at in (span.ends_ms, span.next_ms) if at > now_ms]
-            self._known = now_ms, min(turns, default=now_ms), allowance(spans)
-        return self._known[2]
+            self._cached = now_ms, min(turns, default=now_ms), allowance(spans)
+        return self._cached[2]
 
     def obstacle(self, now_ms: int) -> Obstacle | None:
-        """Why nothing moves at this moment because of the windows, or None."""
-        found = self.at(now_ms)
-        if found.allow != "nothing":
+        """Return why the windows allow no moves at a Unix time in ms, or None."""
+        allowed = self.at(now_ms)
+        if allowed.allow != "nothing":
             return None
-        if not found.until_ms:
+        if not allowed.until_ms:
             return Obstacle(code=Code.OUTSIDE_WINDOW, detail="none opens any more")
-        word = "the next one opens" if found.closed_by == "hours" else "one that forbids moves ends"
-        return Obstacle(code=Code.OUTSIDE_WINDOW, detail=f"{word} at {self._local(found.until_ms)}")
+        word = "the next one opens" if allowed.closed_by == "hours" else "one that forbids moves ends"
+        return Obstacle(code=Code.OUTSIDE_WINDOW, detail=f"{word} at {self._local(allowed.until_ms)}")
 
     def relief_until(self, now_ms: int) -> int | None:
-        """Until when only overload may be relieved (wall milliseconds), None: no window says so."""
-        found = self.at(now_ms)
-        return found.until_ms if found.allow == "overload" else None
+        """Return until when (Unix ms) only overload may be relieved; None: no such window is open."""
+        allowed = self.at(now_ms)
+        return allowed.until_ms if allowed.allow == "overload" else None
 
     def _local(self, at_ms: int) -> str:
-        """The moment in the zone of the first window: that of the people who wrote it."""
+        """Return the time as text in the first window's zone, which its authors use."""
         zone = self._windows[0].time_zone
         return f"{_moment(at_ms, zone):%Y-%m-%d %H:%M} {zone}"
 
 
 def span_of(window: WindowSettings, now_ms: int) -> WindowSpan:
-    """Where this moment lies between the openings of one window."""
+    """Return the window's current opening at a Unix time in ms, if it is open, and its next opening."""
     length = timedelta(minutes=window.minutes)
     now = _moment(now_ms, window.time_zone)
-    # Openings after this one cover the moment; they are looked for in UTC, where every minute comes once.
+    # Openings after this one cover `now_ms`. Subtract in UTC, where every minute occurs once.
     earliest = (now.astimezone(UTC) - length).astimezone(ZoneInfo(window.time_zone))
     try:
         openings = CronSim(window.cron, earliest)
-        begun = list(takewhile(lambda at: _ms(at) <= now_ms, openings))
+        started = list(takewhile(lambda at: _ms(at) <= now_ms, openings))
         following = next(CronSim(window.cron, now), None)
     except CronSimError:
         return WindowSpan(allow=window.allow)
-    opened = [_ms(at) for at in begun if now_ms < _ms(at) + window.minutes * 60_000]
+    opened = [_ms(at) for at in started if now_ms < _ms(at) + window.minutes * 60_000]
     return WindowSpan(
         allow=window.allow,
         opened_ms=opened[0] if opened else 0,

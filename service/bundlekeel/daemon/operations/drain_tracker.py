@@ -100,7 +100,7 @@ class DrainTracker:
     async def planned(self, ready: Mapping[str, bool], refusals: Collection[Refusal], *, acting: bool) -> None:
         """Store the results of a plan: which warming brokers are warm, which bundles stay on draining ones. Never
         raises."""
-        with_cause = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).told
+        with_cause = LeftAlone(self._shared_state.desired, self._clock.wall_ms()).explain
         for broker, watch in self._watches.items():
             watch.planned = watch.left or frozenset()
             watch.blocked = {

@@ -275,13 +275,13 @@ class ManualMoves:
         plan = await asyncio.to_thread(manual_move, request, bundle, owner, to, override_cool_down=override_cool_down)
         if plan.refusal is None:
             return plan
-        return replace(plan, refusal=self._left_alone().told(plan.refusal))
+        return replace(plan, refusal=self._left_alone().explain(plan.refusal))
 
     async def _unloads(self, owners: Mapping[str, str], *, override_cool_down: bool) -> Unloads:
         request = await self._with_policies(owners)
         # With many brokers each bundle takes milliseconds.
         unloads = await asyncio.to_thread(unload_all, request, owners, override_cool_down=override_cool_down)
-        return replace(unloads, refused=tuple(map(self._left_alone().told, unloads.refused)))
+        return replace(unloads, refused=tuple(map(self._left_alone().explain, unloads.refused)))
 
     def _candidate(self, item: TargetCandidate) -> CandidateView:
         code = item.code
@@ -328,7 +328,7 @@ class ManualMoves:
         movable, refusals = by_person(self._request(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and refusals.codes[row] not in POLICIES:
-            refusal = self._left_alone().told(Refusal(refusals.codes[row], bundle, owner))
+            refusal = self._left_alone().explain(Refusal(refusals.codes[row], bundle, owner))
             raise SplitRefused(refusal.code, refusal.detail)
         setting = (self.cycle.config.values(owner) or {}).get("supportedNamespaceBundleSplitAlgorithms")
         if setting is not None:

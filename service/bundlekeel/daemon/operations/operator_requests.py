@@ -54,7 +54,7 @@ from bundlekeel.daemon.cycle.cycle import Cycle
 from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.daemon.gate.in_force import LeftAlone, lasts, pause_view
-from bundlekeel.daemon.gate.patterns import matched, pattern_of, scope_of
+from bundlekeel.daemon.gate.patterns import count_matches, pattern_of, scope_of
 from bundlekeel.daemon.operations.drain_tracker import DrainTracker
 from bundlekeel.daemon.operations.executions import task_of
 from bundlekeel.daemon.operations.manual_moves import ManualMoves
@@ -231,7 +231,7 @@ class OperatorRequests:
         pattern, exclusion = pattern_of(pattern, self._registered), self._lasting_request(seconds, reason, by)
         change = partial(_put, table="excluded", name=pattern, value=exclusion)
         await self._note(change, f"exclusion of {pattern}", reason, by)
-        bundles = matched(pattern, self.cycle.snapshot)
+        bundles = count_matches(pattern, self.cycle.snapshot)
         return ExcludedView(pattern=pattern, bundles=bundles, **msgspec.to_builtins(exclusion))
 
     async def include(self, pattern: str, *, reason: str, by: str) -> IncludedView:
@@ -247,7 +247,7 @@ class OperatorRequests:
         scope, pattern = scope_of(scope, self._registered)
         pause = Pause(reason=reason, by=by, since_ms=self.clock.wall_ms(), until_ms=self._until(seconds))
         await self._note(lambda desired: _put(desired, "pauses", scope, pause), f"pause of {scope}", reason, by)
-        bundles = matched(pattern, self.cycle.snapshot)
+        bundles = count_matches(pattern, self.cycle.snapshot)
         return PausedScopeView(scope=scope, **asdict(pause_view(pause)), bundles=bundles)
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
@@ -418,7 +418,7 @@ class OperatorRequests:
         result = await cycle.compute(replace(inputs, guard=guard, params=params, owned=owned))
         plan = result.plan
         moves = [move for move in plan.moves if move.rule in RULES]
-        with_cause = LeftAlone(self.shared_state.desired, self.clock.wall_ms()).told
+        with_cause = LeftAlone(self.shared_state.desired, self.clock.wall_ms()).explain
         refusals = [with_cause(item) for item in plan.refusals if draining and item.broker == broker and item.bundle]
         if not draining and not moves:
             detail = _explain_empty_warm(broker, result, params.warm_until_share)

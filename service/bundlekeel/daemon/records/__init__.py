@@ -1,1 +1,1 @@
-"""What is kept and reported of cycles: history, notifications, traces."""
+"""Records of cycles: history, notifications, traces."""

@@ -1,5 +1,6 @@
-"""Keeps the history store tidy: one file an hour instead of one a minute, nothing older than is wanted, torn files
-out of the way. Done by the leader; a crash at any point leaves files whose meaning is the same."""
+"""Clean up the history store: merge the files of each minute into one per hour, delete old files, set torn ones aside.
+
+The leader does this. After a crash at any point, the files contain the same records."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from bundlekeel.core.history.record import SCHEMA
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.ports.history import HOUR_MS, MOST_FILE_BYTES, HistoryFile, HistoryStore, hour_of, in_force
 
-# Minutes of an hour that is over may still be on their way.
+# Wait this long after an hour before merging it: its last files may arrive late.
 GRACE_MS = 5 * 60_000
 _DAY_MS = 24 * HOUR_MS
 
 
 @dataclass(slots=True)
 class UpkeepResult:
-    """What was done: how many files were put together and deleted, and where torn ones were set aside."""
+    """Result of a clean-up: numbers of merged and deleted files, and new paths of torn ones."""
 
     merged: int = 0
     removed: int = 0
@@ -26,7 +27,7 @@ class UpkeepResult:
 
 
 def tidy_store(store: HistoryStore, now_ms: int, keep_days: int | None) -> UpkeepResult:
-    """Delete what is too old, then put the files of each finished hour together."""
+    """Delete old files, then merge the files of each finished hour. `keep_days` None: delete nothing."""
     done = UpkeepResult()
     files = store.files()
     if keep_days is not None:
@@ -51,7 +52,7 @@ def _put_together(store: HistoryStore, files: list[HistoryFile], done: UpkeepRes
         return
     whole = set(_readable(store, files, done))
     for file in sorted(whole, key=lambda item: item.last - item.first):
-        # A larger file that can be read stands for it: left over from a crash between writing and deleting.
+        # A larger readable file contains it: this file remained after a crash between writing and deleting.
         if any(other.covers(file) for other in whole):
             store.remove(file)
             done.removed += 1
@@ -73,7 +74,7 @@ def _readable(store: HistoryStore, files: Iterable[HistoryFile], done: UpkeepRes
 
 
 def _neighbours(files: Sequence[HistoryFile]) -> Iterator[list[HistoryFile]]:
-    """Runs of files without a segment missing between them: one that comes late must not be stood for."""
+    """Yield runs of files without missing segments: a merged file must not cover one that arrives late."""
     run: list[HistoryFile] = []
     for file in files:
         if run and file.first != run[-1].last + 1:
@@ -86,12 +87,12 @@ def _neighbours(files: Sequence[HistoryFile]) -> Iterator[list[HistoryFile]]:
 
 def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> None:
     try:
-        made = store.merge(run)
-        if store.span(made).cycles != sum(store.span(file).cycles for file in run):
-            raise HistoryError(f"{made.path} has not the cycles of its parts")
+        merged_file = store.merge(run)
+        if store.span(merged_file).cycles != sum(store.span(file).cycles for file in run):
+            raise HistoryError(f"{merged_file.path} has not the cycles of its parts")
     except HistoryError:
-        # One of them begins and ends well, but cannot be read: the others are put together next time. Or two clusters
-        # record into this place (`history check` says so): theirs stay as they are.
+        # One file is unreadable inside: the others are merged next time. Or two clusters record into this store, which
+        # `history check` reports: their files stay unchanged.
         done.aside.extend(set_torn_aside(store, run))
         return
     for file in run:
@@ -100,7 +101,7 @@ def _merge(store: HistoryStore, run: list[HistoryFile], done: UpkeepResult) -> N
 
 
 def set_torn_aside(store: HistoryStore, files: Iterable[HistoryFile]) -> list[str]:
-    """Read files whole and set those aside that cannot be; their new paths. Those of another release stay."""
+    """Read files completely, set unreadable ones aside and return their new paths. Skips other releases' files."""
     aside = []
     for file in files:
         try:

@@ -1,4 +1,4 @@
-"""Reads recorded history: finds a cycle or a moment, rebuilds it, checks the whole, plans it again."""
+"""Read recorded history: find a cycle by number or time, rebuild it, check all records, and plan them again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A cycle as a person named it (`text`): by its number, with or without an epoch, or by a time."""
+    """The cycle that an operator requested (`text`): by number, with or without an epoch, or by a time."""
 
     text: str
     cycle: int = -1
@@ -27,33 +27,34 @@ class Wanted:
 
 @dataclass(slots=True)
 class HistoryReading:
-    """Records in order, file by file; what could not be read is in `unreadable`, and does not end it."""
+    """Reads records in order, file by file. Unreadable files are added to `unreadable` and skipped."""
 
     store: HistoryStore
     unreadable: list[Json] = field(default_factory=list)
 
     def records(self, files: Sequence[HistoryFile]) -> Iterator[CycleRecord]:
-        """The records of these files, one file in memory at a time. A leader may tidy the store meanwhile:
-        what it put together is read there, and what it deleted as too old is passed over."""
+        """Yield the records of these files, with one file in memory at a time.
+
+        The leader may clean up the store at the same time: merged files are read instead, deleted ones are skipped."""
         last: tuple[int, int] | None = None
         instead: set[HistoryFile] = set()
         for file in files:
-            known = len(instead)
+            count = len(instead)
             try:
                 records = records_in_force(self.store, file, instead)
             except HistoryError as error:
                 self.unreadable.append({"file": file.path, "why": str(error)})
                 continue
             for record in records or ():
-                # The larger file begins with what was read from the smaller ones.
-                if len(instead) > known and last is not None and (record.epoch, record.cycle) <= last:
+                # The merged file starts with records that were already read from the smaller files.
+                if len(instead) > count and last is not None and (record.epoch, record.cycle) <= last:
                     continue
                 last = record.epoch, record.cycle
                 yield record
 
 
 def listing(store: HistoryStore) -> list[Json]:
-    """Every file that counts, with what it covers; `why` where that cannot be told."""
+    """Return every current file with its time span; `why`: the file is unreadable."""
     rows = []
     for file in in_force(store.files()):
         row: Json = {"file": file.path, "epoch": file.epoch, "segments": [file.first, file.last], "bytes": file.size}
@@ -65,12 +66,12 @@ def listing(store: HistoryStore) -> list[Json]:
 
 
 def nothing(place: str) -> str:
-    """That a store is empty, which may be the wrong one."""
+    """Return the message for an empty store, which may be the wrong one."""
     return f"nothing is recorded in {place} yet; name another place with history.uri or --history"
 
 
 def find(store: HistoryStore, wanted: Wanted) -> RebuiltCycle:
-    """The cycle of that name, rebuilt; the last one up to a time. NotFound, HistoryError."""
+    """Return the requested cycle, rebuilt; for a time, the last cycle before it. Raises NotFound or HistoryError."""
     epoch, cycle, at_ms = wanted.epoch, wanted.cycle, wanted.at_ms
     files = in_force(store.files())
     if not files:
@@ -78,7 +79,7 @@ def find(store: HistoryStore, wanted: Wanted) -> RebuiltCycle:
     if at_ms is not None:
         home = _last_before(store, files, at_ms)
     else:
-        # The newest first: a cycle that two leaders began belongs to the later one unless the epoch says so.
+        # Newest first: without an epoch, a cycle that two leaders started is the later one's.
         of_epoch = [file for file in files if epoch is None or file.epoch == epoch]
         home = next((file for file in reversed(of_epoch) if _holds(store, file, cycle)), None)
     if home is None:
@@ -120,7 +121,7 @@ def _last_before(store: HistoryStore, files: Sequence[HistoryFile], at_ms: int) 
 
 
 def summary(item: RebuiltCycle) -> Json:
-    """What a rebuilt cycle saw and did."""
+    """Return a summary of a rebuilt cycle."""
     record, frame = item.record, item.frame
     assert frame is not None
     outcome = record.outcome
@@ -146,7 +147,7 @@ def summary(item: RebuiltCycle) -> Json:
 
 
 def exported(item: RebuiltCycle) -> Json:
-    """Everything `plan()` saw, as plain values; with the summary."""
+    """Return the whole input of `plan()` as plain values, with the summary."""
     frame = item.frame
     assert frame is not None
     return {"summary": summary(item), "input": frame.document, "brokers": _rows(frame.brokers, BROKERS)} | {
@@ -166,37 +167,37 @@ def _rows(table: Table, columns: Columns) -> list[Json]:
 
 
 def check(store: HistoryStore) -> Json:
-    """Read all of it. `ok`: there are cycles of one cluster, each of them once and without a gap, every file is whole,
-    and every picture can be rebuilt.
+    """Read and check all records. `ok`: all cycles are of one cluster, without duplicates and gaps, every file is
+    complete, and every snapshot can be rebuilt.
 
     {ok, place, files, superseded, bytes, cycles, first_ms, last_ms, dropped, undecided, unreadable: [{file, why}],
     schemas: {version: cycles}, broken: [{epoch, cycle, why}], gaps: [{epoch, after, before, missing}],
-    doubles: [{epoch, cycle}], clusters: {name: [file]}, mixed: which clusters recorded into one place|""}
+    doubles: [{epoch, cycle}], clusters: {name: [file]}, mixed: the clusters that recorded into one store|""}
     """
     every = store.files()
     files = in_force(every)
     clusters = clusters_of(store, files)
-    reading, found = HistoryReading(store), _Found()
+    reading, counts = HistoryReading(store), _Counts()
     for item in rebuilt(reading.records(files)):
-        found.add(item)
-    doubles = [{"epoch": epoch, "cycle": cycle} for (epoch, cycle), count in found.seen.items() if count > 1]
+        counts.add(item)
+    doubles = [{"epoch": epoch, "cycle": cycle} for (epoch, cycle), count in counts.seen.items() if count > 1]
     return {
-        "ok": bool(found.seen)
-        and not (reading.unreadable or found.broken or found.gaps or doubles or len(clusters) > 1),
+        "ok": bool(counts.seen)
+        and not (reading.unreadable or counts.broken or counts.gaps or doubles or len(clusters) > 1),
         "place": store.place,
         "files": len(files),
         "superseded": len(every) - len(files),
         "bytes": sum(file.size for file in files),
-        "cycles": len(found.seen),
-        "first_ms": found.first_ms,
-        "last_ms": found.last_ms,
-        "dropped": found.dropped,
-        "undecided": found.undecided,
+        "cycles": len(counts.seen),
+        "first_ms": counts.first_ms,
+        "last_ms": counts.last_ms,
+        "dropped": counts.dropped,
+        "undecided": counts.undecided,
         "schema": SCHEMA,
-        "schemas": {str(version): count for version, count in sorted(found.schemas.items())},
+        "schemas": {str(version): count for version, count in sorted(counts.schemas.items())},
         "unreadable": reading.unreadable,
-        "broken": found.broken,
-        "gaps": found.gaps,
+        "broken": counts.broken,
+        "gaps": counts.gaps,
         "doubles": doubles,
         "clusters": {name: [file.path for file in of] for name, of in clusters.items()},
         "mixed": mixed(clusters),
@@ -204,8 +205,8 @@ def check(store: HistoryStore) -> Json:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What a check counts."""
+class _Counts:
+    """Counts of a check."""
 
     seen: Counter[tuple[int, int]] = field(default_factory=Counter)
     schemas: Counter[int] = field(default_factory=Counter)
@@ -218,15 +219,15 @@ class _Found:
     last: CycleRecord | None = None
 
     def add(self, item: RebuiltCycle) -> None:
-        """Count one more record."""
+        """Add a record."""
         record, last = item.record, self.last
         self.seen[record.epoch, record.cycle] += 1
         self.schemas[record.schema] += 1
         if item.why:
             self.broken.append({"epoch": record.epoch, "cycle": record.cycle, "why": item.why})
-        told = record.outcome.dropped + record.outcome.skipped
+        unplanned = record.outcome.dropped + record.outcome.skipped
         if last is not None:
-            missing = record.cycle - last.cycle - 1 - told
+            missing = record.cycle - last.cycle - 1 - unplanned
             if missing > 0:
                 self.gaps.append(
                     {"epoch": record.epoch, "after": last.cycle, "before": record.cycle, "missing": missing}
@@ -239,7 +240,7 @@ class _Found:
 
 
 def replayed(store: HistoryStore, wanted: Wanted | None = None) -> Json:
-    """Plan the cycle of that name, or all, again.
+    """Plan the requested cycle, or all cycles, again.
 
     {ok, cycles, same, moved, different: [{epoch, cycle, recorded, hash, software, why}], unreadable: [...]}; `moved`:
     cycles whose plan moves something.
@@ -251,12 +252,12 @@ def replayed(store: HistoryStore, wanted: Wanted | None = None) -> Json:
     count = same = moved = 0
     different: list[Json] = []
     for item in items:
-        made = replay(item)
-        count, same, moved = count + 1, same + made.same, moved + (made.moves > 0)
-        if not made.same:
-            told = {"epoch": made.epoch, "cycle": made.cycle, "recorded": made.recorded, "hash": made.hash}
-            told |= {"software": item.record.outcome.software, "why": made.why}
-            different.append(told)
+        result = replay(item)
+        count, same, moved = count + 1, same + result.same, moved + (result.moves > 0)
+        if not result.same:
+            entry = {"epoch": result.epoch, "cycle": result.cycle, "recorded": result.recorded, "hash": result.hash}
+            entry |= {"software": item.record.outcome.software, "why": result.why}
+            different.append(entry)
     return {
         "ok": same == count and not reading.unreadable and count > 0,
         "cycles": count,

@@ -1,4 +1,4 @@
-"""Journal records that become notifications, and their texts."""
+"""Create notifications, with their texts, from journal records."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from bundlekeel.core.channel.findings import FindingCode
 from bundlekeel.core.model.codes import Code, explain
 from bundlekeel.ports.records import Event, Notification, Severity
 
-# What people do that makes the balancer stop, or go on.
+# Operators' requests that stop or resume the balancer.
 _STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "deadman")
-# Written by every replica about a document all of them see.
+# Every replica writes these records, because all read the same document.
 _SHARED: Final = ("takeover", "handback", "deadman")
-# Obstacles that are the normal state of a sidecar, or that an operator's request has notified already.
+# Obstacles in normal operation, or already reported by the notification of an operator's request.
 _QUIET: Final = frozenset({Code.NOT_LEADER, Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED, Code.OUTSIDE_WINDOW})
-# Outcomes of moves and splits that a person may want to look at.
+# Outcomes of moves and splits that an operator may want to check.
 _ODD: Final = ("unknown", "refused")
 
 
 class NotificationTexts:
-    """Makes notifications of records, oldest first. Remembers only what stopped the leader last.
+    """Creates notifications from records, oldest first. Its only state is the leader's last obstacle.
 
-    A stop is sent when a second cycle in a row says the same: one undecided cycle right after a start is not sent.
+    An obstacle is sent after two consecutive cycles, so that one undecided cycle after a start is not reported.
     """
 
     def __init__(self, *, cluster: str, member: Callable[[], str], leads: Callable[[], bool]) -> None:
         self._cluster = cluster
         self._member = member
         self._leads = leads
-        self._seen = self._stopped = ""
+        self._last_code = self._stopped = ""
 
     def of(self, record: Mapping[str, Any]) -> list[Notification]:
-        """The notices of one record: none for most."""
+        """Return the notifications for one record; for most records, none."""
         kind = str(record.get("kind", ""))
         if kind == "cycle":
             return self._cycle(record)
@@ -43,43 +43,49 @@ class NotificationTexts:
         if kind == "external_move":
             text = str(record.get("sentence", ""))
             return [
-                self._made("findings", "warning", "ExternalMove", text, record, ("bundle", "source", "destination"))
+                self._notification(
+                    "findings", "warning", "ExternalMove", text, record, ("bundle", "source", "destination")
+                )
             ]
         if kind == "adoption":
             reason = str(record.get("code") or "ThresholdsAdopted")
             severity: Severity = "warning" if record.get("reverted") else "info"
             return [
-                self._made("adoption", severity, reason, str(record.get("sentence", "")), record, ("version", "by"))
+                self._notification(
+                    "adoption", severity, reason, str(record.get("sentence", "")), record, ("version", "by")
+                )
             ]
         return []
 
     def _cycle(self, record: Mapping[str, Any]) -> list[Notification]:
-        """What a leader's cycle carried out, and whether something stops it since."""
+        """Return notifications on the executed moves of a leader's cycle, and on a new or ended obstacle."""
         if record.get("epoch") is None:
-            self._seen = self._stopped = ""
+            self._last_code = self._stopped = ""
             return []
-        found = []
+        notifications = []
         outcomes = {*_words(record.get("outcomes")), *_words(record.get("splits"))}
         if outcomes:
             odd = not outcomes.isdisjoint(_ODD)
             text = str(record.get("sentence", ""))
             keys = ("cycle", "epoch", "code", "outcomes", "splits", "plan")
-            found.append(self._made("executions", "warning" if odd else "info", "CarriedOut", text, record, keys))
+            notifications.append(
+                self._notification("executions", "warning" if odd else "info", "CarriedOut", text, record, keys)
+            )
         undecided = record.get("code") if record.get("plan") is None else ""
         code = str(record.get("obstacle") or undecided or "")
-        loud, before = "" if code in _QUIET else code, self._seen
-        self._seen = loud
+        loud, before = "" if code in _QUIET else code, self._last_code
+        self._last_code = loud
         if loud != self._stopped and loud in (before, ""):
-            found.append(self._obstacle(loud, record))
+            notifications.append(self._obstacle(loud, record))
             self._stopped = loud
-        return found
+        return notifications
 
     def _obstacle(self, code: str, record: Mapping[str, Any]) -> Notification:
         if not code:
             text = f"the leader acts again; before, it was stopped by {self._stopped}"
-            return self._made("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
+            return self._notification("stops", "info", "ActsAgain", text, record, ("cycle", "epoch"))
         text = f"nothing is carried out: {explain(code) or code}"
-        return self._made("stops", "warning", code, text, record, ("cycle", "epoch"))
+        return self._notification("stops", "warning", code, text, record, ("cycle", "epoch"))
 
     def _request_text(self, record: Mapping[str, Any]) -> list[Notification]:
         what, text = str(record.get("what", "")), str(record.get("sentence", ""))
@@ -87,18 +93,18 @@ class NotificationTexts:
         if first in _SHARED and not self._leads():
             return []
         if first in ("thresholds", "adopt", "revert"):
-            return [self._made("adoption", "info", "ThresholdsAsked", text, record, ("what", "by", "reason"))]
+            return [self._notification("adoption", "info", "ThresholdsAsked", text, record, ("what", "by", "reason"))]
         severity: Severity = "warning" if first == "deadman" else "info"
         event: Event = "stops" if first in _STOPS else "executions"
-        return [self._made(event, severity, _camel(first) or "Asked", text, record, ("what", "by", "reason"))]
+        return [self._notification(event, severity, _camel(first) or "Asked", text, record, ("what", "by", "reason"))]
 
     def _finding(self, record: Mapping[str, Any]) -> list[Notification]:
-        code, gone = str(record.get("code", "")), record.get("event") == "gone"
-        severity: Severity = "info" if gone else "critical" if code == FindingCode.OWNED_TWICE else "warning"
+        code, is_gone = str(record.get("code", "")), record.get("event") == "gone"
+        severity: Severity = "info" if is_gone else "critical" if code == FindingCode.OWNED_TWICE else "warning"
         keys = ("event", "count", "bundles", "brokers", "remedy")
-        return [self._made("findings", severity, code, str(record.get("sentence", "")), record, keys)]
+        return [self._notification("findings", severity, code, str(record.get("sentence", "")), record, keys)]
 
-    def _made(
+    def _notification(
         self,
         event: Event,
         severity: Severity,

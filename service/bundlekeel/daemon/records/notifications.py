@@ -1,8 +1,7 @@
-"""Notifications: observes the journal, makes notifications of its records, and sends them beside the cycles.
+"""Send notifications about journal records, in parallel to the cycles.
 
-Nothing here can delay or fail a cycle: a record is taken at once, its notification waits in a bounded queue of each
-receiver, and one task a receiver sends. What does not fit, or is not taken after some attempts, is counted and
-forgotten; the journal has it all.
+Notifications never delay or fail a cycle. Each receiver has a bounded queue and one task that sends. A notification
+that does not fit into the queue, or fails several times, is counted and dropped; the journal contains its record.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from bundlekeel.ports.records import SEVERITIES, Event, Notification, Notifier, 
 
 _log = structlog.get_logger(__name__)
 
-# Waiting notifications of one receiver; the oldest are dropped beyond it.
+# Highest number of queued notifications per receiver; beyond it the oldest is dropped.
 QUEUE: Final = 200
 # Seconds before each further attempt.
 BACKOFF: Final = (1.0, 4.0, 15.0, 60.0)
@@ -31,7 +30,7 @@ CLOSE_SECONDS: Final = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class NotificationReceiver:
-    """One receiver, which notifications it takes, and those not sent to it yet."""
+    """A receiver, its filter, and its queue of notifications."""
 
     name: str
     notifier: Notifier
@@ -41,12 +40,12 @@ class NotificationReceiver:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wants(self, notice: Notification) -> bool:
-        """Whether it takes this one."""
+        """Return whether the receiver accepts this notification."""
         return notice.event in self.events and SEVERITIES.index(notice.severity) >= SEVERITIES.index(self.min_severity)
 
 
 class Notifications:
-    """All receivers of one sidecar. `leads`: findings are sent by the leader only, every replica has them."""
+    """All receivers of one sidecar. `leads`: every replica has the findings, but only the leader sends them."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Notifications:
         self._notices = NotificationTexts(cluster=cluster, member=member, leads=leads)
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """A journal record was written. Returns at once and never raises."""
+        """Queue the notifications of a journal record. Returns immediately and never raises."""
         for notice in self._notices.of(record):
             for sink in self._sinks:
                 if sink.wants(notice):
@@ -75,20 +74,20 @@ class Notifications:
 
     def _take(self, sink: NotificationReceiver, notice: Notification) -> None:
         if len(sink.waiting) >= QUEUE:
-            del sink.waiting[1]  # the first one is being tried
+            del sink.waiting[1]  # the first one is being sent
             self._telemetry.count("notifications_total", sink=sink.name, outcome="dropped")
         sink.waiting.append(notice)
         sink.arrived.set()
         self._measure(sink)
 
     async def run(self) -> None:
-        """Send until cancelled, each receiver in a task of its own: one that hangs holds up no other."""
+        """Send until cancelled. Each receiver has its own task, so that one that hangs does not delay the others."""
         async with asyncio.TaskGroup() as tasks:
             for sink in self._sinks:
                 tasks.create_task(self._serve(sink))
 
     async def close(self) -> None:
-        """One attempt for what is left, within a few seconds; then the connections are closed."""
+        """Try once more to send the queued notifications, for a few seconds, then close the connections."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await asyncio.gather(*(self._empty(sink, ()) for sink in self._sinks))
@@ -104,14 +103,14 @@ class Notifications:
 
     async def _empty(self, sink: NotificationReceiver, backoff: Sequence[float]) -> None:
         while sink.waiting:
-            # It stays in the queue while it is tried: it counts, and is not lost when this task is cancelled.
+            # It stays in the queue while it is sent, so that it is counted, and not lost if this task is cancelled.
             outcome = await self._send(sink, sink.waiting[0], backoff)
             sink.waiting.popleft()
             self._telemetry.count("notifications_total", sink=sink.name, outcome=outcome)
             self._measure(sink)
 
     async def _send(self, sink: NotificationReceiver, notice: Notification, backoff: Sequence[float]) -> str:
-        """`sent` or `failed`."""
+        """Send a notification with retries. Return `sent` or `failed`."""
         for pause in (*backoff, None):
             try:
                 await sink.notifier.send(notice)
@@ -129,7 +128,7 @@ class Notifications:
 
 
 class ObservedJournal:
-    """`ports.Journal` of whose records are passed to an observer as well, after they are written."""
+    """A `ports.Journal` that passes each record to an observer after writing it."""
 
     def __init__(self, journal: Journal, observe: Callable[[Mapping[str, Any]], None]) -> None:
         self._journal = journal
@@ -143,8 +142,9 @@ class ObservedJournal:
 
 
 class DatedJournal:
-    """`ports.Journal` whose records carry the moments that people's clocks show. `stepped_ms`: how far the wall clock
-    has been set since this process began."""
+    """A `ports.Journal` that corrects the times of records to the host's clock.
+
+    `stepped_ms`: returns the ms by which the host's clock was set since the process started."""
 
     _MOMENTS = ("wall_ms", "started_ms", "landed_ms")
 

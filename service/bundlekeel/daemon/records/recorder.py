@@ -1,8 +1,8 @@
-"""Records every cycle of the leader: what `plan()` saw and what came of it.
+"""Record every cycle of the leader: the input of `plan()` and its results.
 
-The cycle only puts its input on a short queue. One thread finds what changed and writes it to the local log; another
-one publishes finished minutes and keeps the store tidy. A store that is slow, full or away costs neither the cycle nor
-the log; what does not fit is dropped, counted, and said by the next record.
+The cycle only puts its input into a short queue. One thread computes the changes and writes them to the local log.
+Another thread publishes finished minutes and cleans up the history store. A slow, full or unreachable store affects
+neither the cycle nor the log. Cycles that do not fit are dropped and counted; the next record contains their number.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from bundlekeel.ports.history import MINUTE_MS, HistoryStore, HistoryWal, Segmen
 
 _log = structlog.get_logger(__name__)
 
-# Cycles that wait to be written. Each holds its whole picture, and one is written much faster than the next one comes.
+# Highest number of queued cycles. Each contains a whole snapshot, and writing is much faster than a cycle.
 QUEUE = 4
-# How often finished minutes are looked for, and how long a store that does not answer is left alone.
+# Seconds between two attempts to publish, also after an error of the store.
 PUBLISH_SECONDS = 5.0
 RETRY_SECONDS = 30.0
 TIDY_SECONDS = 600.0
@@ -43,11 +43,11 @@ Places = tuple[HistoryWal, HistoryStore]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    """A cycle on the queue. `skipped`, `dropped`: cycles before it that made no plan, or found the queue full."""
+class _QueuedCycle:
+    """A queued cycle. `skipped`, `dropped`: numbers of previous cycles without a plan, or with a full queue."""
 
     epoch: int
-    given: PlanInput
+    plan_input: PlanInput
     result: PlanResult
     report: Mapping[str, Any]
     skipped: int
@@ -56,7 +56,7 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Last:
-    """What the next record continues."""
+    """The state after the last record, which the next record continues."""
 
     epoch: int
     cycle: int
@@ -66,7 +66,7 @@ class _Last:
 
 
 class Recorder:
-    """Takes cycles and records them. `places` opens the local log and the store; StoreError: tried again later."""
+    """Records cycles. `places` opens the local log and the store; after a StoreError it is called again later."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Recorder:
         self._keep_days = keep_days
         self._wal_max_bytes = wal_max_bytes
         self._places: Places | None = None
-        self._queue: deque[_Taken] = deque()
+        self._queue: deque[_QueuedCycle] = deque()
         self._arrived = asyncio.Event()
         self._skipped = self._dropped = 0
         self._unwritten = self._torn = 0
@@ -97,21 +97,21 @@ class Recorder:
         self._publisher = ThreadPoolExecutor(1, "history-publish")
 
     def take(
-        self, epoch: int | None, given: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
+        self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, report: Mapping[str, Any]
     ) -> None:
-        """A cycle is over. Returns at once and never raises. `epoch` None: a follower's, which is not recorded."""
+        """Queue a cycle. Returns immediately and never raises. `epoch` None: a follower's cycle, which is ignored."""
         if epoch is None:
             self._skipped = self._dropped = 0
-        elif given is None or result is None:
+        elif plan_input is None or result is None:
             self._skipped += 1
         elif len(self._queue) >= QUEUE:
             self._dropped += 1
             self._telemetry.count("history_cycles_total", outcome="dropped_queue")
         else:
             self._queue.append(
-                _Taken(
+                _QueuedCycle(
                     epoch=epoch,
-                    given=given,
+                    plan_input=plan_input,
                     result=result,
                     report=report,
                     skipped=self._skipped,
@@ -134,8 +134,7 @@ class Recorder:
             tasks.create_task(self._publish_on())
 
     async def close(self) -> None:
-        """Write and publish what is left, as far as that is possible within a few seconds; the rest stays in the local
-        log for the next start."""
+        """Write and publish the remaining cycles for a few seconds. The rest stays in the local log."""
         if self._places is not None:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -164,37 +163,37 @@ class Recorder:
         while self._queue:
             await self._in(self._writer, partial(self._write, self._queue.popleft()))
 
-    def _write(self, taken: _Taken) -> None:
-        """Find what changed and log it; in the writer's thread."""
+    def _write(self, queued: _QueuedCycle) -> None:
+        """Compute the changes and write them to the log. Runs in the writer's thread."""
         assert self._places is not None
         wal, started = self._places[0], self._clock.boot()
-        cycle, wall_ms = int(taken.report["cycle"]), taken.given.snapshot.wall_ms
-        dropped = taken.dropped + self._unwritten
+        cycle, wall_ms = int(queued.report["cycle"]), queued.plan_input.snapshot.wall_ms
+        dropped = queued.dropped + self._unwritten
         last, hour, minute = self._last, hour_of(wall_ms), wall_ms // MINUTE_MS
-        goes_on = last is not None and (last.epoch, last.hour) == (taken.epoch, hour)
+        goes_on = last is not None and (last.epoch, last.hour) == (queued.epoch, hour)
         if last is not None and last.minute != minute:
             wal.roll()
-        frame = frame_of(taken.given)
-        outcome = outcome_of(taken.result, dict(taken.report), acted=bool(taken.report["acted"]), software=SOFTWARE)
+        frame = frame_of(queued.plan_input)
+        outcome = outcome_of(queued.result, dict(queued.report), acted=bool(queued.report["acted"]), software=SOFTWARE)
         record = recorded(
             (last.cycle, last.frame) if last is not None and goes_on else None,
             frame,
-            epoch=taken.epoch,
+            epoch=queued.epoch,
             cycle=cycle,
-            outcome=replace(outcome, skipped=taken.skipped, dropped=dropped),
+            outcome=replace(outcome, skipped=queued.skipped, dropped=dropped),
         )
-        # Stands when the log refuses, or when anything unforeseen happens.
-        self._unwritten = dropped + taken.skipped + 1
+        # Remains set if the log rejects the record, or an unexpected error occurs.
+        self._unwritten = dropped + queued.skipped + 1
         try:
             if wal.size > self._wal_max_bytes:
                 raise StoreError("the local log is full: the history store does not accept files")
-            wal.append(taken.epoch, record)
+            wal.append(queued.epoch, record)
         except StoreError as error:
             self._telemetry.count("history_cycles_total", outcome="dropped_disk")
             _log.warning("cycle not recorded", cycle=cycle, error=str(error))
             return
         self._unwritten = 0
-        self._last = _Last(epoch=taken.epoch, cycle=cycle, hour=hour, minute=minute, frame=frame)
+        self._last = _Last(epoch=queued.epoch, cycle=cycle, hour=hour, minute=minute, frame=frame)
         self._telemetry.count("history_cycles_total", outcome="recorded")
         self._telemetry.gauge("history_wal_bytes", wal.size)
         self._telemetry.time("history_write_seconds", self._clock.boot() - started)
@@ -219,7 +218,7 @@ class Recorder:
             await asyncio.sleep(wait)
 
     def _publish(self) -> None:
-        """Every finished segment, oldest first; in the publisher's thread."""
+        """Publish every finished segment, oldest first. Runs in the publisher's thread."""
         assert self._places is not None
         wal, store = self._places
         for segment in wal.closed():
@@ -261,5 +260,5 @@ class Recorder:
             _log.warning("a torn file of history was set aside", path=path)
 
     async def _in(self, threads: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
-        """Shielded: what was begun is ended, also when the task is cancelled, and before the next of its thread."""
+        """Run work in a thread. It is shielded, so it ends before the thread's next work, even after a cancellation."""
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(threads, work))

@@ -1,7 +1,7 @@
-"""Traces of what a sidecar does: one tree a cycle, made of what the journal says when the cycle is over.
+"""Traces: one tree of spans per cycle, created from the journal records at the end of the cycle.
 
-cycle -> plan, cycle -> execute -> each move, cycle -> split -> each bundle split. Nothing of a cycle waits for this or
-knows of it: the records have every moment and duration already. Moves that a person asked for are trees of their own.
+cycle -> plan, cycle -> execute -> each move, cycle -> split -> each bundle split. The cycle does not wait for traces:
+its records contain all times and durations. Moves that an operator requested are separate trees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from bundlekeel.ports import Clock
 from bundlekeel.ports.traces import Span, SpanSink
 
-# Moves of one cycle that are kept until its record comes; budgets allow far fewer.
+# Highest number of moves that wait for their cycle's record; budgets allow far fewer.
 KEPT: Final = 2_000
 _FINE: Final = ("done", "released")
 _CYCLE: Final = ("cycle", "epoch", "code", "sentence", "acted", "obstacle")
@@ -24,7 +24,7 @@ _SPLIT: Final = ("bundle", "broker", "rule", "outcome", "code", "epoch", "intent
 
 
 class Traces:
-    """Observes the journal and hands a tree to the sink for each cycle, execution of a person's move or split."""
+    """Passes a tree of spans to the sink for each cycle, and for each requested move or split."""
 
     def __init__(self, sink: SpanSink, clock: Clock) -> None:
         self._sink = sink
@@ -32,26 +32,26 @@ class Traces:
         self._parts: deque[tuple[str, Span]] = deque(maxlen=KEPT)
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """A journal record was written. Returns at once and never raises."""
+        """Process a journal record. Returns immediately and never raises."""
         kind = record.get("kind")
-        if kind in ("move", "split") and record["started_ms"]:  # else an earlier leader began it: it is unknown when
+        if kind in ("move", "split") and record["started_ms"]:  # 0: an earlier leader started it, at an unknown time
             span = _part(record)
             if str(record["cycle"]).isdecimal():
                 self._parts.append((str(record["cycle"]), span))
             else:
-                self._sink.add(span)  # a person's task
+                self._sink.add(span)  # an operator's task
         elif kind == "cycle":
             mine = [span for cycle, span in self._parts if cycle == str(record["cycle"])]
             self._parts.clear()
             self._sink.add(_cycle(record, mine, self._clock.wall_ms()))
 
     async def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         await asyncio.to_thread(self._sink.close)
 
 
 def _cycle(record: Mapping[str, Any], parts: list[Span], now_ms: float) -> Span:
-    """The tree of a cycle that ended now. Moves come before splits, and both end the cycle."""
+    """Return the tree of a cycle that ended now. Moves come before splits, at the end of the cycle."""
     seconds = record["seconds"]
     total = seconds.get("total", 0.0)
     start = now_ms - 1000 * total
@@ -77,7 +77,7 @@ def _cycle(record: Mapping[str, Any], parts: list[Span], now_ms: float) -> Span:
 
 
 def _part(record: Mapping[str, Any]) -> Span:
-    """One move or split."""
+    """Return the span of a move or split."""
     kind = record["kind"]
     fine = record["outcome"] in _FINE
     return Span(
@@ -90,6 +90,6 @@ def _part(record: Mapping[str, Any]) -> Span:
 
 
 def _named(record: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, str | int | float | bool]:
-    """These fields as attributes, without empty ones."""
-    found = {f"bundlekeel.{key}": record[key] for key in keys if record[key] not in (None, "")}
-    return {key: value for key, value in found.items() if isinstance(value, str | int | float | bool)}
+    """Return these fields of a record as attributes, without empty ones."""
+    attributes = {f"bundlekeel.{key}": record[key] for key in keys if record[key] not in (None, "")}
+    return {key: value for key, value in attributes.items() if isinstance(value, str | int | float | bool)}

@@ -1,1 +1,1 @@
-"""What the members of one cluster share: terms, documents, records."""
+"""State that the sidecars of one cluster share: terms, documents, records."""

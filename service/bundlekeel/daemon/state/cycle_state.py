@@ -1,4 +1,4 @@
-"""What one cycle leaves to the next one, and one leader to the next: one value, stored with the leader's state."""
+"""State that a cycle passes to the next cycle, and a leader to the next leader. Stored with the leader's state."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from bundlekeel.core.splitting.children import RecentSplit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleState:
-    """What one cycle leaves to the next one, and one leader to the next. `brokers`: those registered in the last
-    cycle; `completed_ms`: when a leader's cycle was completed last (`CycleReport.completed`), 0 for never."""
+    """State that a cycle passes to the next cycle, and a leader to the next leader.
+
+    `brokers`: registered brokers of the last cycle. `completed_ms`: time of the last completed cycle of a leader
+    (`CycleReport.completed`); 0: never."""
 
     cycle: int = 0
     memory: StrategyMemory = field(default_factory=StrategyMemory)

@@ -1,16 +1,16 @@
-"""Shared state as documents: what is stored where under our root, and how it is encoded.
+"""Documents of the shared state: their paths below Bundlekeel's root, and their encoding.
 
-`desired`            what people want: mode, pauses, pins, drains, ... (any replica, compare-and-set)
-`takeover`           what was there before `takeover` (any replica)
-`requests/...`       executions left for the leader (any replica)
+`desired`            operators' requests: mode, pauses, pins, drains, ... (any replica, compare-and-set)
+`takeover`           brokers' settings from before the takeover (any replica)
+`requests/...`       requests that wait for the leader (any replica)
 `state/leader`       the leader's memory, ledger, last moves, last cycle (fenced), split in chunks
-`state/averages/...` checkpoint of the averages (fenced); each node stands for itself
+`state/averages/...` checkpoint of the averages (fenced); each node is readable without the others
 `moves/...`          the newest move records, split in chunks (fenced)
-`intents/...`        moves announced before they are called (fenced)
-`splits/...`         splits announced before they are called (fenced)
-`quotas/held/...`    rates of topics we set, and what was there before (fenced)
-`quotas/native`      resource groups we keep, and what was there before (fenced)
-`quotas/report/...`  how groups fare, as the leader saw last (fenced)
+`intents/...`        moves, stored before their admin request (fenced)
+`splits/...`         splits, stored before their admin request (fenced)
+`quotas/held/...`    topic rates that Bundlekeel set, and the original ones (fenced)
+`quotas/native`      resource groups that Bundlekeel set, and the original ones (fenced)
+`quotas/report/...`  the leader's last report on quota groups (fenced)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bundlekeel.ports import Coordination, Document, DocumentChange
 T = TypeVar("T")
 
 SCHEMA = 1
-# ZooKeeper refuses nodes of 1 MiB; a quarter leaves room for several in one transaction.
+# ZooKeeper rejects nodes of 1 MiB. With a quarter of that, several nodes fit into one transaction.
 CHUNK_BYTES = 256 * 1024
 
 
@@ -56,14 +56,14 @@ class Pause(LastingRequest, frozen=True, kw_only=True):
 
 
 def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str, Any]:
-    """The journal line of what a person asked for."""
+    """Return the journal record of an operator's request."""
     sentence = f"{by} asked for the {what}: {reason}"
     return {"kind": "request", "what": what, "wall_ms": wall_ms, "reason": reason, "by": by, "sentence": sentence}
 
 
 class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A quota group that somebody set at run time, or took out of force (`removed`): who, why and when. Limits are a
-    second over all brokers, None is no limit."""
+    """A quota group that an operator set or removed (`removed`) at run time. Limits are per second over all brokers;
+    None: no limit."""
 
     by: str
     reason: str
@@ -77,14 +77,14 @@ class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """What people asked for at run time, on top of the settings file.
+    """Operators' requests at run time, in addition to the settings file.
 
-    `mode_ms`: when the mode was requested; 0: never. `pinned`: by bundle; `excluded`: by pattern of tenants,
-    namespaces, bundles or brokers. `pause` stops everything; `pauses` only a scope: `namespace:..`, `tenant:..`,
-    `broker:..`. `cordons`, `drains`, `warms`: by broker id; `stops`: by task, what is still to do of it is left.
-    `adopted`: calibrated thresholds over the settings; `reverted`: by digest, those that were taken back;
-    `person_reverted_ms`: when a person took some back and none adopted since, else 0. `quotas`: by name, groups over
-    those of the settings. Unknown fields stay stored: `rewritten`.
+    `mode_ms`: time of the request for the mode; 0: none. `pinned`: by bundle. `excluded`: by pattern of tenants,
+    namespaces, bundles or brokers. `pause` stops everything; `pauses` stop one scope each: `namespace:..`, `tenant:..`,
+    `broker:..`. `cordons`, `drains`, `warms`: by broker id. `stops`: by task; the rest of the task is not executed.
+    `adopted`: calibrated thresholds, which override the settings. `reverted`: reverted thresholds by digest.
+    `person_reverted_ms`: time of the last revert by an operator without an adoption since; 0: none. `quotas`: groups
+    by name, which override the settings. Unknown fields stay in the stored document (`rewritten`).
     """
 
     schema: int = SCHEMA
@@ -104,48 +104,48 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     quotas: dict[str, QuotaRequest] = {}
 
     def all_pauses(self) -> dict[str, Pause]:
-        """Every pause by its scope, "" for the one of everything; those that have ended too."""
+        """Return every pause by scope, including ended ones. The pause of everything has the scope ""."""
         return dict(self.pauses) if self.pause is None else {"": self.pause, **self.pauses}
 
 
-def rewritten(stored: bytes, wanted: Desired) -> bytes:
-    """`wanted`, encoded, to take the place of what is stored: what a newer version stored and we do not know stays.
+def rewritten(stored: bytes, desired: Desired) -> bytes:
+    """Return `desired` encoded, with the unknown fields of the `stored` document, which a newer release wrote.
 
-    That holds for fields of the document, and for those of a pause or request that is not changed.
+    Unknown fields of the document are kept, and those of each pause or request that does not change.
     """
     try:
         data = external_input.inflated(stored, what="desired")
         before, raw = external_input.read(data, Desired, what="desired"), external_input.load(data, what="desired")
     except CodecError:
-        return encode(wanted)
-    was, now = msgspec.to_builtins(before), msgspec.to_builtins(wanted)
-    return encode({name: value for name, value in raw.items() if name not in was} | _kept(raw, was, now))
+        return encode(desired)
+    was, now = msgspec.to_builtins(before), msgspec.to_builtins(desired)
+    return encode({name: value for name, value in raw.items() if name not in was} | _merge(raw, was, now))
 
 
-def _kept(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """`now`, with what is stored (`raw`, read by us as `was`) wherever it is not changed."""
-    made = {}
+def _merge(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return `now`, with the stored form `raw` of each value that is equal in `was`, the decoded form of `raw`."""
+    merged = {}
     for name, value in now.items():
         same = name in was and was[name] == value
         tables = all(isinstance(item.get(name), dict) for item in (raw, was, now))
         if same and name in raw:
-            made[name] = raw[name]
+            merged[name] = raw[name]
         elif tables and name in _TABLES:
-            made[name] = _kept(raw[name], was[name], value)
+            merged[name] = _merge(raw[name], was[name], value)
         else:
-            made[name] = value
-    return made
+            merged[name] = value
+    return merged
 
 
-# Fields that hold one entry a name: an entry of theirs is changed as a whole, the others stay as they are stored.
+# Fields with one entry per name. An entry changes as a whole; all other entries keep their stored form.
 _TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted", "quotas"})
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that a new leader continues with, and that followers show.
+    """The state with which a new leader continues, and which followers show.
 
-    `wall_ms`: when it was stored. `realised`: how balanced the cluster was recently, for thresholds on trial.
-    `awaited_ms`: since when leaders check for proposals of thresholds, 0: they do not.
+    `wall_ms`: time of writing. `realised`: recent balance of the cluster, for thresholds on trial. `awaited_ms`: time
+    since which leaders check for proposals of thresholds; 0: they do not.
     """
 
     schema: int = SCHEMA
@@ -159,7 +159,7 @@ class LeaderState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _MoveShape(msgspec.Struct):
-    """What readers of a move record rely on; there is more in it."""
+    """The fields of a move record that its readers need. A record has more fields."""
 
     bundle: str
     source: str
@@ -179,7 +179,7 @@ class _ReportShape(msgspec.Struct):
 
 
 class _RequestShape(msgspec.Struct):
-    """What a request may hold, of any kind."""
+    """The possible fields of a request of any kind."""
 
     kind: str = "plan"
     hash: str = ""
@@ -209,7 +209,7 @@ class AveragesPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(value: object) -> bytes:
-    """Compact, compressed bytes of a document. A text that cannot be encoded is stored with replaced letters."""
+    """Return the compressed bytes of a document. In strings, characters that cannot be encoded are replaced."""
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -222,20 +222,20 @@ def decode(data: bytes, kind: type[T], *, what: str = "the document", exact: boo
 
     Ranges: see `external_input.check_ranges`.
     """
-    found = external_input.read(external_input.inflated(data, what=what), kind, what=what, exact=exact)
-    external_input.check_ranges(found, what=what)
-    if (schema := getattr(found, "schema", SCHEMA)) != SCHEMA:
+    document = external_input.read(external_input.inflated(data, what=what), kind, what=what, exact=exact)
+    external_input.check_ranges(document, what=what)
+    if (schema := getattr(document, "schema", SCHEMA)) != SCHEMA:
         text = f"it is of schema {schema}, and this release reads only schema {SCHEMA}"
         raise external_input.unreadable(what, text, code=Code.FUTURE_FORMAT, field="schema")
-    return found
+    return document
 
 
 def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
-    """The leader's state out of its chunks. CodecError."""
-    found = decode(join(documents), LeaderState, what=what)
-    _demand(list[TaskView], found.tasks, what)
-    _demand(_ReportShape, found.report, what)
-    state = found.cycle_state
+    """Return the leader's state from its chunks. Raises CodecError if they are unreadable."""
+    leader_state = decode(join(documents), LeaderState, what=what)
+    _demand(list[TaskView], leader_state.tasks, what)
+    _demand(_ReportShape, leader_state.report, what)
+    state = leader_state.cycle_state
     rows: list[object] = [*state.ledger.entries, *state.ledger.baselines, *state.memory.costs.brokers.values()]
     for row in (*rows, *(item.move for item in state.effects.open)):
         for name, length in _LENGTHS.items():
@@ -245,10 +245,10 @@ def decode_state(documents: Sequence[Document], *, what: str) -> LeaderState:
     for split in (item.split for item in state.recent_splits.values()):
         if not len(split.children) == len(split.shares) == len(split.topics):
             raise external_input.unreadable(what, "children, shares and topics differ in number", field="children")
-    return found
+    return leader_state
 
 
-# Values of one row of the leader's state: they are added to rows of arrays.
+# Expected lengths of rows in the leader's state: rows become rows of arrays.
 _LENGTHS: Final = {
     "steady": 2,
     "near": 3,
@@ -260,29 +260,29 @@ _LENGTHS: Final = {
 
 
 def decode_moves(data: bytes, *, what: str) -> list[dict[str, Any]]:
-    """A chunk of move records. CodecError."""
-    found = decode(data, list[dict[str, Any]], what=what)
-    _demand(list[_MoveShape], found, what)
-    return found
+    """Return the move records of a chunk. Raises CodecError if it is unreadable."""
+    moves = decode(data, list[dict[str, Any]], what=what)
+    _demand(list[_MoveShape], moves, what)
+    return moves
 
 
 def decode_request(data: bytes, *, what: str) -> dict[str, Any]:
-    """A request left for the leader. CodecError."""
-    found: dict[str, Any] = external_input.load(data, what=what, finite=True)
-    external_input.check_ranges(_demand(_RequestShape, found, what), what=what)
-    return found
+    """Return a request for the leader. Raises CodecError if it is unreadable."""
+    request: dict[str, Any] = external_input.load(data, what=what, finite=True)
+    external_input.check_ranges(_demand(_RequestShape, request, what), what=what)
+    return request
 
 
-def _demand(shape: type[T], found: object, what: str) -> T:
-    """Return `found` as a value of `shape`. Raises CodecError if a type differs, also for numbers as strings."""
+def _demand(shape: type[T], value: object, what: str) -> T:
+    """Return `value` converted to `shape`. Raises CodecError if a type differs, also for numbers as strings."""
     try:
-        return msgspec.convert(found, shape)
+        return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
         raise external_input.unreadable(what, error, code=Code.WRONG_TYPE) from None
 
 
 def split(data: bytes, size: int = CHUNK_BYTES) -> list[bytes]:
-    """Pieces small enough for a node; at least one."""
+    """Return the data in chunks of at most `size` bytes, at least one chunk."""
     return [data[start : start + size] for start in range(0, len(data), size)] or [b""]
 
 
@@ -302,28 +302,28 @@ def join(documents: Sequence[Document]) -> bytes:
 
 
 async def store_blob(
-    coordination: Coordination, epoch: int, path: str, value: object, known: Sequence[Document]
+    coordination: Coordination, epoch: int, path: str, value: object, chunks: Sequence[Document]
 ) -> list[Document]:
     """Write a document in chunks below `path`, all or nothing, and only while `epoch` lasts.
 
-    `known` are the chunk nodes as last read or written by us; returns them as they are now.
+    `chunks`: the existing chunk nodes as last read or written. Returns the new chunk nodes.
     """
     pieces = split(encode(value))
     head = len(pieces).to_bytes(4, "big")
-    existing = {document.path for document in known if is_chunk(document.path)}
+    existing = {document.path for document in chunks if is_chunk(document.path)}
     changes, stored = [], []
     for index, piece in enumerate(pieces):
         node = f"{path}/{index:04d}"
         changes.append(DocumentChange(path=node, data=head + piece, create=node not in existing))
         stored.append(Document(path=node, data=b"", version=-1))
-    wanted = {document.path for document in stored}
+    new_paths = {document.path for document in stored}
     await coordination.write_fenced(epoch, changes)
-    await delete_chunks(coordination, epoch, existing - wanted)
+    await delete_chunks(coordination, epoch, existing - new_paths)
     return stored
 
 
 async def delete_chunks(coordination: Coordination, epoch: int, paths: Collection[str]) -> None:
-    """Delete chunks that count no more. One that cannot be deleted stays: a foreign node may be below it."""
+    """Delete obsolete chunks. A chunk that cannot be deleted stays: it may have a foreign node below it."""
     for path in sorted(paths):
         try:
             await coordination.write_fenced(epoch, [DocumentChange(path=path, data=None)])

@@ -1,4 +1,4 @@
-"""The parameters in force, and where each one is from: the one source of plans, the API, the page and the CLI."""
+"""The parameters in effect and their origins, for plans, API, page and CLI."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bundlekeel.daemon.state.partial_takeover import adopted, scoped
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
-# What brokers run with, under Pulsar's keys -> the settings merged with it.
+# Maps the brokers' settings by Pulsar key to the settings merged with them.
 Merge = Callable[[Mapping[str, str]], MergedParameters]
 
 
 def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
-    """These settings, to be merged with what brokers run with. `adopts`: instead of their `adopt_broker_settings`."""
+    """Return a function that merges the brokers' settings. `adopts`: replaces the setting `adopt_broker_settings`."""
     settings = loaded.settings
     if adopts is not None:
         settings = settings.model_copy(update={"adopt_broker_settings": adopts})
@@ -25,39 +25,39 @@ def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
 
 
 class EffectiveParameters:
-    """Settings and brokers' settings merged, over them what was adopted, and over all the scope of a takeover."""
+    """Merges settings and brokers' settings, then applies adopted thresholds and the scope of a takeover."""
 
     def __init__(self, merge: Merge, adopted: Callable[[], Adopted | None]) -> None:
-        # May be replaced at any time (daemon/operations/reload.py): the next cycle goes by it.
+        # May be replaced at any time (daemon/operations/reload.py). The next cycle uses the new function.
         self.merge = merge
         self._adopted = adopted
         self._namespaces: tuple[str, ...] = ()
         self._merged = merge({})
 
     def __call__(self, brokers: Mapping[str, str], namespaces: tuple[str, ...]) -> Parameters:
-        """See `cycle.parts.CycleParts.parameters`."""
+        """Return the parameters for brokers' settings and the namespaces of a partial takeover."""
         self._namespaces = namespaces
         self._merged = self.merge(adopted(brokers, namespaces))
         return self.current
 
     @property
     def base(self) -> Parameters:
-        """What would be in force if nothing were adopted and everything taken over."""
+        """The parameters without adopted thresholds, for a takeover of all namespaces."""
         return self._merged.values
 
     @property
     def current(self) -> Parameters:
-        """What is in force now, or with the next cycle."""
+        """The parameters in effect now, or with the next cycle."""
         return scoped(in_force(self.base, self._adopted()), self._namespaces)
 
     @property
     def values(self) -> dict[str, Number]:
-        """What was adopted and is in force now, by parameter."""
+        """Adopted values that are in effect now, by parameter."""
         return adopted_values(self.base, self._adopted())
 
     @property
     def effective(self) -> MergedParameters:
-        """What is in force, with its origins; those of ours are `calibration` and `takeover`."""
+        """Return the parameters in effect with their origins, which include `calibration` and `takeover`."""
         origins = {**self._merged.origins, **dict.fromkeys(self.values, "calibration")}
         return MergedParameters(
             self.current, origins | ({"included_namespaces": "takeover"} if self._namespaces else {})

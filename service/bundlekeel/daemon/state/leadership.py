@@ -1,4 +1,4 @@
-"""Who leads: a seat, a term (epoch), and our own deadline on the boot clock, together a lease.
+"""Leadership: a seat, a term (epoch) and a deadline on this machine's boot clock.
 
 A session of the metadata store is refreshed no earlier than the moment we *sent* a request that it answered. So it
 cannot expire at the server before that moment plus the negotiated time-out, and our deadline is that, less a margin.
@@ -29,23 +29,23 @@ BENCH: Final = "bench"
 
 
 class TermStart:
-    """The steps that begin a term. It exists before the leadership; parts that need the leadership add their steps."""
+    """The steps that start a term. It is created before the leadership, so that parts which need it can add steps."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[int], Awaitable[None]]] = []
 
     def add(self, step: Callable[[int], Awaitable[None]]) -> None:
-        """Await `step` with the epoch of each new term, after the steps that were added before."""
+        """Await `step` with the epoch of each new term, after all steps that were added earlier."""
         self._steps.append(step)
 
     async def __call__(self, epoch: int) -> None:
-        """Begin the term of `epoch`."""
+        """Run all steps for the term `epoch`."""
         for step in self._steps:
             await step(epoch)
 
 
 class Leadership:
-    """Keeps a seat, campaigns, renews the deadline. One task calls `run`; everybody else only reads."""
+    """Keeps a seat, campaigns and renews the deadline. One task calls `run`; all others only read."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Leadership:
 
         Args:
             acts: Whether this process may change brokers at all (mode `act` in its settings).
-            on_won: Takes over what earlier leaders left; the term begins when it is done.
+            on_won: Takes over the state of earlier leaders; the term starts when it returns.
         """
         self._coordination = coordination
         self._clock = clock
@@ -74,46 +74,46 @@ class Leadership:
         self.member = member
         self.members: list[Member] = []
         self.leader: Member | None = None
-        # Ours since we won; the term begins (`epoch`) when everything is taken over.
+        # Set when the election is won. The term (`epoch`) starts when the state is taken over.
         self.lease: Lease | None = None
         self.epoch: int | None = None
         self.role: Role = BENCH
         self._stopping = False
-        # Why the last turn came to nothing; empty: it did not.
+        # Why the last turn failed; empty: it did not.
         self.fault = ""
         self.on_won = on_won
 
     @property
     def lease_remaining(self) -> float:
-        """Seconds until our own deadline; 0 when not leading."""
+        """Seconds until this sidecar's deadline; 0: it does not lead."""
         return self.lease.remaining(self._clock.boot()) if self.epoch is not None and self.lease is not None else 0.0
 
     @property
     def leading(self) -> bool:
-        """Whether we lead at this very moment, by our own deadline."""
+        """Whether this sidecar leads now, by its own deadline."""
         return self.lease_remaining > 0
 
     def announce(self, *, url: str | None = None, settings: str | None = None) -> None:
-        """Change what the other sidecars see of this one: the address of its API, the digest of its settings."""
+        """Publish this sidecar's API address and digest of settings for the other sidecars."""
         member = self.member
         self.member = replace(member, url=member.url if url is None else url, settings=settings or member.settings)
 
     def no_seat(self) -> str:
-        """Why this sidecar watches nothing, and whom to ask instead; empty: it has a seat, or may yet take one."""
+        """Return why this sidecar has no snapshot, and another sidecar to use; empty: it has or may get a seat."""
         if self.role != BENCH or len(self.members) < self._seats:
             return ""
-        asked = self.leader or self.members[0]
+        other = self.leader or self.members[0]
         return (
             f"this sidecar has no picture of the cluster: no seat is free (leadership.seats is {self._seats}); "
-            f"ask {asked.id}: bundlekeel --url {asked.url}"
+            f"ask {other.id}: bundlekeel --url {other.url}"
         )
 
     def permit(self, epoch: int) -> None:
-        """Raise unless the term of this epoch lasts and the store answers: asked right before anything is changed.
+        """Check, right before a change, that the term of this epoch lasts and the store is connected.
 
-        LeadershipLost past our deadline and in any later term. StoreError while the connection is suspended: nothing
-        may be sent now, but the term lasts if the connection comes back in time. Forbidden where nothing may be changed
-        at all.
+        Raises LeadershipLost if the deadline has passed or another term has started, and Forbidden if this process may
+        not change anything. Raises StoreError if the connection is suspended: nothing may be sent now, but the term
+        continues if the connection returns in time.
         """
         if not self._acts:
             raise Forbidden("the mode in the settings file allows no change at the brokers")
@@ -125,19 +125,19 @@ class Leadership:
             raise StoreError("the connection to the metadata store is suspended")
 
     def current_epoch(self) -> int:
-        """The epoch to fence writes with. LeadershipLost when we do not lead."""
+        """Return the epoch with which writes are fenced. Raises LeadershipLost if this sidecar does not lead."""
         if self.epoch is None or not self.leading:
             raise LeadershipLost("we do not lead")
         return self.epoch
 
     async def run(self) -> None:
-        """Until `stop`: one turn a heartbeat, and at once when something changed in the store."""
+        """Run one turn per heartbeat, and immediately after a change in the store, until `stop`."""
         while not self._stopping:
             await self.turn()
             await self._coordination.wait_changed(self._heartbeat)
 
     async def turn(self) -> None:
-        """Renew the deadline, or try for a seat and for leadership. A store that does not answer only costs time."""
+        """Renew the deadline, or try to get a seat and the leadership. Errors of the store are logged, not raised."""
         fault = ""
         try:
             if self.lease is not None:
@@ -146,7 +146,7 @@ class Leadership:
                 await self._follow()
         except StoreError as error:
             fault = str(error)
-        # 0 seconds: the first connection is still being made.
+        # 0 seconds: the first connection is not established yet.
         if fault and fault != self.fault and self._coordination.session_seconds:
             _log.warning("leadership turn failed", error=fault)
         self.fault = fault
@@ -155,7 +155,7 @@ class Leadership:
         self._publish()
 
     async def stop(self) -> None:
-        """Give leadership up at once; the seat goes with the session."""
+        """Resign immediately. The seat ends with the session."""
         self._stopping = True
         lease, self.lease, self.epoch = self.lease, None, None
         if lease is not None:
@@ -169,12 +169,12 @@ class Leadership:
         if not await self._coordination.still_leading(lease.epoch):
             self._drop("somebody else leads")
         elif not lease.remaining(self._clock.boot()):
-            # Permits were refused meanwhile because this term was over. It is: a new one begins.
+            # Permits were refused because the deadline had passed, so this term stays over and a new one starts.
             self._drop("deadline passed")
         else:
             self.lease = self._lease_of(lease.epoch, sent)
             self.members = await self._coordination.members()
-            if any(seen.id == self.member.id and seen.settings != self.member.settings for seen in self.members):
+            if any(member.id == self.member.id and member.settings != self.member.settings for member in self.members):
                 await self._coordination.take_seat(self.member, seats=self._seats)
 
     def _lease_of(self, epoch: int, sent: float) -> Lease:
@@ -195,8 +195,8 @@ class Leadership:
         self.member = replace(self.member, seat=ours.seat)
         self.leader = await self._coordination.leader()
         self._become(FOLLOWER)
-        # A leader node that is ours although we do not lead: the answer to our campaign was lost, or our deadline
-        # passed while the session lived on. No other sidecar can lead until we campaign anew.
+        # The leader node can be ours although we do not lead: the response to our campaign was lost, or our deadline
+        # passed but the session did not. No other sidecar can lead until we campaign again.
         ours_still = self.leader is not None and self.leader.id == self.member.id
         if (self.leader is None or ours_still) and not self._stopping:
             await self._campaign()
@@ -213,7 +213,7 @@ class Leadership:
             self.epoch = self.lease.epoch if self.lease is not None else None
         finally:
             if self.epoch is None:
-                # A term that could not be begun is won anew.
+                # The term could not start: campaign again.
                 self.lease = None
         if self.epoch is not None:
             self.leader = replace(self.member, epoch=epoch)
@@ -221,8 +221,10 @@ class Leadership:
             self._become(LEADER)
 
     async def _take_over(self, epoch: int) -> None:
-        """Everything that earlier leaders left, before anything is done, in a task of its own: it may take longer than
-        a session lasts, so the lease is renewed meanwhile. It is given up when the lease is lost."""
+        """Take over the state of earlier leaders before the term starts.
+
+        This may take longer than a session lasts, so it runs in its own task while the lease is renewed. The task is
+        cancelled if the lease is lost."""
         if self.on_won is None:
             return
         task = asyncio.ensure_future(self.on_won(epoch))
@@ -252,21 +254,21 @@ class Leadership:
         self._telemetry.gauge("leader", 1.0 if self.leading else 0.0)
         self._telemetry.gauge("lease_remaining_seconds", self.lease_remaining)
         self._telemetry.gauge("store_connected", 1.0 if self._coordination.connected else 0.0)
-        known = self.epoch if self.epoch is not None else (self.leader.epoch if self.leader else -1)
-        self._telemetry.gauge("epoch", float(known))
+        epoch = self.epoch if self.epoch is not None else (self.leader.epoch if self.leader else -1)
+        self._telemetry.gauge("epoch", float(epoch))
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to act in one term. `deadline`: seconds on the boot clock of this machine; renewing makes a new lease.
+    """The right to act in one term. `deadline`: seconds on this machine's boot clock. A renewal creates a new lease.
 
-    The deadline counts from the moment the last confirmed request was *sent*: the store refreshed the session no
-    earlier than that, so no other sidecar can lead before the deadline.
+    The deadline is computed from the time at which the last confirmed request was *sent*. The store refreshed the
+    session after that time, so no other sidecar can lead before the deadline.
     """
 
     epoch: int
     deadline: float
 
     def remaining(self, boot: float) -> float:
-        """Seconds left at this reading of the boot clock; 0 when it is over."""
+        """Return the seconds until the deadline at a boot-clock time; 0: it has passed."""
         return max(0.0, self.deadline - boot)

@@ -1,7 +1,7 @@
-"""What quotas changed at the brokers, in the shared state: stored before each write, so that the next leader
-completes or gives back what a dead leader began.
+"""Record of the quota limits that Bundlekeel set, in the shared state.
 
-Places lie in nodes by a hash of their topic: a cycle that changes a few rewrites a few nodes.
+It is stored before each write to Pulsar, so that the next leader can complete or restore a failed leader's changes.
+Topics are distributed over nodes by hash, so a cycle with few changes rewrites few nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 HELD: Final = "quotas/held"
 NATIVE: Final = "quotas/native"
 REPORT: Final = "quotas/report"
-# 100,000 topics give 3,000 places a node, about 60 KB.
+# With 100,000 topics, a node has 3,000 places, about 60 KB.
 _NODES: Final = 64
 
 
@@ -52,7 +52,7 @@ class _Native(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnedLimits:
-    """Reads and writes both; writing needs an epoch. After a failed write what there is is read again."""
+    """Reads and writes topic rates and ResourceGroups. Writes need an epoch. A failed write causes a re-read."""
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
@@ -60,8 +60,9 @@ class OwnedLimits:
         self._reports: list[Document] | None = None
 
     async def load(self) -> tuple[dict[PolicyKey, OwnedRate], dict[str, OwnedResourceGroup]]:
-        """What is held by topic policies and by ResourceGroups. StoreError, also when it cannot be understood: to take
-        it for nothing would leave rates behind for good."""
+        """Return the topic rates and the ResourceGroups that Bundlekeel set.
+
+        Raises StoreError also if a record is unreadable: without it, rates would never be restored."""
         documents = [item for item in await self._coordination.read_tree(HELD) if is_chunk(item.path)]
         self._nodes = {document.path: document.data for document in documents}
         owned: dict[PolicyKey, OwnedRate] = {}
@@ -74,68 +75,70 @@ class OwnedLimits:
         if native is not None:
             self._nodes[NATIVE] = native.data
             groups = _decoded(native, _Native).groups
-        kept = {
+        owned_groups = {
             name: OwnedResourceGroup(original=item.original, attached=item.attached, serving=item.serving)
             for name, item in groups.items()
         }
-        return owned, kept
+        return owned, owned_groups
 
     async def store(self, epoch: int, owned: Mapping[PolicyKey, OwnedRate]) -> None:
-        """Make the store hold exactly these places. Fenced; StoreError, LeadershipLost."""
+        """Replace the stored topic rates (fenced). Raises StoreError or LeadershipLost if the write fails."""
         rows: dict[str, list[_Row]] = defaultdict(list)
         for place, item in sorted(owned.items(), key=lambda pair: (pair[0].topic, pair[0].side)):
             node = f"{HELD}/{zlib.crc32(place.topic.encode()) % _NODES:04d}"
             rows[node].append(_Row(place.topic, place.side, item.group, item.original, item.ours))
-        wanted = {node: encode(_Part(rows=found)) for node, found in rows.items()}
-        known = await self._known()
-        await self._write(epoch, wanted | {n: None for n in known if n.startswith(f"{HELD}/") and n not in wanted})
+        new_nodes = {node: encode(_Part(rows=part)) for node, part in rows.items()}
+        nodes = await self._load_nodes()
+        await self._write(
+            epoch, new_nodes | {n: None for n in nodes if n.startswith(f"{HELD}/") and n not in new_nodes}
+        )
 
-    async def store_native(self, epoch: int, kept: Mapping[str, OwnedResourceGroup]) -> None:
-        """Make the store hold exactly these ResourceGroups. Fenced; StoreError, LeadershipLost."""
+    async def store_native(self, epoch: int, owned: Mapping[str, OwnedResourceGroup]) -> None:
+        """Replace the stored ResourceGroups (fenced). Raises StoreError or LeadershipLost if the write fails."""
         groups = {
             name: _KeptGroup(original=item.original, attached=dict(item.attached), serving=item.serving)
-            for name, item in kept.items()
+            for name, item in owned.items()
         }
-        known = await self._known()
-        if groups or NATIVE in known:
+        nodes = await self._load_nodes()
+        if groups or NATIVE in nodes:
             await self._write(epoch, {NATIVE: encode(_Native(groups=groups)) if groups else None})
 
     async def store_report(self, epoch: int, report: Mapping[str, Any]) -> None:
-        """How groups fare, for followers. Fenced; StoreError, LeadershipLost."""
-        known, self._reports = self._reports, None
-        if known is None:
-            known = await self._coordination.read_tree(REPORT)
-        self._reports = await store_blob(self._coordination, epoch, REPORT, report, known)
+        """Store the report on quota groups for followers (fenced). Raises StoreError or LeadershipLost."""
+        chunks, self._reports = self._reports, None
+        if chunks is None:
+            chunks = await self._coordination.read_tree(REPORT)
+        self._reports = await store_blob(self._coordination, epoch, REPORT, report, chunks)
 
     async def read_report(self) -> dict[str, Any] | None:
-        """What the leader stored last, None before. StoreError."""
+        """Return the leader's last report; None: there is none. Raises StoreError if it cannot be read."""
         documents = await self._coordination.read_tree(REPORT)
         try:
             return decode(join(documents), dict, what=REPORT) if documents else None
         except CodecError:
             return None
 
-    async def _known(self) -> dict[str, bytes]:
+    async def _load_nodes(self) -> dict[str, bytes]:
         if self._nodes is None:
             await self.load()
         return self._nodes or {}
 
-    async def _write(self, epoch: int, wanted: Mapping[str, bytes | None]) -> None:
-        known = await self._known()
+    async def _write(self, epoch: int, changes_by_node: Mapping[str, bytes | None]) -> None:
+        nodes = await self._load_nodes()
         self._nodes = None
         changes = [
-            DocumentChange(path=node, data=data, create=node not in known)
-            for node, data in sorted(wanted.items())
-            if known.get(node) != data
+            DocumentChange(path=node, data=data, create=node not in nodes)
+            for node, data in sorted(changes_by_node.items())
+            if nodes.get(node) != data
         ]
         for batch in _batches(changes):
             await self._coordination.write_fenced(epoch, batch)
-        kept = {node: data for node, data in known.items() if node not in wanted}
-        self._nodes = kept | {node: data for node, data in wanted.items() if data is not None}
+        unchanged = {node: data for node, data in nodes.items() if node not in changes_by_node}
+        self._nodes = unchanged | {node: data for node, data in changes_by_node.items() if data is not None}
 
 
 def _batches(changes: list[DocumentChange]) -> Iterator[list[DocumentChange]]:
-    """As many at a time as a transaction carries: each is one wait for the store."""
+    """Yield the changes in batches of one transaction each, because each transaction waits for the store."""
     batch: list[DocumentChange] = []
     size = 0
     for change in changes:

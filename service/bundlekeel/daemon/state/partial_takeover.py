@@ -1,4 +1,4 @@
-"""Takeovers of named namespaces only: the namespaces to plan for, and brokers whose own shedding leaves them alone."""
+"""Partial takeovers: the namespaces to plan for, and whether a broker's own shedding excludes them."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ NOTHING = "-"
 
 
 def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
-    """The namespaces a takeover in force is limited to, () when it is not limited or there is none."""
+    """Return the namespaces of an active partial takeover; (): there is none, or it has no limit."""
     return record.namespaces if record is not None and record.active else ()
 
 
 def put_aside(record: TakeoverRecord | None) -> TakeoverEnd | None:
-    """How the failsafe ended the last takeover; None when it did not."""
+    """Return the end of the last takeover if the failsafe job ended it; else None."""
     ended = record.ended if record is not None and not record.active else None
     return ended if ended is not None and ended.deadman else None
 
 
 def left_to_us(values: Mapping[str, str] | None, namespaces: tuple[str, ...]) -> bool:
-    """Whether a broker that runs with these settings leaves all these namespaces alone (PIP-380)."""
+    """Return whether a broker with these settings excludes all these namespaces from its shedding (PIP-380)."""
     return bool(namespaces) and values is not None and name_set(values.get(EXCLUDED, "")) >= set(namespaces)
 
 
 def adopted(values: Mapping[str, str], namespaces: tuple[str, ...]) -> Mapping[str, str]:
-    """Broker settings to adopt: what the brokers leave to us is no exclusion of ours."""
+    """Return the broker settings without the exclusions that the partial takeover added to them."""
     return {key: value for key, value in values.items() if key != EXCLUDED} if namespaces else values
 
 
 def scoped(params: Parameters, namespaces: tuple[str, ...]) -> Parameters:
-    """Only these namespaces, and of them only those that the settings include."""
+    """Return the parameters limited to these namespaces, as far as the settings include them."""
     if not namespaces:
         return params
-    wanted = np.zeros(len(namespaces), dtype=bool)
+    included = np.zeros(len(namespaces), dtype=bool)
     for pattern in params.included_namespaces:
-        wanted |= matches(pattern, namespaces)
-    both = tuple(name for name, held in zip(namespaces, wanted.tolist(), strict=True) if held)
+        included |= matches(pattern, namespaces)
+    both = tuple(name for name, is_included in zip(namespaces, included.tolist(), strict=True) if is_included)
     return replace(params, included_namespaces=(both or (NOTHING,)) if params.included_namespaces else namespaces)

@@ -1,4 +1,4 @@
-"""Shared state: what a new leader takes over, what followers show, what people want, and requests left for the leader.
+"""Shared state: the leader's state for its successor and followers, operators' requests, requests to the leader.
 
 Leader state is epoch-fenced; desired state may be written by any replica with compare-and-set, so that an emergency
 stop never waits for a leader.
@@ -54,16 +54,16 @@ STATE_HEAD = f"{STATE}/0000"
 REQUESTS = "requests"
 KEPT_MOVES = 10_000
 MOVES_PER_CHUNK = 500
-# About 220 KB a node.
+# About 220 KB per node.
 BUNDLES_PER_CHUNK = 2_000
 KEPT_TASKS = 50
 _CAS_TRIES = 5
-# A state is read so long after it was stored, at most; more than that is another clock, or a time without a leader.
+# A follower reads a state at most this long after it was stored. A longer time means another clock, or no leader.
 _READ_WITHIN_MS = 2_000
-# Of the path of a document with a foreign name, this many characters are shown.
+# Characters of a foreign document's path that are shown.
 _MOST_PATH = 60
 _FOREIGN = "its name is not that of a chunk: four digits"
-# Outcomes after which no broker carries what a move was to bring.
+# Outcomes after which the target does not have the load of the move.
 NOT_BOOKED = ("refused", "released")
 
 
@@ -80,7 +80,7 @@ class SharedState:
         kept_moves: int = KEPT_MOVES,
         moves_per_chunk: int = MOVES_PER_CHUNK,
     ) -> None:
-        """`on_takeover`: called with each takeover or end of one that another process has stored."""
+        """`on_takeover`: called with each takeover, or end of one, that another process stored."""
         self._coordination = coordination
         self._leadership = leadership
         self._clock = clock
@@ -90,69 +90,70 @@ class SharedState:
         self._takeover_seen = False
         self.failsafe_look_ms = 0
         self.frozen: frozenset[str] = frozenset()
-        # Documents under our root that could not be read: by folder, path -> why.
+        # Unreadable documents below Bundlekeel's root, by directory: path -> reason.
         self.unreadable: dict[str, dict[str, str]] = {}
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
-        # How balanced the cluster was lately; since when leaders look for proposals (daemon/calibration/watcher.py).
+        # Recent balance of the cluster, and the start of the wait for proposals (daemon/calibration/watcher.py).
         self.realised, self.awaited_ms = Realised(), 0
         self._kept_moves = kept_moves
         self._moves_per_chunk = moves_per_chunk
         self.moves: deque[dict[str, Any]] = deque(maxlen=kept_moves)
         self._chunks: dict[str, list[Document]] = {}
-        # Of documents as they were when they were read last.
+        # Version of each document at its last read.
         self._stamps: dict[str, int | None] = {}
         self._open_chunk: list[dict[str, Any]] = []
         self._open_index = self._oldest_index = 0
         self._chunk_stored = False
-        self._decoded_moves: dict[str, tuple[bytes, list[dict[str, Any]]]] = {}  # by path, as read last
-        # Grows with whatever we change ourselves: a read under way then is older than what we hold.
+        self._decoded_moves: dict[str, tuple[bytes, list[dict[str, Any]]]] = {}  # by path, from the last read
+        # Increases with each change by this sidecar: a read that was in progress then is outdated.
         self._mark = 0
         self._saving = asyncio.Lock()
-        # Which state was seen first how much later than it was stored, by our clock and its writer's.
+        # Epoch and time of the last new state, and the ms between its writing and first read, by both machines' clocks.
         self._first_seen: tuple[int, int, int] = (-1, 0, 0)
 
     @property
     def leading(self) -> bool:
-        """Whether we lead now, by our own deadline."""
+        """Whether this sidecar leads now, by its own deadline."""
         return self._leadership.leading
 
     @property
     def takeover_known(self) -> bool:
-        """Whether `takeover` is what is stored, so that None means that there was none."""
+        """Whether `takeover` was read. Only then None means that there was no takeover."""
         return self._takeover_seen and not self.unreadable.get(TAKEOVER)
 
     def wall_ms(self) -> int:
-        """The wall clock that what is stored here carries."""
+        """Return the time for stored documents, Unix ms."""
         return self._clock.wall_ms()
 
     def current_epoch(self) -> int:
-        """The epoch; LeadershipLost when we do not lead."""
+        """Return the epoch of the current term. Raises LeadershipLost if this sidecar does not lead."""
         return self._leadership.current_epoch()
 
     # --- reading ---
 
     async def refresh(self) -> None:
-        """Read the desired state, and on a follower what the leader last stored, as far as they have changed since
-        they were read. StoreError when they cannot be read."""
+        """Re-read changed documents: the operators' requests, and on a follower the leader's state.
+
+        Raises StoreError if they cannot be read."""
         if self._leadership.lease is None:
-            # Only a leader settles what earlier terms left. It has a lease before its term begins, and no epoch yet.
+            # Only a leader settles moves of earlier terms. Before its term starts it has a lease but no epoch.
             self.frozen = frozenset()
         paths = (DESIRED, TAKEOVER, FAILSAFE, STATE_HEAD)
-        found = dict(zip(paths, await self._coordination.stamps(paths), strict=True))
-        # What is written meanwhile is read too, and once more for its stamp.
-        changed = [path for path in paths if path not in self._stamps or self._stamps[path] != found[path]]
+        stamps = dict(zip(paths, await self._coordination.stamps(paths), strict=True))
+        # A document that is written during this read is read again in the next refresh, because of its stamp.
+        changed = [path for path in paths if path not in self._stamps or self._stamps[path] != stamps[path]]
         if DESIRED in changed:
             self.desired = self._desired(await self._coordination.read(DESIRED))
-            self._stamps[DESIRED] = found[DESIRED]
+            self._stamps[DESIRED] = stamps[DESIRED]
         if TAKEOVER in changed:
             self._hear_of(self._takeover(await self._coordination.read(TAKEOVER)))
-            self._stamps[TAKEOVER] = found[TAKEOVER]
+            self._stamps[TAKEOVER] = stamps[TAKEOVER]
         if FAILSAFE in changed:
             self.failsafe_look_ms = decode_look(await self._coordination.read(FAILSAFE))
-            self._stamps[FAILSAFE] = found[FAILSAFE]
+            self._stamps[FAILSAFE] = stamps[FAILSAFE]
         if not self.leading and STATE_HEAD in changed and await self._read_leader_state():
-            self._stamps[STATE_HEAD] = found[STATE_HEAD]
+            self._stamps[STATE_HEAD] = stamps[STATE_HEAD]
 
     def _hear_of(self, record: TakeoverRecord | None) -> None:
         news = self._takeover_seen and record is not None and record != self.takeover
@@ -161,33 +162,33 @@ class SharedState:
             self._on_takeover(record)
 
     async def _read_leader_state(self) -> bool:
-        """Whether what was read is no older than what we hold."""
+        """Read the leader's state. Return False if this sidecar has newer data than the read result."""
         mark = self._mark
         documents = await self._coordination.read_tree(STATE)
         if mark != self._mark:
-            return False  # a term of ours began, or a move ended, meanwhile
+            return False  # a term of this sidecar started, or a move ended, during the read
         self._chunks[STATE] = documents
         if not documents:
             return True
         try:
-            found = decode_state(documents, what=STATE)
+            leader_state = decode_state(documents, what=STATE)
         except CodecError as error:
             self.set_aside(STATE, {STATE: str(error)})
             return True
         self.set_aside(STATE, {item.path[:_MOST_PATH]: _FOREIGN for item in documents if not is_chunk(item.path)})
-        # Before the state counts as read: moves that could not be read are read with it the next time.
-        newer = (found.epoch, found.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
+        # Read the moves first: if that fails, state and moves are both read again the next time.
+        newer = (leader_state.epoch, leader_state.wall_ms) != (self.shared.epoch, self.shared.wall_ms)
         if newer and not await self._read_moves():
             return False
-        if self._first_seen[:2] != (found.epoch, found.wall_ms):
-            self._first_seen = (found.epoch, found.wall_ms, self._clock.wall_ms() - found.wall_ms)
-        self.shared = found
-        self.tasks = list(found.tasks)
-        self.realised, self.awaited_ms = found.realised, found.awaited_ms
+        if self._first_seen[:2] != (leader_state.epoch, leader_state.wall_ms):
+            self._first_seen = (leader_state.epoch, leader_state.wall_ms, self._clock.wall_ms() - leader_state.wall_ms)
+        self.shared = leader_state
+        self.tasks = list(leader_state.tasks)
+        self.realised, self.awaited_ms = leader_state.realised, leader_state.awaited_ms
         return True
 
     async def _read_moves(self) -> bool:
-        """As `_read_leader_state`."""
+        """Read the records of moves. Return False if this sidecar has newer data than the read result."""
         mark, records = self._mark, list[dict[str, Any]]()
         index, chunk = 0, list[dict[str, Any]]()
         documents, unreadable = list[Document](), dict[str, str]()
@@ -201,12 +202,12 @@ class SharedState:
             return False
         decoded, self._decoded_moves = self._decoded_moves, {}
         for document in documents:
-            data, known = document.data, decoded.get(document.path)
+            data, cached = document.data, decoded.get(document.path)
             try:
-                chunk = known[1] if known and known[0] == data else decode_moves(data, what=document.path)
+                chunk = cached[1] if cached and cached[0] == data else decode_moves(data, what=document.path)
                 index, self._decoded_moves[document.path] = _index(document), (data, chunk)
             except CodecError as error:
-                index, chunk = _index(document) + 1, []  # a new one begins behind it
+                index, chunk = _index(document) + 1, []  # the next record starts a new chunk after it
                 unreadable[document.path] = str(error)
             records.extend(chunk)
         self.set_aside(MOVES, unreadable)
@@ -215,42 +216,44 @@ class SharedState:
         self._oldest_index = _index(documents[0]) if documents else 0
         return True
 
-    def set_aside(self, folder: str, found: Mapping[str, str]) -> None:
-        """Note the documents of a folder that could not be read: path -> why. They are logged once."""
-        for path in sorted(found.keys() - self.unreadable.get(folder, {}).keys()):
-            _log.warning("a stored document is set aside", path=path, why=found[path])
-        self.unreadable[folder] = dict(found)
+    def set_aside(self, folder: str, reasons: Mapping[str, str]) -> None:
+        """Record the unreadable documents of a directory (path -> reason), and log new ones."""
+        for path in sorted(reasons.keys() - self.unreadable.get(folder, {}).keys()):
+            _log.warning("a stored document is set aside", path=path, why=reasons[path])
+        self.unreadable[folder] = dict(reasons)
 
     def _desired(self, document: Document | None) -> Desired:
-        """What operators asked for. A document that cannot be read may be an emergency stop: it counts as one."""
-        found, why = Desired(), dict[str, str]()
+        """Return the operators' requests. An unreadable document may be an emergency stop, so it pauses everything."""
+        desired, why = Desired(), dict[str, str]()
         if document is not None and document.data:
             try:
-                found = decode(document.data, Desired, what=DESIRED, exact=True)
+                desired = decode(document.data, Desired, what=DESIRED, exact=True)
             except CodecError as error:
                 why = {DESIRED: str(error)}
                 reason = "the desired state cannot be read; `bundlekeel pause` keeps a copy of it and begins a new one"
-                found = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
+                desired = Desired(pause=Pause(reason=reason, by="bundlekeel", since_ms=0))
         self.set_aside(DESIRED, why)
-        return found
+        return desired
 
     def _takeover(self, document: Document | None) -> TakeoverRecord | None:
-        """What the last takeover was. A record that cannot be read changes nothing of what is known."""
-        found, why = self.takeover, dict[str, str]()
+        """Return the last takeover. If the record is unreadable, return the one from the previous read."""
+        record, why = self.takeover, dict[str, str]()
         try:
-            found = decode_takeover(document.data) if document is not None else None
+            record = decode_takeover(document.data) if document is not None else None
         except CodecError as error:
             why = {TAKEOVER: str(error)}
         self.set_aside(TAKEOVER, why)
-        return found
+        return record
 
     def cycle_state(self) -> CycleState:
-        """What the last leader left, as the start of our own cycles, by our own clock."""
+        """Return the last leader's state as the start of this sidecar's cycles, by this machine's clock."""
         return self._by_our_clock(self.shared.cycle_state)
 
     def _by_our_clock(self, cycle_state: CycleState) -> CycleState:
-        """The writer's clock is never compared with ours: what was left of a rest when the state was stored is left
-        of it when we first see that state. When a cycle was completed last is the failsafe job's to judge."""
+        """Return the state with its times shifted to this machine's clock.
+
+        The writer's clock is never compared with this one: a waiting time continues from its remainder at writing when
+        this sidecar first reads the state. `completed_ms` is not shifted: the failsafe job evaluates it."""
         late = self._late_ms()
         return replace(rebased(cycle_state, late), completed_ms=cycle_state.completed_ms) if late else cycle_state
 
@@ -259,9 +262,9 @@ class SharedState:
         return late if abs(late) > _READ_WITHIN_MS else 0
 
     def taken_over(self) -> CycleState:
-        """Return the state of the last leader as the start of a term, by our own clock.
+        """Return the state of the last leader as the start of a term, by this machine's clock.
 
-        Moves that ended after that leader stored it are in the ledger by their records. Moves that never began (neither
+        Moves that ended after that leader stored it are added to the ledger. Moves that never started (neither
         intent nor record) are dropped.
         """
         cycle_state, epoch = self.shared.cycle_state, self.shared.epoch
@@ -272,28 +275,28 @@ class SharedState:
             if entry.landed_ms or entry.bundle in self.frozen:
                 continue
             record = ended.get(entry.bundle)
-            # When it was begun is no help: the sidecar that announced it may have another clock than the one that
+            # Do not compare start times: the sidecar that stored the intent may have another clock than the one that
             # stored the state.
             earlier = record is None or (record["epoch"], record["wall_ms"]) < (epoch, entry.opened_ms)
             if record is None or earlier or record["outcome"] in NOT_BOOKED:
                 ledger = dropped(ledger, entry.bundle)
                 continue
-            # Settled in a later term: by our clock, or by one that we know nothing of. It ended now at the latest; the
-            # state was stored before the call, which may have waited for its turn.
-            known = record if record["epoch"] == epoch else dict.fromkeys(record, now_ms)
-            recent[entry.bundle] = RecentMove(at_ms=known["wall_ms"], source=entry.source)
+            # A record of a later term has times of this or an unknown clock. Use the current time, which is not too
+            # early.
+            times = record if record["epoch"] == epoch else dict.fromkeys(record, now_ms)
+            recent[entry.bundle] = RecentMove(at_ms=times["wall_ms"], source=entry.source)
             if record["landed_on"]:
-                ledger = landed(ledger, entry.bundle, record["landed_on"], known["landed_ms"])
+                ledger = landed(ledger, entry.bundle, record["landed_on"], times["landed_ms"])
         return self._by_our_clock(replace(cycle_state, ledger=ledger, recent=recent))
 
     async def read_averages(self) -> AsyncIterator[list[BundleAverages]]:
-        """The averages of the last checkpoint, a node at a time; none without one."""
+        """Yield the averages of the last checkpoint, one node at a time."""
         documents = await self._coordination.read_tree(AVERAGES)
         self._chunks[AVERAGES] = [replace(document, data=b"") for document in documents]
         unreadable: dict[str, str] = {}
         for document in documents:
             try:
-                # In a thread: a large cluster's take a good part of a second.
+                # In a thread, because decoding takes about a second in a large cluster.
                 yield (await asyncio.to_thread(decode, document.data, AveragesPart, what=document.path)).bundles
             except CodecError as error:
                 unreadable[document.path] = str(error)
@@ -302,23 +305,23 @@ class SharedState:
     # --- a new term ---
 
     async def begin_term(self, epoch: int) -> None:
-        """The first fenced write of a term, then everything the last leader left."""
+        """Make the first fenced write of a term, then read the last leader's state."""
         note = {"epoch": epoch, "member": self._leadership.member.id, "wall_ms": self._clock.wall_ms()}
         exists = await self._coordination.read(TERM) is not None
         change = DocumentChange(path=TERM, data=msgspec.json.encode(note), create=not exists)
         await self._coordination.write_fenced(epoch, [change])
         self._mark += 1
-        # From here on we hold more than what is stored: it is read again once we lead no more.
+        # From here on, memory is newer than the stored state, which is read again when this sidecar stops leading.
         self._stamps.pop(STATE_HEAD, None)
         await self._read_leader_state()
-        # The last leader may have recorded moves after it stored its state: our chunk must hold them.
+        # The last leader may have recorded moves after it stored its state. The open chunk must contain them.
         await self._read_moves()
         self.tasks = [_abandoned(task) if task.get("state") == "running" else task for task in self.tasks]
 
     # --- writing, leader only ---
 
     async def save(self, cycle_state: CycleState, report: Mapping[str, Any], *, epoch: int) -> None:
-        """Store the leader's state and its last report for the term they are of. LeadershipLost when it is over."""
+        """Store the leader's state and last report for the term `epoch`. Raises LeadershipLost if the term is over."""
         async with self._saving:
             state = LeaderState(
                 epoch=epoch,
@@ -333,17 +336,16 @@ class SharedState:
             self.shared, self._first_seen = state, (epoch, state.wall_ms, 0)
 
     async def save_averages(self, averages: Averages) -> None:
-        """Store a checkpoint of the averages, node by node: all of a large cluster's do not fit into one request, and
-        are encoded in a thread.
+        """Store a checkpoint of the averages, one node at a time, because they may not fit into one request.
 
-        Each node stands for itself, so one that is older than the others does no harm.
+        Encoding runs in a thread. Nodes are independent, so one that is older than the others does no harm.
         """
         if not self.leading:
             return
         epoch, wall_ms, path = self.current_epoch(), self._clock.wall_ms(), AVERAGES
         averages = averages.copy()
-        known = self._chunks.pop(path, None)
-        documents = await self._coordination.read_tree(path) if known is None else known
+        chunks = self._chunks.pop(path, None)
+        documents = await self._coordination.read_tree(path) if chunks is None else chunks
         names = {item.path for item in documents if is_chunk(item.path)}
         written: list[Document] = []
         for start in range(0, len(averages), BUNDLES_PER_CHUNK):
@@ -357,31 +359,31 @@ class SharedState:
         self._chunks[path] = written
 
     async def _store(self, epoch: int, path: str, value: object) -> None:
-        # A write that failed may have taken effect: which chunks there are is read again before the next one.
-        known = self._chunks.pop(path, None)
-        if known is None:
-            known = await self._coordination.read_tree(path)
-        self._chunks[path] = await store_blob(self._coordination, epoch, path, value, known)
+        # A failed write may have taken effect, so the chunks are read again before the next write.
+        chunks = self._chunks.pop(path, None)
+        if chunks is None:
+            chunks = await self._coordination.read_tree(path)
+        self._chunks[path] = await store_blob(self._coordination, epoch, path, value, chunks)
 
     def move_change(self, record: dict[str, Any]) -> list[DocumentChange]:
-        """The fenced changes that add one move record; they go into the same write that removes its intent.
+        """Return the fenced changes that add one move record, for the same write that removes its intent.
 
-        Asked again because that write failed, it gives the chunk as it is by now, with what was added meanwhile.
+        After a failed write, call it again: the new changes include records that were added in the meantime.
         """
         chunk = list(self._open_chunk)
         place = next((n for n, item in enumerate(chunk) if _same_move(item, record)), len(chunk))
-        # Its record was stored with that of another move, its intent stayed: by now somebody has seen the owner.
+        # An earlier write stored this record as unknown, and the intent remained. Now the owner is known.
         unknown = chunk[place] if place < len(chunk) and chunk[place].get("outcome") == "unknown" else None
         if place == len(chunk) or unknown is not None:
             chunk[place : place + 1] = [record]
-        data = encode(chunk)  # before it is kept: what cannot be encoded must not spoil what comes after it
+        data = encode(chunk)  # encode before keeping it: a record that cannot be encoded must not break later writes
         self._mark += 1
         self._open_chunk = chunk
         if not any(_same_move(item, record) for item in islice(reversed(self.moves), 2 * self._moves_per_chunk)):
             self.moves.append(record)
         elif unknown is not None:
             self.moves = deque((record if item is unknown else item for item in self.moves), maxlen=self._kept_moves)
-        # The first writer of a new chunk makes it; the others fail until that has come through.
+        # The first writer creates a new chunk. Other writes fail until that write has succeeded.
         create = place == 0 and not self._chunk_stored
         path = f"{MOVES}/{self._open_index:08d}"
         changes = [DocumentChange(path=path, data=data, create=create)]
@@ -397,11 +399,13 @@ class SharedState:
     # --- writing, any replica ---
 
     async def change_desired(self, change: Callable[[Desired], Desired], *, replace: bool = False) -> Desired:
-        """Read, change, compare-and-set; a few tries when several people write at once. StoreError when it fails, and
-        when the document cannot be read. With `replace` that one is kept in a node of its own, and a new one begins."""
+        """Read and change the document with compare-and-set, with a few retries after concurrent writes.
+
+        Raises StoreError if the retries fail or the document is unreadable. With `replace`, an unreadable document is
+        copied to another node and replaced by a new one."""
         for _ in range(_CAS_TRIES):
             document = await self._coordination.read(DESIRED)
-            wanted = change(self._desired(document))
+            changed = change(self._desired(document))
             if document is not None and (why := self.unreadable[DESIRED]):
                 if not replace:
                     raise StoreError(f"{why[DESIRED]}; it is not overwritten: `bundlekeel pause` keeps a copy of it")
@@ -409,41 +413,41 @@ class SharedState:
             try:
                 await self._coordination.write_shared(
                     DESIRED,
-                    rewritten(document.data if document else b"", wanted),
+                    rewritten(document.data if document else b"", changed),
                     version=document.version if document else None,
                 )
             except StaleWrite:
                 continue
-            self.desired = wanted
-            return wanted
+            self.desired = changed
+            return changed
         raise StoreError("the desired state changes faster than it can be written; try again")
 
     async def leave_request(self, body: Mapping[str, Any]) -> str:
-        """Leave a request for whichever sidecar leads; returns its id. `left_ms` says when."""
+        """Store a request for the leader, with its time as `left_ms`. Return the id of the request."""
         data = msgspec.json.encode({**body, "left_ms": self.wall_ms()})
         path = await self._coordination.create_sequential(f"{REQUESTS}/req-", data)
         return path.rpartition("/")[2]
 
     async def take_requests(self) -> list[tuple[str, dict[str, Any]]]:
-        """Requests waiting for the leader, oldest first: (id, body). Unreadable ones come with an empty body."""
-        found, unreadable = list[tuple[str, dict[str, Any]]](), dict[str, str]()
+        """Return the waiting requests as (id, body), oldest first. Unreadable ones have an empty body."""
+        requests, unreadable = list[tuple[str, dict[str, Any]]](), dict[str, str]()
         for document in await self._coordination.read_tree(REQUESTS):
             body: dict[str, Any] = {}
             try:
                 body = decode_request(document.data, what=document.path)
             except CodecError as error:
                 unreadable[document.path] = str(error)
-            found.append((document.path.rpartition("/")[2], body))
+            requests.append((document.path.rpartition("/")[2], body))
         self.set_aside(REQUESTS, unreadable)
-        return found
+        return requests
 
     def remember_task(self, task: dict[str, Any]) -> None:
-        """What became of a request; stored with the next `save`."""
+        """Record the state of a task. It is stored with the next `save`."""
         others = [item for item in self.tasks if item.get("task") != task["task"]]
         self.tasks = [*others, task][-KEPT_TASKS:]
 
     async def close_request(self, request_id: str, epoch: int) -> None:
-        """Remove a request that is taken (fenced)."""
+        """Remove a request that the leader has taken over (fenced)."""
         await self._coordination.write_fenced(epoch, [DocumentChange(path=f"{REQUESTS}/{request_id}", data=None)])
 
 
@@ -456,7 +460,7 @@ def _abandoned(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same_move(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two records are of one move. The leader that settles an intent knows its id, not when its move began."""
+    """Return whether two records are of one move. A leader that settles an intent knows its id, not the start time."""
     keys = ("bundle", "intent") if one.get("intent") else ("bundle", "intent", "started_ms")
     return all(one.get(key) == other.get(key) for key in keys)
 

@@ -1,4 +1,4 @@
-"""The shared document `takeover`: what the brokers ran with before we took over, and how the takeover ended."""
+"""The shared document `takeover`: the brokers' settings before the takeover, and how the takeover ended."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from bundlekeel.daemon.answers.picture import EndedView, TakeoverView
 from bundlekeel.ports import Document
 
 TAKEOVER: Final = "takeover"
-# What ends it that quotas are put aside.
+# Command that ends the suspension of quotas.
 SETS_RATES_AGAIN: Final = '`bundlekeel mode act --reason "..."` or `bundlekeel takeover`'
-# When the failsafe job looked last: {"wall_ms": ...}.
+# Time of the failsafe job's last check: {"wall_ms": ...}.
 FAILSAFE: Final = "failsafe"
-# 4.2 and later (PIP-380), dynamic, in both load managers: namespaces that the brokers' own shedding leaves alone.
+# Namespaces that the brokers' own shedding skips: dynamic, in both load managers since 4.2 (PIP-380).
 EXCLUDED: Final = "loadBalancerSheddingExcludedNamespaces"
 SPLITTING: Final = "loadBalancerAutoBundleSplitEnabled"
 
 
 def name_set(value: str) -> frozenset[str]:
-    """The names in a setting of Pulsar that is a set: `a,b` as written, `[a, b]` as a broker shows it."""
+    """Return the names in a Pulsar setting that is a set: `a,b` in files, `[a, b]` in broker responses."""
     return frozenset(part.strip() for part in value.strip().strip("[]").split(",") if part.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverEnd:
-    """Who returned the shedding to the brokers, why and when. `deadman`: the failsafe did, because the sidecars
-    failed."""
+    """The return of the shedding to the brokers. `deadman`: the failsafe job did it because the sidecars failed."""
 
     by: str
     reason: str
@@ -42,12 +41,13 @@ class TakeoverEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverRecord:
-    """The shared document. `by`, `reason`, `wall_ms`: of the latest takeover; `by` is "" without one, when a handback
-    only put quotas aside. `overrides`: what each
-    key's dynamic override was, None for none. `runtime`: what each broker ran with then, by broker id and key, with its
-    start. `namespaces`: the only ones taken over, () for all. `excluded_by_us`: what a partial takeover added to the
-    brokers' exclusions, also once the whole cluster is taken over. `active` is False once handed back, and `ended` says
-    by whom: the port for what any replica may write has no delete.
+    """The shared document.
+
+    `by`, `reason`, `wall_ms` describe the last takeover. `by` is "" if there was none and a handback only suspended
+    quotas. `overrides`: dynamic override of each key before the takeover; None: none. `runtime`: each broker's settings
+    at that time by broker id and key, with its start time. `namespaces`: namespaces of a partial takeover; (): all.
+    `excluded_by_us`: namespaces that a partial takeover added to the brokers' exclusions, also after a later full
+    takeover. `active`: False after the end, which `ended` describes; shared documents cannot be deleted.
     """
 
     by: str
@@ -61,7 +61,7 @@ class TakeoverRecord:
     ended: TakeoverEnd | None = None
 
     def encode(self) -> bytes:
-        """The document's JSON."""
+        """Return the document as JSON."""
         record = {
             "by": self.by,
             "reason": self.reason,
@@ -76,7 +76,7 @@ class TakeoverRecord:
         return json.dumps(record, ensure_ascii=False, sort_keys=True).encode()
 
     def view(self) -> TakeoverView:
-        """For people: who took over, why, when, what, and how it ended."""
+        """Return the takeover in the form of the API."""
         return TakeoverView(
             active=self.active,
             by=self.by,
@@ -88,23 +88,25 @@ class TakeoverRecord:
 
 
 def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
-    """The journal line of a takeover, or of its end."""
+    """Return the journal record of a takeover, or of its end."""
     ended = record.ended if not record.active else None
     who, why, at = (ended.by, ended.reason, ended.wall_ms) if ended else (record.by, record.reason, record.wall_ms)
     what = "takeover" if ended is None else "deadman" if ended.deadman else "handback"
     scope = f" for {', '.join(record.namespaces)}" if record.namespaces else ""
-    said = {
+    sentences = {
         "takeover": f"{who} turned the brokers' own shedding off{scope}: {why}",
         "handback": f"{who} returned the shedding to the brokers: {why}",
         "deadman": f"{who} returned the shedding to the brokers, the sidecars act no more: {why}",
     }
     if ended is not None and not record.by:
-        said["handback"] = f"{who} suspended quotas until the next {SETS_RATES_AGAIN} (there was no takeover): {why}"
-    return {"kind": "request", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": said[what]}
+        sentences["handback"] = (
+            f"{who} suspended quotas until the next {SETS_RATES_AGAIN} (there was no takeover): {why}"
+        )
+    return {"kind": "request", "what": what, "wall_ms": at, "reason": why, "by": who, "sentence": sentences[what]}
 
 
 def decode_takeover(data: bytes) -> TakeoverRecord:
-    """Read the document. CodecError: it must not be overwritten then, because it alone knows what was there before."""
+    """Read the document. Raises CodecError if unreadable; do not overwrite it then: it has the only old settings."""
     try:
         record: dict[str, Any] = load(data, what=f"the document {TAKEOVER}", exact=True)
         check_ranges(record, what=f"the document {TAKEOVER}")
@@ -124,25 +126,25 @@ def decode_takeover(data: bytes) -> TakeoverRecord:
 
 
 def encode_look(wall_ms: int) -> bytes:
-    """The failsafe's document."""
+    """Return the failsafe job's document for a check at `wall_ms`."""
     return json.dumps({"wall_ms": wall_ms}).encode()
 
 
 def decode_look(document: Document | None) -> int:
-    """When the failsafe looked last (wall ms); 0 when it never did, or what it left cannot be read."""
+    """Return the time of the failsafe job's last check (Unix ms); 0: never, or the document is unreadable."""
     try:
-        found = load(document.data, what=f"the document {FAILSAFE}", exact=True)["wall_ms"] if document else 0
-        return integer(found, field="wall_ms", highest=MAX_TIME_MS)
+        wall_ms = load(document.data, what=f"the document {FAILSAFE}", exact=True)["wall_ms"] if document else 0
+        return integer(wall_ms, field="wall_ms", highest=MAX_TIME_MS)
     except (CodecError, TypeError, KeyError):
         return 0
 
 
-def _ended(found: dict[str, Any] | None) -> TakeoverEnd | None:
-    if not found:
+def _ended(end: dict[str, Any] | None) -> TakeoverEnd | None:
+    if not end:
         return None
     return TakeoverEnd(
-        by=str(found["by"]),
-        reason=str(found["reason"]),
-        wall_ms=integer(found["wall_ms"], field="ended.wall_ms", highest=MAX_TIME_MS),
-        deadman=bool(found["deadman"]),
+        by=str(end["by"]),
+        reason=str(end["reason"]),
+        wall_ms=integer(end["wall_ms"], field="ended.wall_ms", highest=MAX_TIME_MS),
+        deadman=bool(end["deadman"]),
     )

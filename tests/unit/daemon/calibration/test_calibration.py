@@ -210,7 +210,7 @@ async def test_as_good_as_promised_is_kept() -> None:
     assert made.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
     assert (left.by, left.reason) == ("ann", f"{second} was reverted: step by step")
     # The answer was lost, and the same request comes again.
-    with pytest.raises(Conflict, match="changed what is adopted") as caught:
+    with pytest.raises(Conflict, match="the adopted thresholds changed") as caught:
         await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
     assert caught.value.code == "changed" and sidecar.told()[-1:] == ["reverted"]
     made = await sidecar.calibration.revert(digest=None, reason="all of it", by="ann")
@@ -412,7 +412,7 @@ async def test_somebody_was_faster() -> None:
     follower = await Calibrated(cluster, store, "b").lead()
     await follower.cycle.turn()
     await follower.calibration.adopt(digest=None, force=False, reason="r", by="ann")
-    with pytest.raises(Conflict, match="look again"):
+    with pytest.raises(Conflict, match="try again"):
         await leader.calibration.adopt(digest=None, force=False, reason="r", by="bob")
     assert leader.told() == []
     # The leader's own change gives way without a word in the journal.

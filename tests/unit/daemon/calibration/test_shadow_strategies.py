@@ -14,7 +14,7 @@ from bundlekeel.core.operations.relocation import DRAIN
 from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.core.planning.memory import StrategyMemory
 from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from bundlekeel.daemon.calibration.comparison import compared
+from bundlekeel.daemon.calibration.comparison import compare_plans
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 
@@ -60,7 +60,7 @@ def test_a_plan_agrees_with_itself() -> None:
     """No disagreement, no regret."""
     made = planned("avg")
     assert made.moves
-    found = compared(made, made)
+    found = compare_plans(made, made)
     assert (found.disagreement, found.agreement, found.regret) == (0.0, "both_move", 0.0)
 
 
@@ -68,20 +68,20 @@ def test_plans_that_differ() -> None:
     """Shares of moves, who acts alone, and which one leaves the brokers more even."""
     made = planned("avg")
     rest = replace(made, moves=(), loads=tuple(replace(row, score_after=row.score_before) for row in made.loads))
-    assert compared(made, rest).agreement == "only_live" and compared(rest, made).agreement == "only_shadow"
-    assert compared(rest, rest).agreement == "both_rest" and compared(rest, rest).disagreement == 0.0
-    assert compared(made, rest).disagreement == 1.0
-    assert compared(rest, made).regret > 0 > compared(made, rest).regret
+    assert compare_plans(made, rest).agreement == "only_live" and compare_plans(rest, made).agreement == "only_shadow"
+    assert compare_plans(rest, rest).agreement == "both_rest" and compare_plans(rest, rest).disagreement == 0.0
+    assert compare_plans(made, rest).disagreement == 1.0
+    assert compare_plans(rest, made).regret > 0 > compare_plans(made, rest).regret
     assert len(made.moves) > 1
     fewer = replace(made, moves=made.moves[1:])
-    assert compared(made, fewer).disagreement == pytest.approx(1 / len(made.moves))
+    assert compare_plans(made, fewer).disagreement == pytest.approx(1 / len(made.moves))
 
 
 def test_drains_are_no_disagreement() -> None:
     """They are asked for, whatever the strategy."""
     made = planned("avg")
     drains = replace(made, moves=tuple(replace(move, rule=DRAIN) for move in made.moves))
-    assert compared(drains, drains).agreement == "both_rest" and compared(drains, drains).moves == 0
+    assert compare_plans(drains, drains).agreement == "both_rest" and compare_plans(drains, drains).moves == 0
 
 
 async def test_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
@@ -129,7 +129,7 @@ async def test_they_plan_beside_the_cycle_and_are_told_with_the_next() -> None:
         replace(sidecar.given[0], params=replace(EAGER, strategy="threshold"), memory=type(sidecar.given[0].memory)())
     ).plan
     assert told["strategies"]["threshold"]["plan_hash"] == wanted.hash
-    assert told["strategies"]["threshold"]["regret"] == compared(sidecar.results[0].plan, wanted).regret
+    assert told["strategies"]["threshold"]["regret"] == compare_plans(sidecar.results[0].plan, wanted).regret
     await sidecar.cycle.turn()
     assert "shadow" not in sidecar.line()
 

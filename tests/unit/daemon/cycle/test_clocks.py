@@ -263,7 +263,7 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
     seen: FirstSeen = {}
 
     async def frozen() -> bool:
-        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
+        found = await settle_intents(coordination, model, epoch=1, clock=clock, first_seen=seen)
         return bool(found.frozen)
 
     assert await frozen()
@@ -286,10 +286,10 @@ async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None
         await coordination.write_fenced(
             1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)]
         )
-        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
+        found = await settle_intents(coordination, model, epoch=1, clock=clock, first_seen=seen)
         assert found.frozen == {BUNDLE}
         clock.now += 136.0
-        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
+        found = await settle_intents(coordination, model, epoch=1, clock=clock, first_seen=seen)
         assert not found.frozen
 
 

@@ -86,7 +86,7 @@ class Successor:
             self.ownership,
             epoch=2,
             clock=self.clock,
-            seen=self.seen,
+            first_seen=self.seen,
             margin_seconds=MARGIN,
             changes=lambda _outcome: self.changes,
         )

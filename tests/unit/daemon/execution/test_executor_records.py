@@ -48,7 +48,7 @@ async def test_every_field_of_what_was_settled(landed: str) -> None:
 
     async def settle() -> Any:
         return await settle_intents(
-            successor.coordination, successor.ownership, epoch=2, clock=successor.clock, seen=successor.seen
+            successor.coordination, successor.ownership, epoch=2, clock=successor.clock, first_seen=successor.seen
         )
 
     assert (await settle()).frozen == {BUNDLE}
@@ -85,7 +85,7 @@ async def test_nodes_that_are_no_intents() -> None:
     await successor.coordination.write_fenced(2, [strange])
     for frozen in ({BUNDLE}, set()):
         found = await settle_intents(
-            successor.coordination, successor.ownership, epoch=2, clock=successor.clock, seen=successor.seen
+            successor.coordination, successor.ownership, epoch=2, clock=successor.clock, first_seen=successor.seen
         )
         assert (set(found.frozen), set(found.unreadable)) == (frozen, {intent_path(BUNDLE), "intents/what"})
         assert found.unreadable["intents/what"] == "its name is that of no bundle"

@@ -41,7 +41,7 @@ async def test_a_successor_sees_that_it_was_done() -> None:
     bench = await Bench().lead()
     world = await left_open(bench)
     bench.divided(BUNDLE, CHILDREN)
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen={})
+    frozen, settled, _ = await settle_splits(world, epoch=2, first_seen={})
     assert frozen == frozenset()
     assert [(o.outcome, o.children, o.cycle_id, o.epoch) for o in settled] == [("done", CHILDREN, "4", 2)]
     assert (await world.coordination.read_tree("splits"), bench.calls()) == ([], 0)
@@ -52,11 +52,11 @@ async def test_a_successor_waits_until_the_call_must_be_over() -> None:
     bench = await Bench().lead()
     world = await left_open(bench)
     seen: FirstSeen = {}
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, first_seen=seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 134
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, first_seen=seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 2
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, _ = await settle_splits(world, epoch=2, first_seen=seen)
     assert frozen == frozenset()
     assert [(o.outcome, o.code, o.rest_seconds(9)) for o in settled] == [("unknown", Code.LEFT_BY_EARLIER_LEADER, 9)]
     assert bench.calls() == 0
@@ -67,10 +67,10 @@ async def test_an_unreadable_intent_is_waited_for_too() -> None:
     bench = await Bench().lead()
     world = await left_open(bench, b"{")
     seen: FirstSeen = {}
-    frozen, settled, unreadable = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, unreadable = await settle_splits(world, epoch=2, first_seen=seen)
     assert (frozen, settled, list(unreadable)) == (frozenset({BUNDLE}), [], [split_path(BUNDLE)])
     bench.clock.now += 140
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, _ = await settle_splits(world, epoch=2, first_seen=seen)
     assert (frozen, [o.bundle for o in settled]) == (frozenset(), [BUNDLE])
 
 
@@ -78,15 +78,15 @@ async def test_own_intents_and_an_unreadable_store() -> None:
     """Our own are not settled; without boundaries an intent stays and its bundle frozen; a lost term ends it."""
     bench = await Bench().lead()
     world = await left_open(bench)
-    assert await settle_splits(world, epoch=1, seen={}) == (frozenset(), [], {})
+    assert await settle_splits(world, epoch=1, first_seen={}) == (frozenset(), [], {})
     bench.metadata.suspended = True
     bench.clock.now += 500
     seen: FirstSeen = {}
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, first_seen=seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 500
     bench.metadata.suspended = False
     with pytest.raises(LeadershipLost):
-        await settle_splits(bench.world, epoch=3, seen=seen)
+        await settle_splits(bench.world, epoch=3, first_seen=seen)
 
 
 async def test_boundaries_without_owners_are_waited_for_in_extensible_mode() -> None:
@@ -97,12 +97,12 @@ async def test_boundaries_without_owners_are_waited_for_in_extensible_mode() -> 
     world = await left_open(bench)
     bench.divided(BUNDLE, CHILDREN)
     model.publish(BUNDLE, UnitState.SPLITTING, "", B)
-    assert await settle_splits(world, epoch=2, seen={}) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, first_seen={}) == (frozenset({BUNDLE}), [], {})
     for child in CHILDREN:
         model.publish(child, UnitState.OWNED, B)
-    assert await settle_splits(world, epoch=2, seen={}) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, first_seen={}) == (frozenset({BUNDLE}), [], {})
     model.publish(BUNDLE, UnitState.DELETED, "", B)
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen={})
+    frozen, settled, _ = await settle_splits(world, epoch=2, first_seen={})
     assert (frozen, [o.outcome for o in settled]) == (frozenset(), ["done"])
 
 
@@ -112,7 +112,7 @@ async def test_boundaries_decide_once_the_call_must_be_over() -> None:
     world = await left_open(bench)
     bench.divided(BUNDLE, CHILDREN)
     seen: FirstSeen = {}
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, first_seen=seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 140
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, _ = await settle_splits(world, epoch=2, first_seen=seen)
     assert (frozen, [(o.outcome, o.children) for o in settled]) == (frozenset(), [("done", CHILDREN)])
