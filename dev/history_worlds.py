@@ -26,7 +26,7 @@ from bundlekeel.core.model.load import CPU, RESOURCES
 from bundlekeel.core.model.parameters import Parameters, coerce
 from bundlekeel.ports.history import HOUR_MS
 from bundlekeel.sim.backtest.measures import Candidate
-from bundlekeel.sim.backtest.periods import beginning, periods, traits
+from bundlekeel.sim.backtest.periods import parse_start, periods, traits
 from bundlekeel.sim.backtest.run import CandidateRun, CandidateStep
 from bundlekeel.sim.backtest.traffic import Averaging, RecordedTraffic
 from dev.history_model import DAY_S, World, dense
@@ -92,7 +92,7 @@ def steps(world: World) -> Iterator[CandidateStep]:
             averages.advance(before, before.periods - 1)
             traffic = replace(traffic, short=averages.short, long=averages.long, samples=averages.samples)
         if course is None:
-            start = replace(beginning(traffic), params=params)
+            start = replace(parse_start(traffic), params=params)
             course = CandidateRun(traffic, traits(traffic), start, Candidate(name="recorded"), digests=True)
         for period in periods(traffic):
             if day == 0 or period.number > 0:
@@ -105,9 +105,9 @@ def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, fram
     before: tuple[int, Frame] | None = None
     hour = -1
     for number, step in enumerate(steps(world)):
-        if step.given is None or step.result is None:
+        if step.inputs is None or step.result is None:
             continue
-        frame = poison(number, frame_of(step.given))
+        frame = poison(number, frame_of(step.inputs))
         if step.wall_ms // HOUR_MS != hour:
             before, hour = None, step.wall_ms // HOUR_MS
         cycle = number + 1

@@ -105,10 +105,10 @@ def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed,
             # The first job starts the Python workers, which import what the stages need.
             spark.range(0, workers, numPartitions=workers).rdd.map(_imported).count()
             cpu, started = cpu_below(), time.monotonic()
-            there, without = spark_backtest.made_dense(spark, wanted, ground)
+            there, without = spark_backtest.build_dense(spark, wanted, ground)
             assert not without, without
             between = time.monotonic()
-            measures = spark_backtest.tried(spark, [[item] for item in there], CANDIDATES, str(work))
+            measures = spark_backtest.run_candidates(spark, [[item] for item in there], CANDIDATES, str(work))
             ended = time.monotonic()
             assert len(measures) >= len(there) * len(CANDIDATES)
             cpu = cpu_below() - cpu

@@ -161,8 +161,8 @@ def owners_of(world: World) -> list[Ints]:
     found: list[Ints] = []
     for number, step in enumerate(steps(whole)):
         if number % every == 0:
-            assert step.given is not None
-            bundles = step.given.snapshot.bundles
+            assert step.inputs is not None
+            bundles = step.inputs.snapshot.bundles
             found.append(bundles.owner[np.argsort(np.array(bundles.names))])
     return found
 
@@ -191,7 +191,7 @@ def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) 
         space = SearchSpace(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
         thorough = {"points": size.points, "rounds": size.rounds, "keep": size.keep}
         found = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
-        choice = choose(found, train=train, held=held)
+        choice = choose(found, train=train, held_out=held)
         tried, chosen, reason = len(found.candidates), choice.candidate, choice.reason
     both = list({item.key: item for item in (now, chosen)}.values())
     first, owner = held[0] * BLOCK_S, owners[held[0]]

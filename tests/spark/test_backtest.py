@@ -48,12 +48,12 @@ def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: P
         ("2023-11-14", 14),
     ]
     place = ground(small, tmp_path)
-    there, without = backtest.made_dense(spark, wanted, place)
+    there, without = backtest.build_dense(spark, wanted, place)
     assert not without
     # The first block has nothing before it: its own first two hours warm up.
     assert [item.periods for item in there] == [40, 48, 48, 48]
     tried = candidates(3)
-    found = backtest.tried(spark, [[item] for item in there], tried, str(tmp_path))
+    found = backtest.run_candidates(spark, [[item] for item in there], tried, str(tmp_path))
     assert len(found) == len(tried) * len(wanted)
     by_place = {(item.candidate, item.number): item.measures for item in found}
     for block in wanted:
@@ -68,9 +68,9 @@ def test_j13_all_blocks_in_one_course(spark: SparkSession, small: Path, tmp_path
     """A task a candidate; ownership is carried from block to block, to the last bit as without Spark."""
     store, place = open_store(str(small)), ground(small, tmp_path)
     wanted = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
-    there, _ = backtest.made_dense(spark, wanted, place)
+    there, _ = backtest.build_dense(spark, wanted, place)
     tried = candidates(2)
-    found = backtest.tried(spark, [there], tried, str(tmp_path))
+    found = backtest.run_candidates(spark, [there], tried, str(tmp_path))
     arrays = [dense(store, block, period_ms=900_000, per_unit={}, params=place.params) for block in wanted]
     pieces = [
         Chunk(traffic=traffic, warm=warm_of(traffic, block.start_ms))
@@ -79,7 +79,7 @@ def test_j13_all_blocks_in_one_course(spark: SparkSession, small: Path, tmp_path
     assert [(item.candidate, item.day, item.measures) for item in found] == [
         (item.candidate, item.day, item.measures) for item in unbroken(pieces, tried)
     ]
-    alone = backtest.tried(spark, [[item] for item in there], tried, str(tmp_path))
+    alone = backtest.run_candidates(spark, [[item] for item in there], tried, str(tmp_path))
     assert sum(item.measures.periods for item in found) == sum(item.measures.periods for item in alone)
     assert sum(item.measures.moves for item in found) != sum(item.measures.moves for item in alone)
 
@@ -90,15 +90,19 @@ def test_more_candidates_shuffle_nothing(
 ) -> None:
     """Bytes that Spark shuffles stay the same, none, for two candidates and for twelve."""
     wanted = blocks_of(periods_of(open_store(str(small)).files()), DATES[:1], hours=6, warm_hours=1)
-    there, _ = backtest.made_dense(spark, wanted, ground(small, tmp_path))
+    there, _ = backtest.build_dense(spark, wanted, ground(small, tmp_path))
 
     def shuffled(name: str, work: Any) -> int:
         spark.sparkContext.setJobGroup(name, name)
         work()
         return shuffle_bytes(spark, name)
 
-    few = shuffled("few", lambda: backtest.tried(spark, [[item] for item in there], candidates(2), str(tmp_path)))
-    many = shuffled("many", lambda: backtest.tried(spark, [[item] for item in there], candidates(12), str(tmp_path)))
+    few = shuffled(
+        "few", lambda: backtest.run_candidates(spark, [[item] for item in there], candidates(2), str(tmp_path))
+    )
+    many = shuffled(
+        "many", lambda: backtest.run_candidates(spark, [[item] for item in there], candidates(12), str(tmp_path))
+    )
     # The same measurement sees what a job shuffles that does.
     assert shuffled("days", lambda: quality.days(small_digest).collect()) > 0
     assert few == many == 0

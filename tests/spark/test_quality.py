@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.jobs import quality, read
 from bundlekeel.jobs.options import Options, newest
-from bundlekeel.jobs.recalibrate import Progress, recalibrated
+from bundlekeel.jobs.recalibrate import Progress, run_recalibration
 from bundlekeel.jobs.rules import BadDays, HistoryRules, TooLittleHistory, accept, judge
 from dev.history_worlds import POISONS, write
 from tests.spark.conftest import SMALL, digested, hashes
@@ -21,11 +21,11 @@ RULES = HistoryRules(min_days=3)
 MIDDLE = "2023-11-14"
 SAID = {
     "missing_hours": "75.0% recorded, longest gap 375 min",
-    "nan": "values are no numbers",
-    "negative": "values are below zero",
-    "duplicates": "cycles are there twice",
+    "nan": "values are not numbers",
+    "negative": "values are negative",
+    "duplicates": "cycles are recorded twice",
     "future_schema": "another release recorded it",
-    "zero_day": "no traffic at all in 100% of the cycles",
+    "zero_day": "no traffic in 100% of the cycles",
     "lying_broker": "broker-0003:8080 contradicts itself",
     "torn": "torn or no Parquet file",
 }
@@ -63,7 +63,7 @@ def test_poisoned_history_promotes_nothing(spark: SparkSession, tmp_path: Path, 
     before, told = hashes(history), list[str]()
     night = Options(history=str(history), out=str(out), now=datetime(2023, 11, 16, 2, tzinfo=UTC), rules=RULES)
     with pytest.raises(BadDays, match=MIDDLE) as refused:
-        recalibrated(spark, night, newest(night), Progress(tell=told.append, begin=lambda _: None))
+        run_recalibration(spark, night, newest(night), Progress(tell=told.append, begin=lambda _: None))
     assert isinstance(refused.value, HistoryError)
     figures = refused.value.figures
     assert (figures["good_days"], list(figures["bad_days"])) == (2, [MIDDLE]), told

@@ -22,7 +22,7 @@ from bundlekeel.core.calibration.thresholds_json import parsed
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import StoreError
 from bundlekeel.jobs.options import Options, newest
-from bundlekeel.jobs.recalibrate import Progress, RecalibrationResult, recalibrated
+from bundlekeel.jobs.recalibrate import Progress, RecalibrationResult, run_recalibration
 from bundlekeel.jobs.rules import HistoryRules, TooLittleHistory
 from bundlekeel.jobs.selection import SearchDepth
 from dev.history_model import World
@@ -54,7 +54,7 @@ def options(history: Path, out: Path) -> Options:
 
 def run(spark: SparkSession, given: Options, progress: Progress) -> RecalibrationResult:
     """On the history as it is now, as the command does."""
-    return recalibrated(spark, given, newest(given), progress)
+    return run_recalibration(spark, given, newest(given), progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)
     # What changes was run unbroken as well, and that is in the page.
     assert (document.evidence.unbroken is None) == (document.values == document.previous)
-    assert any("unbroken runs over 1 day in" in line for line in night.said) == (Code.NOTHING_NEW not in codes)
+    assert any("unbroken runs over 1 day in" in line for line in night.messages) == (Code.NOTHING_NEW not in codes)
     page = (night.out / "2023-11-16" / "report.html").read_text()
     assert "<svg" in page
     # Namespaces of SVG are names, not addresses.
@@ -105,7 +105,7 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     used = re.findall(r'data-head="day">(2023-11-\d\d)<.*?data-head="used for">([\w ]+)<', page)
     assert used == [("2023-11-13", "search"), ("2023-11-14", "search"), ("2023-11-15", "held out")]
     assert ("proposed, days of the search" in page) == (document.values != document.previous)
-    assert any("candidates in" in line for line in night.said)
+    assert any("candidates in" in line for line in night.messages)
 
 
 def test_each_step_has_a_name(night: Night) -> None:
@@ -113,7 +113,7 @@ def test_each_step_has_a_name(night: Night) -> None:
     rounds = [f"search, round {number} of 2" for number in (1, 2)]
     assert night.steps[:4] == ["reading the days", "capacity of brokers", "traffic by hour", "rebuilding 6 blocks"]
     assert night.steps[4:6] == rounds and night.steps[6:] in ([], ["unbroken runs"])
-    (first,) = [line for line in night.said if line.startswith("round 1 of 2 (the grid): ")]
+    (first,) = [line for line in night.messages if line.startswith("round 1 of 2 (the grid): ")]
     assert re.fullmatch(r"round 1 of 2 \(the grid\): \d+ candidates \(avg, threshold\), other \w.*", first)
     assert set(SEARCH.names) <= set(re.findall(r"\w+", first))
 

@@ -48,7 +48,7 @@ def hours(world: World, begin: float, end: float) -> RecordedTraffic:
 def course(traffic: RecordedTraffic, candidate: Candidate) -> list[CandidateStep]:
     """Every step of one candidate."""
     found: list[CandidateStep] = []
-    backtest(traffic, [candidate], seen=lambda _, step: found.append(step))
+    backtest(traffic, [candidate], observe=lambda _, step: found.append(step))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The typer app. A command's module is imported when the command is asked for."""
+"""The typer app. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from typer.exceptions import TyperException
 
 from bundlekeel import __version__
 from bundlekeel.cli.examples import examples_of
-from bundlekeel.cli.exit_codes import EPILOG, USAGE, told_usage
+from bundlekeel.cli.exit_codes import EPILOG, USAGE, report_usage_error
 from bundlekeel.core.model.text_format import limits_text, suggest
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
 
 _HELP = (
-    "A load balancer sidecar for Apache Pulsar: it watches every broker, says which bundles it would move and why, "
-    "and moves them safely. Thresholds from its recorded history: `bundlekeel-recalibrate`.\n\n"
-    "Begin with `config init`, which writes a settings file, and `doctor`, which tests it. A running sidecar is found "
-    "by that file: -c FILE, or BUNDLEKEEL_CONFIG."
+    "A load balancer sidecar for Apache Pulsar: it watches every broker, shows which bundles it would move and why, "
+    "and moves them safely. `bundlekeel-recalibrate` computes thresholds from its recorded history.\n\n"
+    "Start with `config init`, which writes a settings file, and `doctor`, which tests it. Commands find a running "
+    "sidecar by that file: -c FILE, or BUNDLEKEEL_CONFIG."
 )
 
 
-# In the order of the help: its panels, the modules of their commands, and the commands of each.
+# In the order of the help: panels, modules, and the commands of each module.
 _PANELS: Final = {
     "Look": (
         ("reads", "status brokers bundles summary verdicts"),
@@ -68,10 +68,10 @@ _PANELS: Final = {
 _MODULES: Final = {
     name: (panel, module) for panel, parts in _PANELS.items() for module, names in parts for name in names.split()
 }
-# Those whose `register` takes the wiring, too.
+# Modules whose `register` takes the wiring, too.
 _WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history"})
 
-# Commands that plan by themselves: without a strategy somebody installed they would do something else.
+# Commands that make plans. If an installed strategy is broken they fail, so that they do not use another one.
 PLANNING = ("run", "decide", "config", "simulate")
 
 
@@ -83,27 +83,27 @@ _EXPECTED: Final = re.compile(r"Input should be ([^,]+)")
 
 
 def _shown_type(label: str | None, _ctx: Any) -> str:
-    """The type of a value in words: `<number>` for `<int>` and for `<list[int]>`."""
+    """Return the type of a value in words: `<number>` for `<int>` and for `<list[int]>`."""
     plain = re.sub(r"list\[(.*)\]", r"\1", label or "")
     return re.sub(r"\b(int|float)( range)?\b", "number", plain).replace("<str>", "<text>")
 
 
-def _expected(error: Any, given: list[str]) -> str:
-    """What is wrong with the value of an option or argument, and what is allowed."""
+def _expected(error: Any, words: list[str]) -> str:
+    """Return the fault of an option's or argument's value, and the allowed values."""
     message: str = error.message.removeprefix("Value error, ")
-    found = _EXPECTED.match(message)
-    if found is None or error.param is None:
+    match = _EXPECTED.match(message)
+    if match is None or error.param is None:
         return message
-    values = [after for name, after in itertools.pairwise(given) if name in error.param.opts]
+    values = [after for name, after in itertools.pairwise(words) if name in error.param.opts]
     info = error.param.type_descriptor.parameter_info
     limits = limits_text({"ge": getattr(info, "min", None), "le": getattr(info, "max", None)})
     kinds = {"a valid integer": "a whole number", "a valid number": "a number"}
-    wanted = ", ".join(filter(None, (kinds.get(found[1], "" if limits else found[1]), limits)))
-    # The last one counts where an option is given twice.
-    return "".join(repr(value) for value in values[-1:]) + f": expected {wanted}"
+    allowed = ", ".join(filter(None, (kinds.get(match[1], "" if limits else match[1]), limits)))
+    # If an option occurs twice, the last one applies.
+    return "".join(repr(value) for value in values[-1:]) + f": expected {allowed}"
 
 
-def _wrong_text(value: object) -> str:
+def _value_fault(value: object) -> str:
     """Return why a text or path cannot be the value of an option or argument; empty if it can."""
     if value == "":
         return "is empty (a variable that is not set?)"
@@ -116,8 +116,10 @@ def _wrong_text(value: object) -> str:
 
 
 class _Flags:
-    """Help without a type for options that take no value: `--yes`, not `--yes <bool>`. Paragraphs fill the terminal,
-    however the source is wrapped."""
+    """Help without a type for options that take no value: `--yes`, not `--yes <bool>`.
+
+    Paragraphs fill the width of the terminal, independent of line breaks in the source.
+    """
 
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
         paragraphs = inspect.cleandoc(help or "").split("\n\n")
@@ -125,8 +127,8 @@ class _Flags:
         super().__init__(*args, help=whole, **more)  # type: ignore[call-arg]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Messages in our words instead of pydantic's, with the value."""
-        given = [part for arg in args for part in arg.split("=", 1)]  # the parser empties `args`
+        """Parse, and replace pydantic's messages by short ones that contain the value."""
+        words = [part for arg in args for part in arg.split("=", 1)]  # the parser empties `args`
         try:
             if long := next((arg for arg in args if len(arg) > _MAX_TEXT), ""):
                 message = f"{long[:40]!r}… has {len(long):,} characters; expected at most {_MAX_TEXT:,}"
@@ -135,38 +137,38 @@ class _Flags:
             for param in () if ctx.resilient_parsing else self.params:  # type: ignore[attr-defined]
                 value = ctx.params.get(param.name)
                 for item in value if isinstance(value, list | tuple) else (value,):
-                    if (wrong := _wrong_text(item)) and (item != "" or param.default != ""):
+                    if (wrong := _value_fault(item)) and (item != "" or param.default != ""):
                         raise typer.BadParameter(wrong, ctx=ctx, param=param)
         except typer.BadParameter as error:
-            error.message = _expected(error, given)
-            raise told_usage(error) from None
+            error.message = _expected(error, words)
+            raise report_usage_error(error) from None
         except TyperException as error:
-            # An unknown option: the parser finds others alike by their two dashes.
+            # An unknown option: the parser suggests any option, because all begin with two dashes.
             if near := getattr(error, "possibilities", None):
-                named = error.option_name.lstrip("-")  # type: ignore[attr-defined]
-                meant = [name for name in near if suggest(named, [name.lstrip("-")])]
-                error.message += f"; did you mean {' or '.join(meant)}?" if meant else ""
+                unknown = error.option_name.lstrip("-")  # type: ignore[attr-defined]
+                nearest = [name for name in near if suggest(unknown, [name.lstrip("-")])]
+                error.message += f"; did you mean {' or '.join(nearest)}?" if nearest else ""
                 error.possibilities = []  # type: ignore[attr-defined]
-            raise told_usage(error) from None
+            raise report_usage_error(error) from None
         return parsed
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if param.name == "install_completion":
-                param.help = "Install completion for the shell in use: adds a line to its file, such as ~/.bashrc."
+                param.help = "Install completion for the current shell: adds a line to its file, such as ~/.bashrc."
             if param.param_type_name == "argument":
                 param.metavar = param.metavar or param.name.upper()
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif not param.type_descriptor.is_choice:
-                shown = _shown_type(param.display_type(ctx), ctx)
-                if shown == "<text>":
-                    # The name tells which text it is: `--broker BROKER`. An argument's name stands in front already.
+                label = _shown_type(param.display_type(ctx), ctx)
+                if label == "<text>":
+                    # The name describes the value: `--broker BROKER`. An argument already has its name there.
                     if param.param_type_name == "option" and param.metavar is None:
                         param.metavar = max(param.opts, key=len).removeprefix("--").upper()
-                    shown = ""
-                param.display_type = partial(_shown_type, shown)
+                    label = ""
+                param.display_type = partial(_shown_type, label)
         return params
 
 
@@ -176,40 +178,40 @@ class _Command(_Flags, TyperCommand):
 
 class _Group(_Flags, TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """A command that is not there is told the nearest ones, or all."""
+        """Resolve a command; the error for an unknown one contains the nearest commands, or all."""
         try:
             return super().resolve_command(ctx, args)
         except TyperException as error:
             unknown, _, near = error.message.partition(". Did you mean ")
-            known = f"did you mean {near}" if near else f"commands: {', '.join(self.list_commands(ctx))}"
-            error.message = f"{unknown.rstrip('.')}; {known}"
-            raise told_usage(error) from None
+            hint = f"did you mean {near}" if near else f"commands: {', '.join(self.list_commands(ctx))}"
+            error.message = f"{unknown.rstrip('.')}; {hint}"
+            raise report_usage_error(error) from None
 
 
-def _plain(app: typer.Typer) -> None:
-    """Let every command of it, and of the groups in it, have the help above."""
+def _use_plain_help(app: typer.Typer) -> None:
+    """Give all commands and groups of an app the help format above."""
     for command in app.registered_commands:
         command.cls = _Command
     for group in app.registered_groups:
         group.cls = _Group
         if group.typer_instance is not None:
-            _plain(group.typer_instance)
+            _use_plain_help(group.typer_instance)
 
 
-def _end_with_examples(command: Any, name: str) -> None:
-    """Those of `name`, and of every command in it."""
+def _add_examples(command: Any, name: str) -> None:
+    """Add the examples of a command and of its subcommands to their help."""
     if examples := examples_of(name):
-        # A paragraph is a line of its own there.
+        # Each paragraph of an epilog is printed as one line.
         command.epilog = "\n\n".join(["Examples:", *examples])
     for inner, part in getattr(command, "commands", {}).items():
-        _end_with_examples(part, f"{name} {inner}")
+        _add_examples(part, f"{name} {inner}")
 
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
     """Import as if these modules were not installed, unless they are loaded already."""
     hidden = dict.fromkeys(name for name in names if name not in sys.modules)
-    # What Python documents for None: the import fails.
+    # Python documents that an import fails if the entry is None.
     sys.modules.update(hidden)  # type: ignore[arg-type]
     try:
         yield
@@ -219,7 +221,7 @@ def without(*names: str) -> Iterator[None]:
 
 
 class _Commands(Mapping[str, Any]):
-    """Every command by its name. Looking one up imports its module; most need little of the program."""
+    """Every command by its name. A lookup imports the module, because most commands need few modules."""
 
     def __init__(self, wiring: Callable[[], Wiring]) -> None:
         self._wiring = wiring
@@ -229,15 +231,15 @@ class _Commands(Mapping[str, Any]):
         panel, module = _MODULES[name]
         if module not in self._loaded:
             part = typer.Typer()
-            # httpx loads it wherever it is installed, for a command line that is not used here.
+            # httpx imports its own command line if that is installed; it is not used here.
             with without("httpx._main"):
                 register = import_module(f"bundlekeel.cli.{module}").register
             register(part, self._wiring) if module in _WIRED else register(part)
-            _plain(part)
+            _use_plain_help(part)
             self._loaded[module] = typer.main.get_group(part).commands
         command = self._loaded[module][name]
         command.rich_help_panel = panel
-        _end_with_examples(command, name)
+        _add_examples(command, name)
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -248,9 +250,9 @@ class _Commands(Mapping[str, Any]):
 
 
 def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = list) -> typer.Typer:
-    """The whole command line. `wiring` gives what the package `wiring` knows and the CLI must not.
+    """Return the whole command line. `wiring` returns what the CLI must not import itself.
 
-    `plugins` loads third parties' strategies before a command runs and returns what is wrong with them.
+    `plugins` loads strategies of third parties before a command runs, and returns their problems.
     """
     commands = _Commands(wiring)
 
@@ -260,7 +262,7 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
             self.commands = commands  # type: ignore[assignment]
 
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(self.commands)  # typer's own looks each of them up
+            return list(self.commands)  # typer's own method would import every module
 
     app = typer.Typer(
         name="bundlekeel",
@@ -289,7 +291,7 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
     return app
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"bundlekeel {__version__}")
         raise typer.Exit

@@ -1,4 +1,4 @@
-"""`bundlekeel channel`: the ownership channel of the extensible load manager; what is wrong in it comes first."""
+"""`bundlekeel channel`: the ownership channel of the extensible load manager; findings come first."""
 
 from __future__ import annotations
 
@@ -27,51 +27,49 @@ def channel(
     session: Session,
     state: Annotated[
         UnitState | None,
-        typer.Option("--state", metavar="STATE", help="List only bundles in this state, e.g. Releasing."),
+        typer.Option("--state", metavar="STATE", help="State of the bundles to list, e.g. Releasing."),
     ] = None,
     broker: Annotated[
         str | None,
         typer.Option(
             "--broker",
-            help="List only bundles to or from this broker.",
+            help="Source or destination of the bundles to list.",
             autocompletion=completion.brokers,
             callback=broker_id,
         ),
     ] = None,
     namespace: NamespaceOption = None,
-    after: Annotated[
-        str, typer.Option("--after", metavar="BUNDLE", help="Begin after this bundle: the next page.")
-    ] = "",
-    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=10_000, help="How many bundles.")] = 50,
+    after: Annotated[str, typer.Option("--after", metavar="BUNDLE", help="Last bundle of the previous page.")] = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=10_000, help="Number of bundles.")] = 50,
 ) -> None:
-    """Show the ownership channel of the extensible load manager: findings with remedy, and states.
+    """Show the ownership channel of the extensible load manager: findings with their remedy, and states.
 
-    Bundles are listed with -o wide, or when an option selects them. Exit code 1 when something is wrong in the channel,
-    or it cannot be followed; 4 where the brokers have none: their load manager is modular.
+    Bundles are listed with -o wide, or if an option selects them. Exit code 1 if there are findings, or the channel
+    cannot be followed; 4 if the brokers have no channel: their load manager is modular.
     """
-    asked = {"state": state, "broker": broker, "namespace": namespace}
-    listing = session.output is not Output.TABLE or any(asked.values()) or bool(after)
+    filters = {"state": state, "broker": broker, "namespace": namespace}
+    listing = session.output is not Output.TABLE or any(filters.values()) or bool(after)
 
     def fetch(client: Client) -> Any:
         summary = client.get("channel")
-        answer = {"channel": summary, "findings": client.get("channel/findings") if summary["up"] else []}
+        response = {"channel": summary, "findings": client.get("channel/findings") if summary["up"] else []}
         if listing and summary["up"]:
-            answer["bundles"] = client.rows("channel/bundles", limit=limit, after=after or None, **asked)
-            # Errors when there is no such namespace or broker.
-            if not answer["bundles"] and namespace is not None:
+            response["bundles"] = client.rows("channel/bundles", limit=limit, after=after or None, **filters)
+            # These requests fail if the namespace or broker does not exist.
+            if not response["bundles"] and namespace is not None:
                 client.get("where", name=namespace)
-            if not answer["bundles"] and broker is not None:
+            if not response["bundles"] and broker is not None:
                 client.get("bundles", broker=broker, limit=1)
-        return answer
+        return response
 
-    answer = session.show(fetch, typed(ChannelListing, draw))
-    if answer is not None and (answer["findings"] or not answer["channel"]["up"]):
+    response = session.show(fetch, typed(ChannelListing, draw))
+    if response is not None and (response["findings"] or not response["channel"]["up"]):
         raise typer.Exit(BAD_NEWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelListing:
-    """What `channel` asks for. `bundles`: None where they are not listed."""
+    """Responses that `channel` shows. `bundles`: None if they are not listed."""
 
     channel: ChannelSummary
     findings: list[ChannelFinding]
@@ -79,10 +77,10 @@ class ChannelListing:
 
 
 def draw(answer: ChannelListing, layout: TableLayout) -> RenderableType:
-    """Findings, then states, then bundles."""
+    """Render findings, then states, then bundles."""
     parts: list[RenderableType] = [_health(answer.channel)]
     if not answer.channel.up:
-        return parts[0]  # nothing is known to be right, or wrong
+        return parts[0]  # the findings are unknown
     parts += [Text(), findings(answer.findings, layout), Text(), _states(answer.channel)]
     if answer.bundles is not None:
         parts += [Text(), bundles(answer.bundles, layout)]
@@ -90,7 +88,7 @@ def draw(answer: ChannelListing, layout: TableLayout) -> RenderableType:
 
 
 def _health(summary: ChannelSummary) -> Text:
-    where = summary.variant.replace("_", " ") if summary.variant else "not known where"
+    where = summary.variant.replace("_", " ") if summary.variant else "unknown variant"
     text = Text(f"ownership channel ({where}): ", style="bold")
     if summary.obstacle:
         text.append(f"{summary.obstacle}; ", style="yellow")
@@ -100,25 +98,25 @@ def _health(summary: ChannelSummary) -> Text:
 
 
 def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableType:
-    """One row a finding: since when, by when brokers should have repaired it, and what to do."""
+    """Render one row per finding: start, deadline of the brokers' own repair, and remedy."""
     if not rows:
         return Text("nothing wrong", style="green")
     now = time.time()
     if layout.stacked:
-        made = table("finding", "detail, remedy", lines=True)
+        listing = table("finding", "detail, remedy", lines=True)
         for row in rows:
             since, deadline = _times(row, now)
             below = f"\n{row.bundle}\nsince {since}\ndeadline {deadline}"
-            made.add_row(Text(row.code, style="red").append(below, style="not red"), f"{row.detail}\n→ {row.remedy}")
-        return made
-    made = table("finding", "bundle", ">since", ">deadline", "detail", "remedy")
+            listing.add_row(Text(row.code, style="red").append(below, style="not red"), f"{row.detail}\n→ {row.remedy}")
+        return listing
+    listing = table("finding", "bundle", ">since", ">deadline", "detail", "remedy")
     for row in rows:
-        made.add_row(Text(row.code, style="red"), row.bundle, *_times(row, now), row.detail, row.remedy)
-    return made
+        listing.add_row(Text(row.code, style="red"), row.bundle, *_times(row, now), row.detail, row.remedy)
+    return listing
 
 
 def _times(row: ChannelFinding, now: float) -> tuple[str, str]:
-    """Ages: since when, and in how long (or how long ago) brokers should have repaired it."""
+    """Return the age of a finding, and the time until (or since) its deadline."""
     since = f"{units.age(max(0.0, now - row.since_ms / 1000))} ago"
     if not row.deadline_ms:
         return since, units.DASH
@@ -133,24 +131,24 @@ def _states(summary: ChannelSummary) -> Text:
 
 
 def bundles(rows: Sequence[UnitView], layout: TableLayout) -> RenderableType:
-    """One row an entry, by bundle."""
+    """Render one row per entry, by bundle."""
     written = [">written"] if layout.wide else []
     if layout.stacked:
-        made = table("bundle, who has it", "state", ">version", *written, ">age", lines=True)
+        listing = table("bundle, owner", "state", ">version", *written, ">age", lines=True)
     else:
-        made = table("bundle", "state", "owner", "on its way", ">version", *written, ">age")
+        listing = table("bundle", "state", "owner", "on its way", ">version", *written, ">age")
     for row in rows:
         owner, state = row.owner or units.DASH, Text(row.state, style="" if row.state == "Owned" else "yellow")
         ages = [*([units.moment(row.since_ms)] if layout.wide else []), units.age(row.age_seconds)]
         if layout.stacked:
-            made.add_row(f"{split_name(row.bundle)}\n  {way(row) or owner}", state, str(row.version), *ages)
+            listing.add_row(f"{split_name(row.bundle)}\n  {way(row) or owner}", state, str(row.version), *ages)
         else:
-            made.add_row(row.bundle, state, owner, way(row), str(row.version), *ages)
-    return made
+            listing.add_row(row.bundle, state, owner, way(row), str(row.version), *ages)
+    return listing
 
 
 def way(row: UnitView) -> str:
-    """Where a bundle comes from and goes to; empty for one that is simply owned."""
+    """Return source and destination of a bundle; empty if it is owned and not in transit."""
     if row.state == "Owned":
         return ""
     return (
@@ -159,5 +157,5 @@ def way(row: UnitView) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Put it into the app."""
+    """Add the command to the app."""
     app.command()(channel)

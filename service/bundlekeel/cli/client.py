@@ -1,4 +1,4 @@
-"""The sidecar over HTTP: where it listens, and its problems as errors with the fix in them."""
+"""HTTP client of a sidecar: where it listens, and its problem responses as errors that include the fix."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bundlekeel.core.model.uris import credentials_fault, is_http_address
 from bundlekeel.settings.files import read_bounded
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
-# Of one response.
+# Limit of one response.
 MOST_BYTES = 64 * 1024 * 1024
 _CODES = {
     400: USAGE,
@@ -38,11 +38,12 @@ _CODES = {
     422: USAGE,
     429: REFUSED,
 }
-# The most rows of a page (api/routes/reads.py), and lists that go back in time.
+# Most rows of one page (api/routes/reads.py).
 PAGE_ROWS = 1000
+# Lists whose further pages are older.
 _RECORDS = ("journal", "verdicts")
 _NO_ROUTE = ("no-route", "method-not-allowed")
-# Fields of requests that have another name on the command line, or stand in a list there.
+# Option of each request field that an error may name.
 _OPTIONS = {
     "traffic_scale": "--scale",
     "add_brokers": "--add-broker",
@@ -65,19 +66,21 @@ _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 
 
 def variable_of(option: str) -> str:
-    """The variable that may say the same as an option of a command that asks a sidecar."""
+    """Return the environment variable of an option that selects a sidecar."""
     return f"BUNDLEKEEL_{option.strip('-').replace('-', '_').upper()}"
 
 
 def option_of(option: str, value: object) -> str:
-    """How a value was given: the option, or its variable."""
+    """Return the option that set a value, or its environment variable if that has the same value."""
     return variable if os.environ.get(variable := variable_of(option)) == str(value) else option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialFiles:
-    """Files that say who asks: a bearer token, and what TLS trusts and shows. Never values: command lines and
-    environments can be read by others."""
+    """Files with the credentials of a request: bearer token, trusted certificates, client certificate and key.
+
+    They are files because other users of the host can read command lines and environments.
+    """
 
     token_file: Path | None = None
     trust_certs: Path | None = None
@@ -86,34 +89,38 @@ class CredentialFiles:
 
     @classmethod
     def of_environment(cls) -> CredentialFiles:
-        """For commands that have no options for them."""
-        named = {"token_file": "TOKEN_FILE", "trust_certs": "TLS_CA", "cert": "TLS_CERT", "key": "TLS_KEY"}
-        found = {field: os.environ.get(f"BUNDLEKEEL_{name}") for field, name in named.items()}
-        return cls(**{field: Path(value) for field, value in found.items() if value})
+        """Return the files that the environment names, for commands without these options."""
+        variables = {"token_file": "TOKEN_FILE", "trust_certs": "TLS_CA", "cert": "TLS_CERT", "key": "TLS_KEY"}
+        paths = {field: os.environ.get(f"BUNDLEKEEL_{name}") for field, name in variables.items()}
+        return cls(**{field: Path(value) for field, value in paths.items() if value})
 
     def headers(self) -> dict[str, str]:
-        """The `Authorization` header. CliError when the file cannot be used."""
+        """Return the `Authorization` header. Raises CliError if the token file cannot be used."""
         if self.token_file is None:
             return {}
-        named = option_of("--token-file", self.token_file)
+        option = option_of("--token-file", self.token_file)
         try:
             token = read_bounded(self.token_file).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            text = f"{named} {self.token_file} cannot be read: {why}; `bundlekeel token new` makes a token"
-            raise CliError(text, USAGE) from None
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            message = f"{option} {self.token_file} cannot be read: {reason}; create a token with `bundlekeel token new`"
+            raise CliError(message, USAGE) from None
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise CliError(
-                f"{named} {self.token_file} holds no valid token: expected one word of printable ASCII", USAGE
+                f"{option} {self.token_file} does not contain a valid token: expected one word of printable ASCII",
+                USAGE,
             )
         return {"Authorization": f"Bearer {token}"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiAddress:
-    """Where a sidecar listens: a URL, or a unix socket. `trust_certs`: what its certificate is checked with.
-    `absent_socket`: the socket of the settings, when the URL stands in for it because it is not there. `config`: the
-    settings file that says where it listens. `cluster`: of that file, where another sidecar may have the same port."""
+    """Address of a sidecar: a URL or a unix socket.
+
+    `trust_certs`: CA certificates that verify its certificate. `absent_socket`: the socket in the settings, if it does
+    not exist and the URL replaces it. `config`: the settings file with the address. `cluster`: the cluster of that
+    file, because a sidecar of another cluster may listen on the same port.
+    """
 
     url: str = ""
     socket: Path | None = None
@@ -127,16 +134,17 @@ class ApiAddress:
 
 
 def typed_options(context: typer.Context) -> set[str]:
-    """Parameters of a command that its command line gives, not the environment or a default."""
+    """Return the parameters that are on the command line, without those from the environment and defaults."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
 def find_address(url: str | None, socket: Path | None, config: Path | None) -> ApiAddress:
-    """`--url`, then `--socket`, then the settings file: its socket when there is one, else its host and port."""
+    """Return the address from `--url`, else `--socket`, else the settings: their socket if it exists, else host and
+    port."""
     if url:
         if fault := credentials_fault(url):
-            raise CliError(f"{option_of('--url', url)}: {fault}; a token is given with --token-file", USAGE)
+            raise CliError(f"{option_of('--url', url)}: {fault}; pass a token with --token-file", USAGE)
         if not is_http_address(url):
             expected = "expected http://host:port, with a port from 1 to 65535"
             raise CliError(f"{option_of('--url', url)} {url!r}: {expected}", USAGE)
@@ -161,27 +169,27 @@ def find_address(url: str | None, socket: Path | None, config: Path | None) -> A
 
 
 class Client:
-    """One sidecar; `get` and friends return decoded JSON or raise CliError."""
+    """Connection to one sidecar. Methods return decoded JSON, and raise CliError if a request fails."""
 
     def __init__(self, address: ApiAddress, credentials: CredentialFiles | None = None) -> None:
         self.address = address
         self._cluster_to_find = address.cluster
-        given = credentials or CredentialFiles()
-        # Loading the trusted certificates takes longer than all the rest; plain HTTP has no use for them.
+        credentials = credentials or CredentialFiles()
+        # Loading the certificates is the slowest step, and plain HTTP does not need them.
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
             from bundlekeel.tls import ClientTls  # noqa: PLC0415 - it imports structlog
 
-            trust_certs = given.trust_certs or address.trust_certs
-            trusted = ClientTls(trust_certs=trust_certs, cert=given.cert, key=given.key)
-            files = {"--tls-ca": trust_certs, "--tls-cert": given.cert, "--tls-key": given.key}
-            named = ", ".join(option_of(option, file) for option, file in files.items() if file is not None)
-            alone = " without --tls-key" if given.cert is not None and given.key is None else ""
-            verify = trusted.context(field=named + alone)
+            trust_certs = credentials.trust_certs or address.trust_certs
+            tls = ClientTls(trust_certs=trust_certs, cert=credentials.cert, key=credentials.key)
+            files = {"--tls-ca": trust_certs, "--tls-cert": credentials.cert, "--tls-key": credentials.key}
+            options = ", ".join(option_of(option, file) for option, file in files.items() if file is not None)
+            no_key = " without --tls-key" if credentials.cert is not None and credentials.key is None else ""
+            verify = tls.context(field=options + no_key)
         transport = httpx.HTTPTransport(uds=str(address.socket) if address.socket else None, verify=verify)
         self._http = httpx.Client(
             base_url=address.url or "http://localhost",
-            headers={} if address.socket else given.headers(),
+            headers={} if address.socket else credentials.headers(),
             transport=transport,
             timeout=TIMEOUT,
             trust_env=False,
@@ -195,44 +203,46 @@ class Client:
         self._http.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """GET below `/api/v1`; parameters that are None are left out."""
-        given = {key: value for key, value in query.items() if value is not None}
-        return self._json(self._send("GET", f"/api/v1/{path}", params=given))
+        """Send a GET request below `/api/v1`, without the parameters that are None."""
+        parameters = {key: value for key, value in query.items() if value is not None}
+        return self._json(self._send("GET", f"/api/v1/{path}", params=parameters))
 
     def rows(self, path: str, *, limit: int, **query: Any) -> list[Any]:
-        """GET a list of at most `limit` rows, in as many pages as that takes. Of records the newest come last, and each
-        page is older than the one before it."""
-        given = {key: value for key, value in query.items() if value is not None}
-        answer = self._send("GET", f"/api/v1/{path}", params={**given, "limit": min(limit, PAGE_ROWS)})
-        rows: list[Any] = self._json(answer)
+        """Return at most `limit` rows of a list, from as many pages as needed.
+
+        The newest records are last, so each further page of records is older than the page before it.
+        """
+        parameters = {key: value for key, value in query.items() if value is not None}
+        response = self._send("GET", f"/api/v1/{path}", params={**parameters, "limit": min(limit, PAGE_ROWS)})
+        rows: list[Any] = self._json(response)
         older = path in _RECORDS
-        while len(rows) < limit and (link := answer.links.get("next")) is not None:
-            answer = self._send("GET", link["url"])
-            found = self._json(answer)
+        while len(rows) < limit and (link := response.links.get("next")) is not None:
+            response = self._send("GET", link["url"])
+            page = self._json(response)
             if older:
-                # A page begins with the oldest millisecond of the page before it.
-                known = [row for row in rows if row["wall_ms"] == rows[0]["wall_ms"]]
-                found = [row for row in found if row not in known]
-            if not found:
+                # The oldest millisecond of one page is also in the next one.
+                overlap = [row for row in rows if row["wall_ms"] == rows[0]["wall_ms"]]
+                page = [row for row in page if row not in overlap]
+            if not page:
                 break
-            rows = [*found, *rows] if older else [*rows, *found]
+            rows = [*page, *rows] if older else [*rows, *page]
         return rows[-limit:] if older else rows[:limit]
 
     def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
-        """POST or PUT below `/api/v1` with a JSON body."""
+        """Send a request with a JSON body below `/api/v1`."""
         return self._json(self._send(method, f"/api/v1/{path}", json=dict(body)))
 
     def probe(self, path: str) -> tuple[bool, list[str]]:
-        """A probe: whether it passes, and its lines."""
-        answer = self._send("GET", f"/{path}?verbose")
-        if answer.status_code not in (200, 503):
-            raise self._problem(answer)
-        return answer.status_code == 200, answer.text.splitlines()
+        """Return whether a probe passes, and its lines."""
+        response = self._send("GET", f"/{path}?verbose")
+        if response.status_code not in (200, 503):
+            raise self._problem(response)
+        return response.status_code == 200, response.text.splitlines()
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
             if self.address.socket:
-                _knock(self.address.socket)
+                _check_listening(self.address.socket)
             self._demand_cluster()
             return self._read(method, path, **more)
         except httpx.TimeoutException:
@@ -241,107 +251,112 @@ class Client:
             raise self._unreachable(_ERRNO.sub("", str(error))) from None
 
     def _read(self, method: str, path: str, **more: Any) -> httpx.Response:
-        with self._http.stream(method, path, **more) as answer:
+        with self._http.stream(method, path, **more) as response:
             content = bytearray()
-            for chunk in answer.iter_bytes():
+            for chunk in response.iter_bytes():
                 content += chunk
                 if len(content) > MOST_BYTES:
-                    raise self._stranger(f": its response has more than {MOST_BYTES >> 20} MiB")
+                    raise self._not_a_sidecar(f": its response has more than {MOST_BYTES >> 20} MiB")
         headers = [
-            item for item in answer.headers.multi_items() if item[0] not in ("content-encoding", "content-length")
+            item for item in response.headers.multi_items() if item[0] not in ("content-encoding", "content-length")
         ]
-        return httpx.Response(answer.status_code, headers=headers, content=bytes(content), request=answer.request)
+        return httpx.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
 
     def _demand_cluster(self) -> None:
-        """Before the first request: CliError when a sidecar of another cluster listens where the settings file says."""
-        named, self._cluster_to_find = self._cluster_to_find, ""
-        answer = self._read("GET", "/api/v1/state") if named else None
-        if answer is None or not answer.is_success:
+        """Raise CliError before the first request if the sidecar belongs to another cluster than the settings file."""
+        expected, self._cluster_to_find = self._cluster_to_find, ""
+        response = self._read("GET", "/api/v1/state") if expected else None
+        if response is None or not response.is_success:
             return
         try:
-            found = str(_shown(answer)["cluster"])
+            cluster = str(_decode_json(response)["cluster"])
         except (ValueError, KeyError, TypeError):
             return
-        if found != named:
+        if cluster != expected:
             file = self.address.config
-            text = f"the sidecar at {self.address} is of the cluster {found!r}, {file} of {named!r}"
-            raise CliError(f"{text}; start one with `bundlekeel run -c {file}`, or name it with --url", UNREACHABLE)
+            message = f"the sidecar at {self.address} is of cluster {cluster!r}, but {file} is for cluster {expected!r}"
+            raise CliError(
+                f"{message}; start one with `bundlekeel run -c {file}`, or select one with --url", UNREACHABLE
+            )
 
-    def _unreachable(self, why: str) -> CliError:
-        """What was tried, and what was not."""
+    def _unreachable(self, reason: str) -> CliError:
+        """Return the error for an address without a sidecar, with the fix."""
         address = self.address
-        if "WRONG_VERSION_NUMBER" in why:
-            text = f"what answers at {address} does so without TLS; is it {address.url.replace('https', 'http', 1)}?"
-            return CliError(text, UNREACHABLE)
+        if "WRONG_VERSION_NUMBER" in reason:
+            message = f"the server at {address} does not use TLS; try {address.url.replace('https', 'http', 1)}"
+            return CliError(message, UNREACHABLE)
         tried = f", and there is no socket {address.absent_socket}" if address.absent_socket else ""
         others = "--url or --socket" if address.config else "--url, --socket or -c"
-        text = f"no sidecar answers at {address} ({why}){tried}"
-        start = f"start one with `bundlekeel run -c {address.config or '…'}`, or name it with {others}"
-        return CliError(f"{text}; {start}", UNREACHABLE)
+        message = f"no sidecar answers at {address} ({reason}){tried}"
+        start = f"start one with `bundlekeel run -c {address.config or '…'}`, or select one with {others}"
+        return CliError(f"{message}; {start}", UNREACHABLE)
 
-    def _json(self, answer: httpx.Response) -> Any:
-        if not answer.is_success:
-            raise self._problem(answer)
+    def _json(self, response: httpx.Response) -> Any:
+        if not response.is_success:
+            raise self._problem(response)
         try:
-            return _shown(answer)
+            return _decode_json(response)
         except ValueError:
-            raise self._stranger() from None
+            raise self._not_a_sidecar() from None
 
-    def _stranger(self, detail: str = "") -> CliError:
-        text = f"what answers at {self.address} is not a sidecar{detail}"
+    def _not_a_sidecar(self, detail: str = "") -> CliError:
+        text = f"the server at {self.address} is not a sidecar{detail}"
         return CliError(
-            f"{text}; name one with --url (its port is `api.port`, 8090 by default) or --socket", UNREACHABLE
+            f"{text}; select one with --url (its port is `api.port`, 8090 by default) or --socket", UNREACHABLE
         )
 
-    def _problem(self, answer: httpx.Response) -> CliError:
+    def _problem(self, response: httpx.Response) -> CliError:
         try:
-            told = _shown(answer)
-            detail, difference = str(told["detail"]), told.get("difference") or []
+            problem = _decode_json(response)
+            detail, difference = str(problem["detail"]), problem.get("difference") or []
         except (ValueError, KeyError, TypeError):
-            return self._stranger(f" (HTTP {answer.status_code})")
-        absent = str(told.get("type")).rpartition(":")[2] in _NO_ROUTE
-        if answer.request.method != "GET" and absent and self.address.absent_socket:
+            return self._not_a_sidecar(f" (HTTP {response.status_code})")
+        absent = str(problem.get("type")).rpartition(":")[2] in _NO_ROUTE
+        if response.request.method != "GET" and absent and self.address.absent_socket:
             text = f"no sidecar of these settings runs here: there is no socket {self.address.absent_socket}"
-            return CliError(f"{text}; what answers at {self.address} takes no changes", UNREACHABLE)
-        if answer.request.method == "GET" and absent:
-            path = answer.request.url.path
+            return CliError(f"{text}; the server at {self.address} accepts no changes", UNREACHABLE)
+        if response.request.method == "GET" and absent:
+            path = response.request.url.path
             hint = "expected the address of a sidecar of this release, http://host:port"
             return CliError(f"{self.address} has no {path}: {hint}", USAGE)
         if absent:
             hint = "use the unix socket of that sidecar: --socket PATH, or -c FILE"
             return CliError(f"{self.address} accepts no changes, and no dry runs of them; {hint}", REFUSED)
         detail = detail.replace(OVERRIDE, OVERRIDE_OPTION)
-        if answer.status_code == 401:
-            detail += "; name a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
-        for fault in told.get("errors") or [told]:
+        if response.status_code == 401:
+            detail += "; pass a file with a token: --token-file, or BUNDLEKEEL_TOKEN_FILE"
+        for fault in problem.get("errors") or [problem]:
             field = str(fault.get("field"))
             head, _, key = field.partition(".")
             if option := _OPTIONS.get(head):
-                # Of several `--set` the key says which.
+                # Several `--set` are possible: the key identifies one of them.
                 detail = by_option(detail, field, f"{option} {key}" if head == "parameters" else option)
-        if told.get("allowed") and told["allowed"] not in detail:
-            detail += f" (allowed: {told['allowed']})"
-        code = _CODES.get(answer.status_code, UNREACHABLE if answer.status_code >= 502 else BAD_NEWS)
+        if problem.get("allowed") and problem["allowed"] not in detail:
+            detail += f" (allowed: {problem['allowed']})"
+        code = _CODES.get(response.status_code, UNREACHABLE if response.status_code >= 502 else BAD_NEWS)
         return CliError("\n".join([detail, *(f"  - {item}" for item in difference if item not in detail)]), code)
 
 
-def _shown(answer: httpx.Response) -> Any:
-    """Its JSON, fit for a terminal: reasons and names come from anybody. ValueError when it is none."""
+def _decode_json(response: httpx.Response) -> Any:
+    """Decode a JSON response and clean its strings for a terminal, because users choose reasons and names.
+
+    Raises ValueError if the response is not JSON.
+    """
     try:
-        return cleaned(json.loads(answer.content), text=clean_lines)
+        return cleaned(json.loads(response.content), text=clean_lines)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("nested too deeply") from None
 
 
-def _knock(path: Path) -> None:
-    """Raise OSError when no process listens there; httpcore would leave its socket open then."""
-    with socketlib.socket(socketlib.AF_UNIX, socketlib.SOCK_STREAM) as knock:
-        knock.settimeout(5)
-        knock.connect(str(path))
+def _check_listening(path: Path) -> None:
+    """Raise OSError if no process listens on the socket: httpx would leave its own socket open in that case."""
+    with socketlib.socket(socketlib.AF_UNIX, socketlib.SOCK_STREAM) as probe:
+        probe.settimeout(5)
+        probe.connect(str(path))
 
 
 def path_part(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name as one URL-quoted segment of a path."""
     return quote(name, safe="")
 
 
@@ -353,19 +368,19 @@ def connect(
     *,
     typed: Collection[str] = (),
 ) -> Client:
-    """A client for the sidecar that these options name. `typed`: those that are on the command line."""
+    """Return a client for the sidecar that these options select. `typed`: the options on the command line."""
     try:
         tls = {"tls_ca", "tls_cert", "tls_key"} & set(typed)
         typed = {"url", "socket", "config"} & set(typed)
         if typed >= {"url", "socket"}:
-            raise CliError("--url and --socket each name a sidecar: give one of them", USAGE)
+            raise CliError("--url and --socket each select a sidecar: pass only one of them", USAGE)
         if typed:
-            # What is typed goes before the environment, which else would name another cluster.
+            # The command line wins: the environment may select another cluster.
             url, socket = url if "url" in typed else None, socket if "socket" in typed else None
         address = find_address(url, socket, config)
         if tls and not address.url.startswith("https://"):
             option = f"--{min(tls).replace('_', '-')}"
-            raise CliError(f"{option} has no effect with {address}: give an https:// address, or omit it", USAGE)
+            raise CliError(f"{option} has no effect with {address}: use an https:// address, or omit it", USAGE)
         if "tls_key" in tls and credentials is not None and credentials.cert is None:
             raise CliError("--tls-key has no effect without --tls-cert: add it, or omit --tls-key", USAGE)
         return Client(address, credentials or CredentialFiles.of_environment())

@@ -1,4 +1,4 @@
-"""Examples at the end of the help of the main commands, and in docs/reference/cli.md, by the name of the command."""
+"""Examples at the end of the help of the main commands, and in docs/reference/cli.md, by command name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES: Final = {
     "quota rm": ('quota rm acme --reason "the contract ended"',),
     "review approve": ('review approve 5f0c3a1be2d4 --reason "agreed"',),
     "review discard": ('review discard 5f0c3a1be2d4 --reason "not this week"',),
-    "thresholds adopt": ('thresholds adopt --reason "looked at with thresholds diff"',),
+    "thresholds adopt": ('thresholds adopt --reason "checked with thresholds diff"',),
     "thresholds revert": ('thresholds revert --reason "too many moves"',),
     "stop": ('stop t-9 --reason "too slow"',),
     "why": ("why persistent://shop/orders/created", "why broker-1.pulsar:8080"),
@@ -31,7 +31,7 @@ EXAMPLES: Final = {
         "where shop/orders --if-unowned --url https://keel-1:8090 --token-file token --tls-ca ca.crt",
     ),
     "plan": ("plan --remove-broker broker-2.pulsar:8080 --scale 1.5",),
-    "plan execute": ('plan execute 5f0c3a1be2d4977a --reason "even the load out" --wait',),
+    "plan execute": ('plan execute 5f0c3a1be2d4977a --reason "balance the load" --wait',),
     "pause": (
         'pause --for 2h --reason "release of the orders service"',
         'pause --scope namespace:shop/orders --reason "incident 4711"',
@@ -75,6 +75,6 @@ EXAMPLES: Final = {
 
 
 def examples_of(command: str) -> tuple[str, ...]:
-    """Whole command lines of a command, and of those in it; most need none."""
-    found = (lines for name, lines in EXAMPLES.items() if f"{name} ".startswith(f"{command} "))
-    return tuple(f"bundlekeel {line}" for lines in found for line in lines)
+    """Return the example command lines of a command and of its subcommands; most have none."""
+    examples = (lines for name, lines in EXAMPLES.items() if f"{name} ".startswith(f"{command} "))
+    return tuple(f"bundlekeel {line}" for lines in examples for line in lines)

@@ -1,4 +1,4 @@
-"""Exit codes, and errors as one line that says how to fix them."""
+"""Exit codes, and errors as one line that contains the fix."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ INTERRUPTED = 130
 
 EPILOG = (
     "Exit codes: 0 ok · 1 bad news (doctor found errors, not ready, not found, a move failed) · "
-    "2 wrong usage or settings · 3 no answer (sidecar or metadata store not reachable, no data yet, "
-    "a wait ran out of time, output not writable) · 4 refused, or in conflict with the present state"
+    "2 usage or settings error · 3 no response (sidecar or metadata store unreachable, no data yet, "
+    "a wait timed out, output not writable) · 4 refused, or in conflict with the present state"
 )
 
 _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
@@ -51,7 +51,7 @@ _CODES: tuple[tuple[type[BundlekeelError], int], ...] = (
 
 
 class CliError(Exception):
-    """Ends a command: the message for stderr, cleaned, and the exit code."""
+    """Ends a command with a cleaned message for stderr, and an exit code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(clean_lines(message))
@@ -59,7 +59,8 @@ class CliError(Exception):
 
 
 def as_cli_error(error: BundlekeelError) -> CliError:
-    """The same as text and exit code; a conflict lists its differences. Each problem of settings has its line."""
+    """Return the error with its exit code. A conflict lists its differences; each problem of the settings has its own
+    line."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     problems = "\nerror: ".join(map(str, getattr(error, "problems", (error,))))
     if isinstance(error, ConfigError) and error.allowed not in problems:
@@ -69,8 +70,10 @@ def as_cli_error(error: BundlekeelError) -> CliError:
 
 
 def by_option(text: str, field: str, option: str) -> str:
-    """A message with the option in place of the field that it becomes: `--limit 0: …` of `limit = 0: …`. An option
-    that holds a key, as in `--set KEY`, keeps the mark between it and the value."""
+    """Replace a field in a message by the option that sets it: `limit = 0: …` becomes `--limit 0: …`.
+
+    An option that contains a key, such as `--set KEY`, retains the mark between key and value.
+    """
     mark = " = " if " " in option else " "
     return re.sub(
         rf"(^|; ){re.escape(field)}(:| = )", lambda at: f"{at[1]}{option}{':' if at[2] == ':' else mark}", text
@@ -79,7 +82,7 @@ def by_option(text: str, field: str, option: str) -> str:
 
 @contextmanager
 def readable() -> Generator[None, None, None]:
-    """Turn errors that are raised on purpose into a message on stderr and an exit code."""
+    """Turn expected errors into a message on stderr and an exit code."""
     try:
         yield
     except BundlekeelError as error:
@@ -87,21 +90,21 @@ def readable() -> Generator[None, None, None]:
     except CliError as error:
         _leave(error)
     except TyperException as error:
-        raise told_usage(error) from None
+        raise report_usage_error(error) from None
 
 
 @contextmanager
-def left_running(said: Callable[[], str]) -> Generator[None, None, None]:
-    """Around a wait: Ctrl-C ends the wait and not what is waited for, which `said` tells."""
+def left_running(describe: Callable[[], str]) -> Generator[None, None, None]:
+    """Turn Ctrl-C during a wait into an exit with the message of `describe`: the work itself continues."""
     try:
         yield
     except KeyboardInterrupt:
-        raise CliError(said(), INTERRUPTED) from None
+        raise CliError(describe(), INTERRUPTED) from None
 
 
 @contextmanager
 def output_written() -> Generator[None, None, None]:
-    """Around the whole program: a standard output that cannot be written (a full disk) is told in one line."""
+    """Report in one line if standard output cannot be written, for example because the disk is full."""
     try:
         try:
             yield
@@ -109,7 +112,7 @@ def output_written() -> Generator[None, None, None]:
             typer.echo(nl=False)
     except OSError:
         try:
-            typer.echo()  # a line more tells whether it was standard output that failed
+            typer.echo()  # another line shows whether standard output failed
         except OSError as error:
             typer.echo(f"error: standard output cannot be written: {error.strerror}", err=True)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it, too
@@ -118,17 +121,17 @@ def output_written() -> Generator[None, None, None]:
 
 
 class WrongUsage(TyperException, typer.Exit):
-    """A wrong option, argument or command, which was told already; typer would put a frame around it."""
+    """An unknown or invalid option, argument or command that was already reported; typer would print it in a frame."""
 
     def __init__(self, message: str) -> None:
         typer.Exit.__init__(self, USAGE)
         self.message = message
 
 
-def told_usage(error: TyperException) -> TyperException:
-    """The error to raise in its place, told in one line with the help that shows what is right."""
+def report_usage_error(error: TyperException) -> TyperException:
+    """Print a usage error as one line with a hint to the help, and return the error to raise."""
     if isinstance(error, WrongUsage) or not error.format_message():
-        return error  # it was told, or help was asked for
+        return error  # already reported, or a request for help
     text = error.format_message().rstrip(".")
     text = text[:1].lower() + text[1:]
     if isinstance(error, typer.BadParameter) and error.message:
@@ -137,19 +140,19 @@ def told_usage(error: TyperException) -> TyperException:
             text = f"{max(error.param.opts, key=len)}{'' if text.startswith(':') else ' '}{text}"
     context: Any = getattr(error, "ctx", None)
     if context is not None and context.parent is None and hasattr(error, "option_name"):
-        text += "; options stand after the command"
-    answered = context is None or text.endswith("?")
-    typer.echo(clean_lines(f"error: {text if answered else f'{text}; see `{context.command_path} -h`'}"), err=True)
+        text += "; options come after the command"
+    has_hint = context is None or text.endswith("?")
+    typer.echo(clean_lines(f"error: {text if has_hint else f'{text}; see `{context.command_path} -h`'}"), err=True)
     return WrongUsage(text)
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Errors on purpose become a message and an exit code, for commands without a sidecar."""
+    """Turn expected errors of a command without a sidecar into a message and an exit code."""
 
     @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
+    def run(*args: Any, **options: Any) -> Any:
         with readable():
-            return command(*args, **given)
+            return command(*args, **options)
 
     return run
 

@@ -1,4 +1,4 @@
-"""`bundlekeel journal`: what was done, asked of a sidecar; and whether its files were changed since."""
+"""`bundlekeel journal`: the actions that a sidecar recorded, and whether the journal's files were changed."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def journal(
     session: Session,
     kind: Annotated[
         JournalKind | None,
-        typer.Option("--kind", metavar="KIND", help=f"Only records of one kind: {', '.join(get_args(JournalKind))}."),
+        typer.Option("--kind", metavar="KIND", help=f"Kind of the records: {', '.join(get_args(JournalKind))}."),
     ] = None,
     limit: LimitOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> None:
-    """Show what was done, newest last. `journal verify` checks that the files were not changed.
+    """Show the recorded actions, newest last. `journal verify` checks that the files were not changed.
 
-    In a table, consecutive cycles with the same result are one line.
+    A table merges consecutive cycles with the same result into one line.
     """
     span = period(since, until)
     lines, count = lines_and_records(limit, span, session.output)
@@ -62,90 +62,92 @@ def journal(
 def verify(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="The journal and its rotated files; without any, those of the settings."),
+        typer.Argument(metavar="FILE", help="Journal and its rotated files. Default: those of the settings."),
     ] = None,
     head: Annotated[
-        str, typer.Option("--head", metavar="HASH", help="A hash noted earlier; it must be in the journal.")
+        str, typer.Option("--head", metavar="HASH", help="Hash from an earlier check that must be in the journal.")
     ] = "",
     part: Annotated[
-        bool, typer.Option("--part", help="Older files are missing on purpose: accept a chain without its beginning.")
+        bool,
+        typer.Option("--part", help="Accept a chain without its beginning, if older files are missing on purpose."),
     ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check the journal's hash chain. Exit code 1: it names the first line that was changed, added or removed, or says
-    that nothing is recorded.
+    """Check the journal's hash chain. Exit code 1: prints the first changed, added or removed line, or that nothing is
+    recorded.
 
-    Without files: those of the settings. If all rotated files that are kept are there, the oldest line need not be the
-    beginning of the chain.
+    Without files it reads those of the settings. If all rotated files that the settings allow exist, the oldest line
+    need not be the beginning of the chain.
     """
     if head and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise CliError(f"--head {head!r}: expected 64 hexadecimal digits", USAGE)
-    paths, full = (rotated(files), False) if files else _of_settings(config)
+    paths, full = (sort_rotated(files), False) if files else _configured_files(config)
     answer = follow_chain(paths, head.lower(), part=part or full)
     tell(answer, _verdict, output)
     if answer["why"]:
         raise typer.Exit(BAD_NEWS)
 
 
-def rotated(files: Sequence[Path]) -> list[Path]:
-    """Oldest first: `NAME.2`, `NAME.1`, `NAME`."""
+def sort_rotated(files: Sequence[Path]) -> list[Path]:
+    """Return the files, oldest first: `NAME.2`, `NAME.1`, `NAME`."""
     return sorted(files, key=lambda path: -int(path.suffix[1:]) if path.suffix[1:].isdecimal() else 0)
 
 
 def follow_chain(files: Sequence[Path], head: str, *, part: bool = False) -> Json:
-    """{files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; no `why`: unbroken.
+    """Return {files, lines, torn, lost, begins_at, head, unfinished, why, where, whole, empty}; an empty `why` means
+    unbroken.
 
-    `part`: the beginning of the chain may be missing.
+    `part`: accept a chain without its beginning.
     """
     verifier = ChainVerifier(head)
     for path in files:
         try:
             with path.open("rb") as stream, ProgressLine(pause=30.0) as progress:
-                if not verifier.read(str(path), _told(bounded_lines(stream, str(path)), path, progress)):
+                if not verifier.read(str(path), _with_progress(bounded_lines(stream, str(path)), path, progress)):
                     break
         except OSError as error:
             raise CliError(f"{path} cannot be read: {error.strerror}", USAGE) from None
-    found = verifier.result()
-    empty = not (found.broken or found.lines or found.unfinished)
-    answer = asdict(found) | {"files": [str(path) for path in files], "whole": found.whole, "why": "", "where": ""}
+    chain = verifier.result()
+    empty = not (chain.broken or chain.lines or chain.unfinished)
+    answer = asdict(chain) | {"files": [str(path) for path in files], "whole": chain.whole, "why": "", "where": ""}
     answer["empty"] = empty
     del answer["broken"]
-    if found.broken is not None:
-        return answer | {"why": found.broken.why, "where": f"{found.broken.name}:{found.broken.line}"}
+    if chain.broken is not None:
+        return answer | {"why": chain.broken.why, "where": f"{chain.broken.name}:{chain.broken.line}"}
     if empty:
         return answer | {"why": f"{_EMPTY} {', '.join(answer['files'])}: it was emptied, or not written yet"}
-    if not found.lines:
+    if not chain.lines:
         return answer | {"why": "the only line is incomplete: nothing could be verified"}
-    if not found.whole and not part:
-        why = "the beginning of the chain is missing: its file was removed, or was not named (if on purpose: --part)"
+    if not chain.whole and not part:
+        why = "the beginning of the chain is missing: its file was removed, or not passed (if on purpose: --part)"
         return answer | {"why": why}
-    if head and not found.has_expected:
+    if head and not chain.has_expected:
         return answer | {"why": f"no line has the hash {head}: lines at the end were removed, or it is another journal"}
     return answer
 
 
-def _told(lines: Iterable[bytes], path: Path, progress: ProgressLine) -> Iterator[bytes]:
-    """The same lines; every 1,000 of them the progress is shown."""
+def _with_progress(lines: Iterable[bytes], path: Path, progress: ProgressLine) -> Iterator[bytes]:
+    """Yield the lines, and show the progress every 1,000 lines."""
     for number, line in enumerate(lines):
         if number % 1000 == 0:
             progress.tell(f"{path}: {number:,} lines read")
         yield line
 
 
-def _of_settings(config: Path | None) -> tuple[list[Path], bool]:
-    """The files that there are, oldest first; whether so many that older ones have been deleted."""
+def _configured_files(config: Path | None) -> tuple[list[Path], bool]:
+    """Return the existing files, oldest first, and whether there are so many that older ones have been deleted."""
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and `journal` itself needs none
 
     loaded = load_settings(config)
     path = loaded.located(loaded.settings.journal.path)
     if path is None:
-        raise CliError("journal.path is null: there is no file; name one", USAGE)
+        raise CliError("journal.path is null, so there is no file; pass one as FILE", USAGE)
     family = [path.with_name(f"{path.name}.{n}") for n in range(loaded.settings.journal.backups, 0, -1)]
-    kept = [item for item in family if item.exists()]
-    if not kept and not path.exists():
-        raise CliError(f"{_EMPTY} {path.parent}: there is no file {path.name}; the sidecar makes it", BAD_NEWS)
-    return [*kept, path], len(kept) == len(family)
+    rotated = [item for item in family if item.exists()]
+    if not rotated and not path.exists():
+        raise CliError(f"{_EMPTY} {path.parent}: there is no file {path.name}; the sidecar creates it", BAD_NEWS)
+    return [*rotated, path], len(rotated) == len(family)
 
 
 def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
@@ -156,7 +158,7 @@ def _verdict(answer: Json, _layout: TableLayout) -> RenderableType:
     files = numbered(len(answer["files"]), "file")
     lines = [f"ok: {numbered(answer['lines'], 'line')} in {files}, the hash chain is unbroken"]
     if answer["head"]:
-        lines.append(f"newest hash {answer['head']} (note it elsewhere; --head then finds lines removed at the end)")
+        lines.append(f"newest hash {answer['head']} (store it elsewhere; --head then detects lines removed at the end)")
     if answer["begins_at"] not in ("", GENESIS):
         lines.append("older lines were deleted with rotated files")
     if answer["torn"]:
@@ -173,5 +175,5 @@ journal_app.command("verify")(verify)
 
 
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     app.add_typer(journal_app, name="journal", help=journal.__doc__)

@@ -1,4 +1,4 @@
-"""Commands that work without a running sidecar, through the wiring that is handed in."""
+"""Commands that work without a running sidecar, through `wiring`."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ PlaceArgument = Annotated[
     str, typer.Argument(help="Topic, bundle or tenant/namespace.", autocompletion=completion.places)
 ]
 ReasonOption = Annotated[
-    str, typer.Option("--reason", help="Why; kept in the metadata store. Not needed with --dry-run.")
+    str, typer.Option("--reason", help="Reason, stored in the metadata store; not needed with --dry-run.")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")]
 
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     _register_doctor(app, wiring)
-    _register_questions(app, wiring)
+    _register_where(app, wiring)
     _register_takeover(app, wiring)
     _register_handback(app, wiring)
     _register_uninstall(app, wiring)
@@ -53,14 +53,15 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         sidecar: NamedSidecar,
         purpose: Annotated[
             Literal["act"] | None,
-            typer.Option("--for", help="`act`: the checks before that mode, go or no go; asks a running sidecar."),
+            typer.Option("--for", help="`act`: run the checks for that mode, go or no go; needs a running sidecar."),
         ] = None,
     ) -> None:
-        """Test every connection and permission; say what is wrong and how to fix it. Exit code 1 on errors.
+        """Test every connection and permission; show each fault and its fix. Exit code 1 on errors.
 
-        Without --for it asks no sidecar: of the options that name one it heeds -c alone.
+        Without --for it uses no sidecar: of the options that select one, only -c has an effect.
 
-        With --for act: whether mode `act` is safe now, check by check with the next step. Exit code 1: it is not.
+        With --for act: check whether mode `act` is safe now, with the next step of each check. Exit code 1: it is not
+        safe.
         """
         if purpose is None:
             rows = [asdict(check) for check in wiring().doctor(load_settings(sidecar.config))]
@@ -73,51 +74,55 @@ def _register_doctor(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
             raise typer.Exit(BAD_NEWS)
 
 
-def _register_questions(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
+def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @may_connect
     def where(
         sidecar: NamedSidecar,
         name: PlaceArgument,
         if_unowned: Annotated[
-            bool, typer.Option("--if-unowned", help="Show where it would be placed, step by step; needs a sidecar.")
+            bool,
+            typer.Option(
+                "--if-unowned", help="Show the assignment of an unowned bundle, step by step; needs a sidecar."
+            ),
         ] = False,
         listener: Annotated[
             str,
-            typer.Option("--listener", metavar="NAME", help="Show this advertised listener's address of the owner."),
+            typer.Option("--listener", metavar="NAME", help="Advertised listener of the owner whose address to show."),
         ] = "",
     ) -> None:
-        """Show where a topic is (a row for each partition), a bundle, or each bundle of a namespace: owner and URLs.
+        """Show the location of a topic (one row per partition), a bundle, or each bundle of a namespace: owner and
+        URLs.
 
-        Read from the metadata store that the settings name (-c): it never assigns a bundle, and prints `unowned` for
-        one without an owner. With --if-unowned a sidecar is asked (--socket, --url): the brokers that are left after
-        each step of the assignment, those dropped, and the choice.
+        Reads the metadata store of the settings (-c): it never assigns a bundle, and prints `unowned` for one without
+        an owner. With --if-unowned it asks a sidecar (--socket, --url) for the remaining and dropped brokers after each
+        step of the assignment, and for the choice.
         """
         check_name(name)
         if if_unowned and listener:
-            raise CliError("--listener shows an owner's address: omit it with --if-unowned", USAGE)
+            raise CliError("--listener shows the address of an owner: omit it with --if-unowned", USAGE)
         if if_unowned:
             with sidecar.connect() as client:
-                answer = client.send("POST", "assignments", _asked(name))
-            tell(answer, typed(list[AssignmentView], text_views.assignments), sidecar.output)
+                response = client.send("POST", "assignments", _assignment_query(name))
+            tell(response, typed(list[AssignmentView], text_views.assignments), sidecar.output)
             return
         try:
-            found = wiring().where(load_settings(sidecar.config), name, listener)
+            places = wiring().where(load_settings(sidecar.config), name, listener)
         except ConfigError as error:
             if error.field != "metadata_store":
                 raise
             hint = "`where` reads the metadata store itself; with --if-unowned it asks a sidecar"
             raise CliError(f"{as_cli_error(error)}; {hint}", USAGE) from None
-        tell(found, typed(list[Place], tables.where), sidecar.output)
-        _warn_of_absent_topic(decoded(list[Place], found))
+        tell(places, typed(list[Place], tables.where), sidecar.output)
+        _warn_of_absent_topic(decoded(list[Place], places))
 
 
-# A hash range whose `0x` was left out.
+# A hash range without `0x`.
 _BOUNDS: Final = re.compile(r"([0-9a-f]{8})_([0-9a-f]{8})", re.IGNORECASE)
 
 
 def _warn_of_absent_topic(rows: Sequence[Place]) -> None:
-    """Of `where` about one topic, once its bundle is answered for: a mistyped topic would lie in one, too."""
+    """Print a warning if `where` was called for one topic that does not exist: a misspelled topic has a bundle, too."""
     if not rows or any(row.topic_exists is not False for row in rows):
         return
     namespace, _, local = str(rows[0].topic).partition("://")[2].rpartition("/")
@@ -127,8 +132,8 @@ def _warn_of_absent_topic(rows: Sequence[Place]) -> None:
     typer.echo(f"warning: {text}", err=True)
 
 
-def _asked(name: str) -> dict[str, str]:
-    """What kind of thing is asked about."""
+def _assignment_query(name: str) -> dict[str, str]:
+    """Return the name with its kind: bundle, namespace or topic."""
     if name.rpartition("/")[2].startswith("0x") and "://" not in name:
         return {"bundle": name}
     return {"namespace" if names_namespace(name) else "topic": name}
@@ -137,16 +142,16 @@ def _asked(name: str) -> dict[str, str]:
 SplitOption = Annotated[
     Split, typer.Option("--split", help="Who splits bundles afterwards: `brokers`, or `off`: only Bundlekeel.")
 ]
-TakenOption = Annotated[
+NamespacesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--namespace",
         metavar="TENANT/NAMESPACE",
-        help="Only this namespace: a partial takeover, Pulsar 4.2 and later; repeatable.",
+        help="Namespace of a partial takeover (Pulsar 4.2 and later); repeatable.",
     ),
 ]
 AgainOption = Annotated[
-    bool, typer.Option("--again", help="As the last takeover, in force or ended: its --namespace and --split.")
+    bool, typer.Option("--again", help="Repeat --namespace and --split of the last takeover, active or ended.")
 ]
 
 
@@ -157,7 +162,7 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         reason: ReasonOption = "",
         config: ConfigOption = None,
         split: SplitOption = "brokers",
-        namespace: TakenOption = None,
+        namespace: NamespacesOption = None,
         again: AgainOption = False,
         by: ByOption = "",
         yes: YesOption = False,
@@ -166,20 +171,20 @@ def _register_takeover(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     ) -> None:
         """Turn the brokers' own shedding off on all brokers, and verify it on each. `handback` undoes it.
 
-        Exit code 1 when a broker is not as wanted; of a dry run, when one cannot be asked.
+        Exit code 1 if a broker does not have the expected settings; in a dry run, if a broker does not respond.
         """
         settings, who = load_settings(config), by or login()
-        named = _namespaces(namespace or [])
+        namespaces = _namespaces(namespace or [])
         if again:
-            if named or split != "brokers":
+            if namespaces or split != "brokers":
                 raise CliError("--again repeats --namespace and --split of the last takeover: omit them with it", USAGE)
-            split, named = wiring().last_takeover(settings)
+            split, namespaces = wiring().last_takeover(settings)
 
         def change(dry: bool, tell: Callable[[str], None]) -> Json:
-            how: Json = {"split": split, "reason": reason, "by": who, "dry_run": dry, "namespaces": named}
+            how: Json = {"split": split, "reason": reason, "by": who, "dry_run": dry, "namespaces": namespaces}
             return wiring().takeover(settings, tell=tell, **how)
 
-        question = f"Take over {', '.join(named)}?" if named else "Turn the brokers' own shedding off?"
+        question = f"Take over {', '.join(namespaces)}?" if namespaces else "Turn the brokers' own shedding off?"
         _change(change, settings, question, reason=reason, yes=yes, dry_run=dry_run, output=output)
 
 
@@ -194,10 +199,10 @@ def _register_handback(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Undo `takeover`: restore the brokers' own shedding as it was. Also give back the rates that quota groups set.
+        """Undo `takeover`: restore the brokers' own shedding, and the rates from before the quota groups.
 
-        Exit code 1 when a broker is not as wanted. Without a takeover nothing is restored, and a broker that does not
-        shed is not as wanted; of a dry run, one that cannot be asked.
+        Exit code 1 if a broker does not have the expected settings. Without a takeover nothing is restored, and the
+        command checks that each broker sheds; in a dry run, that each broker responds.
         """
         settings, who = load_settings(config), by or login()
 
@@ -217,7 +222,7 @@ def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         dry_run: DryRunOption = False,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Delete what sidecars keep in the metadata store. Refused while one runs, and before `handback`."""
+        """Delete the sidecars' data in the metadata store. Refused while a sidecar runs, and before `handback`."""
         settings = load_settings(config)
         root, nodes = settings.settings.root_path, wiring().uninstall(settings, dry_run=True)
         if nodes and not dry_run:
@@ -228,7 +233,7 @@ def _register_uninstall(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
 
 
 def _namespaces(names: list[str]) -> tuple[str, ...]:
-    """The names, each once. The brokers take neither a pattern nor a tenant for a namespace."""
+    """Return the names, each once. The brokers accept neither a pattern nor a tenant as a namespace."""
     for name in names:
         if not (names_namespace(name) and is_namespace(name)):
             raise CliError(f"--namespace {name!r}: expected tenant/namespace", USAGE)
@@ -245,27 +250,28 @@ def _change(
     dry_run: bool,
     output: Output,
 ) -> None:
-    """Show what would change, ask, change it, show the result. Exit code 1 when a broker is not as wanted."""
+    """Show the changes, ask, make them, show the result. Exit code 1 if a broker does not have the expected
+    settings."""
     if not dry_run and not reason.strip():
-        raise CliError("a reason is needed: --reason TEXT; only --dry-run needs none", USAGE)
+        raise CliError("a reason is needed: --reason TEXT; only --dry-run works without", USAGE)
 
-    told: list[str] = []
+    warnings: list[str] = []
 
-    def shown(dry: bool, form: Output) -> Json:
+    def run_change(dry: bool, form: Output) -> Json:
         with ProgressLine() as line:
-            answer = change(dry, line.tell)
-        new = [text for text in answer.get("warnings", ()) if text not in told]
-        tell(answer, lambda all_of_it, layout: text_views.change({**all_of_it, "warnings": new}, layout), form)
-        told.extend(new)
-        return answer
+            response = change(dry, line.tell)
+        new = [text for text in response.get("warnings", ()) if text not in warnings]
+        tell(response, lambda all_of_it, layout: text_views.change({**all_of_it, "warnings": new}, layout), form)
+        warnings.extend(new)
+        return response
 
     if not (dry_run or yes):
-        shown(True, Output.TABLE)
-        asked = f"{question} (cluster {settings.settings.cluster})"
-        if not _confirmed(asked):
+        run_change(True, Output.TABLE)
+        prompt = f"{question} (cluster {settings.settings.cluster})"
+        if not _confirmed(prompt):
             raise CliError("nothing was changed; in scripts confirm with --yes", REFUSED)
-    answer = shown(dry_run, output)
-    if not ((dry_run or answer.get("done", True)) and all(row["ok"] for row in answer["brokers"])):
+    response = run_change(dry_run, output)
+    if not ((dry_run or response.get("done", True)) and all(row["ok"] for row in response["brokers"])):
         raise typer.Exit(BAD_NEWS)
 
 
@@ -273,6 +279,6 @@ def _confirmed(question: str) -> bool:
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:
-        # The input ended behind the question.
+        # The input ended without an answer.
         typer.echo(err=True)
         return False

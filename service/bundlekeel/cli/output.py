@@ -1,4 +1,4 @@
-"""How a command prints: tables for people, JSON and YAML for programs, once or repeatedly, and progress meanwhile."""
+"""Output of commands: tables for operators, JSON and YAML for programs, once or repeatedly, and progress."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from rich.text import Text
 
 from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
 
-# Into a pipe or file nothing is wrapped or cut off.
+# Wide enough that nothing is wrapped or cut in a pipe or file.
 PIPE_WIDTH = 400
 
 T = TypeVar("T")
 
 
 class Output(StrEnum):
-    """`wide` is a table with every column."""
+    """Output formats. `wide` is a table with all columns."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -45,64 +45,65 @@ class Output(StrEnum):
 
 OutputOption = Annotated[
     Output,
-    typer.Option("-o", "--output", metavar="FORM", help="How to print the answer: table, wide, json or yaml."),
+    typer.Option("-o", "--output", metavar="FORM", help="Output format: table, wide, json or yaml."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """What a table may fill. Where a row does not fit on one line, cells are stacked instead of cut off."""
+    """Space for a table. If a row does not fit on one line, its cells are stacked, not cut."""
 
     wide: bool = False
     width: int = PIPE_WIDTH
 
     @property
     def stacked(self) -> bool:
-        """Whether cells of a row are put below each other."""
+        """Whether the cells of a row are stacked."""
         return self.width < (200 if self.wide else 140)
 
     @property
     def narrow(self) -> bool:
-        """Whether even stacked cells leave no room for what `-o wide` tells as well: 80 columns."""
+        """Whether there is no room for the columns of `-o wide` even if cells are stacked (80 columns)."""
         return self.width < 100
 
     def fitting(self, draw: Callable[[TableLayout], Table]) -> Table:
-        """The first form of a table whose rows fit without breaking a cell: on one line, stacked, narrow."""
+        """Return the first form of a table whose rows fit without breaking a cell: on one line, stacked, narrow."""
         for width in (PIPE_WIDTH, 139, 99):
-            made = draw(replace(self, width=width))
-            if Console(width=10_000).measure(made).maximum <= self.width:
+            drawing = draw(replace(self, width=width))
+            if Console(width=10_000).measure(drawing).maximum <= self.width:
                 break
-        return made
+        return drawing
 
 
 Render = Callable[[Any, TableLayout], RenderableType]
 
 
 def typed(kind: type[T], render: Callable[[T, TableLayout], RenderableType]) -> Render:
-    """Draw an answer as the type that the API documents for it; JSON and YAML print it as it came."""
+    """Return a renderer that decodes a response as its documented type. JSON and YAML print the original response."""
     return lambda value, layout: render(decoded(kind, value), layout)
 
 
 def decoded(kind: type[T], value: Any) -> T:
-    """An answer as its type. CliError when it does not fit: the sidecar has another release."""
+    """Decode a response as its type. Raises CliError if it does not fit, which means that the releases differ."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         remedy = "use the `bundlekeel` of the sidecar's release; commands that only read also work with -o json"
-        said = "the sidecar accepted the request, but its answer has other fields than this release knows"
-        raise CliError(f"{said}: {error}; {remedy}", UNREACHABLE) from None
+        problem = "the sidecar accepted the request, but its response has fields that this release does not support"
+        raise CliError(f"{problem}: {error}; {remedy}", UNREACHABLE) from None
 
 
 def console() -> Console:
-    """A terminal is filled; COLUMNS and NO_COLOR are heeded."""
-    made = Console(highlight=False, markup=False, emoji=False)
-    if made.is_terminal or os.environ.get("COLUMNS"):
-        return made
+    """Return a console as wide as the terminal; COLUMNS and NO_COLOR apply."""
+    screen = Console(highlight=False, markup=False, emoji=False)
+    if screen.is_terminal or os.environ.get("COLUMNS"):
+        return screen
     return Console(highlight=False, markup=False, emoji=False, width=PIPE_WIDTH)
 
 
 def dump(value: Any, output: Output, *, line: bool = False) -> None:
-    """JSON (on one line when repeated) or YAML (a document each)."""
+    """Print JSON or YAML. `line`: for repeated output, each JSON value on one line and each YAML value as a
+    document."""
     if output is Output.JSON:
         typer.echo(json.dumps(value, indent=None if line else 2, ensure_ascii=False))
     else:
@@ -112,7 +113,7 @@ def dump(value: Any, output: Output, *, line: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Whether to go on printing, how often, and (in tests) how many times."""
+    """Whether to repeat the output. `seconds`: pause between outputs; `rounds`: number of outputs, 0: no limit."""
 
     on: bool = False
     seconds: float = 2.0
@@ -120,7 +121,7 @@ class Watch:
 
 
 def show(fetch: Callable[[], Any], render: Render, output: Output, watch: Watch) -> Any:
-    """Print what `fetch` returns; with `watch` until interrupted. Returns the last answer."""
+    """Print the result of `fetch`, with `watch` until interrupted. Returns the last result."""
     if not watch.on:
         value = fetch()
         tell(value, render, output)
@@ -153,7 +154,7 @@ def _repeat(fetch: Callable[[], Any], render: Render, output: Output, watch: Wat
                 value = fetch()
                 drawn = render(value, TableLayout(output is Output.WIDE, screen.width)) if live else None
             except CliError as error:
-                # A sidecar that restarts is no reason to stop watching.
+                # Continue: the sidecar may be restarting.
                 value, drawn = None, Text(f"error: {error}", style="red")
                 if not live:
                     typer.echo(f"error: {error}", err=True)
@@ -179,7 +180,7 @@ def _print(value: Any, render: Render, output: Output, screen: Console, *, line:
 
 @dataclass(frozen=True, slots=True)
 class _Trimmed:
-    """Without the blanks with which tables fill the last cell of a row."""
+    """Removes the spaces that pad the last cell of a row."""
 
     drawn: RenderableType
 
@@ -192,42 +193,44 @@ class _Trimmed:
             yield from (*line, Segment.line())
 
 
-def none_of(what: str, remedy: str) -> Text:
-    """In place of a table without rows: that there is none, and what would make one."""
-    return Text(f"no {what}: {remedy}")
+def none_of(kind: str, remedy: str) -> Text:
+    """Return the text that replaces an empty table: nothing of this kind exists, and how to create some."""
+    return Text(f"no {kind}: {remedy}")
 
 
-# Where a word that is too long for its column may be broken.
+# Places where a word that is too long for its column may be broken.
 _SEAM: Final = re.compile(r"[/_.,-]|(?<=[a-z])(?=[A-Z])")
 
 
 class _Table(Table):
-    """A word that is too long for its column is broken at a seam where it has one. A table in which a word without one
-    does not fit is printed row by row, each cell after its header."""
+    """A table that breaks long words at separators.
+
+    If a word without a separator does not fit, it prints row by row, each cell after its header.
+    """
 
     def add_row(self, *cells: Any, **more: Any) -> None:
         super().add_row(*(_Cell(Text(cell) if isinstance(cell, str) else cell) for cell in cells), **more)
 
     def __rich_console__(self, screen: Console, options: ConsoleOptions) -> RenderResult:
         last = len(self.columns) - 1
-        room = [
+        widths = [
             width - 2 + (at in (0, last)) for at, width in enumerate(self._calculate_column_widths(screen, options))
         ]
-        if not self.show_header or all(map(operator.ge, room, map(_least, self.columns))):
+        if not self.show_header or all(map(operator.ge, widths, map(_min_width, self.columns))):
             yield from super().__rich_console__(screen, options)
             return
         yield from [Text(str(self.title), style="bold")] if self.title else []
-        first, *others = self.columns
+        first, *rest = self.columns
         for number, name in enumerate(first.cells):
             yield name
-            cells = [(column.header, list(column.cells)[number].text.plain) for column in others]  # type: ignore[union-attr]
-            told = [f"{header}: {' '.join(text.split())}".removeprefix(": ") for header, text in cells if text]
-            yield Padding(Text("; ".join(told)), (0, 0, 0, 4))
+            cells = [(column.header, list(column.cells)[number].text.plain) for column in rest]  # type: ignore[union-attr]
+            texts = [f"{header}: {' '.join(text.split())}".removeprefix(": ") for header, text in cells if text]
+            yield Padding(Text("; ".join(texts)), (0, 0, 0, 4))
         yield from [Text(str(self.caption), style="dim")] if self.caption else []
 
 
-def _least(column: Column) -> int:
-    """The columns that its longest piece takes, or its longest line where it is not wrapped."""
+def _min_width(column: Column) -> int:
+    """Return the minimum width of a column: its longest piece, or its longest line if it is not wrapped."""
     lines = [str(column.header), *(line for cell in column.cells for line in cell.text.plain.splitlines())]  # type: ignore[union-attr]
     pieces = lines if column.no_wrap else [part for line in lines for word in line.split() for part in _pieces(word)]
     return max(map(len, pieces), default=0)
@@ -256,17 +259,17 @@ class _Cell:
 
 
 def grid(*columns: str) -> Table:
-    """Rows without headers: the last column is wrapped, the others are not. One that is named `bold` is so."""
-    made = _Table.grid(padding=(0, 2))
+    """Return a table without headers, in which only the last column is wrapped. `columns`: styles of the others."""
+    listing = _Table.grid(padding=(0, 2))
     for style in columns:
-        made.add_column(style=style, no_wrap=True)
-    made.add_column(overflow="fold")
-    return made
+        listing.add_column(style=style, no_wrap=True)
+    listing.add_column(overflow="fold")
+    return listing
 
 
 def table(*columns: str, title: str = "", caption: str = "", lines: bool = False) -> Table:
-    """A plain table. A column that starts with `>` is right-aligned and never wrapped; `lines` sets tall rows apart."""
-    made = _Table(
+    """Return a plain table. `>` before a name: right-aligned, never wrapped. `lines`: blank lines between rows."""
+    listing = _Table(
         box=None,
         padding=(0, 1, 1 if lines else 0, 1),
         pad_edge=False,
@@ -281,20 +284,23 @@ def table(*columns: str, title: str = "", caption: str = "", lines: bool = False
     for name in columns:
         right = name.startswith(">")
         justify: Literal["left", "right"] = "right" if right else "left"
-        made.add_column(name.removeprefix(">"), justify=justify, no_wrap=right, overflow="fold")
-    return made
+        listing.add_column(name.removeprefix(">"), justify=justify, no_wrap=right, overflow="fold")
+    return listing
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
-    """Progress on standard error: on a terminal one line that is rewritten, with the time so far; into a file or a pipe
-    a line for each change, at most one in so many seconds (`pause`)."""
+    """Progress on standard error.
+
+    A terminal shows one line that is rewritten, with the elapsed time. A file or pipe gets one line per change, at most
+    one every `pause` seconds.
+    """
 
     def __init__(self, screen: Console | None = None, *, pause: float = 0.0) -> None:
         self._screen = screen or Console(stderr=True, soft_wrap=True, highlight=False)
         self._live = Live(console=self._screen, auto_refresh=False, transient=True)
-        self._begun = time.monotonic()
-        self._told, self._pause = "", pause
-        self._next = self._begun + pause
+        self._start = time.monotonic()
+        self._last_text, self._pause = "", pause
+        self._next = self._start + pause
 
     def __enter__(self) -> ProgressLine:
         if self._screen.is_terminal:
@@ -307,11 +313,11 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._live.stop()
 
     def tell(self, text: str) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         now = time.monotonic()
         if self._live.is_started:
-            seconds = now - self._begun
+            seconds = now - self._start
             self._live.update(Text(f"{text} · {seconds:.0f} s", style="dim"), refresh=True)
-        elif text != self._told and now >= self._next:
+        elif text != self._last_text and now >= self._next:
             self._screen.print(text, markup=False)
-            self._told, self._next = text, now + self._pause
+            self._last_text, self._next = text, now + self._pause

@@ -1,4 +1,4 @@
-"""`bundlekeel plan`: make a plan, show it (load before and after, moves, refusals by code), and carry it out."""
+"""`bundlekeel plan`: make a plan, show it (load before and after, moves, refusals by code), and execute it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.text import Text
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
-from bundlekeel.cli.intervene.operation_tables import carried_out
+from bundlekeel.cli.intervene.operation_tables import execution_step
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
 from bundlekeel.cli.session import (
     ByOption,
@@ -47,16 +47,16 @@ from bundlekeel.daemon.answers.plans import (
 )
 from bundlekeel.settings.parameters import TOP_LEVEL
 
-# What is proposed waits for another person.
+# A proposed task waits for the approval of another operator.
 _ENDED = ("done", "failed", "stopped", "proposed")
 _BAR = 20
 _EXAMPLES = 3
 
 plan_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")
-HashArgument = Annotated[str, typer.Argument(help="The plan's hash.")]
+HashArgument = Annotated[str, typer.Argument(help="Hash of the plan.")]
 WithinOption = Annotated[
     str | None,
-    typer.Option("--within", metavar="DURATION", help="With --wait: stop waiting after this time; 10m by default."),
+    typer.Option("--within", metavar="DURATION", help="With --wait: time limit of the wait. Default: 10m."),
 ]
 
 
@@ -67,7 +67,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         str | None,
         typer.Option(
             "--strategy",
-            help=f"Another strategy: {', '.join(STRATEGIES)}, or one of a plugin.",
+            help=f"Strategy to use: {', '.join(STRATEGIES)}, or one of a plugin.",
             autocompletion=completion.strategies,
         ),
     ] = None,
@@ -75,17 +75,17 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         str | None,
         typer.Option(
             "--placement",
-            help=f"Another placement: {', '.join(PLACEMENTS)}, or one of a plugin.",
+            help=f"Placement to use: {', '.join(PLACEMENTS)}, or one of a plugin.",
             autocompletion=completion.placements,
         ),
     ] = None,
-    sets: Annotated[list[str] | None, set_option("Another value of a parameter")] = None,
+    sets: Annotated[list[str] | None, set_option("Value of a parameter")] = None,
     remove_broker: Annotated[
         list[str] | None,
         typer.Option(
             "--remove-broker",
             metavar="BROKER",
-            help="As if this broker were gone; repeatable.",
+            help="Plan without this broker; repeatable.",
             autocompletion=completion.brokers,
             callback=broker_id,
         ),
@@ -95,29 +95,25 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
         typer.Option(
             "--add-broker",
             metavar="NAME",
-            help="As if there were one more broker: empty, with the median capacity; repeatable.",
+            help="Plan with one more broker: empty, with the median capacity; repeatable.",
             callback=broker_id,
         ),
     ] = None,
-    scale: Annotated[
-        float, typer.Option("--scale", metavar="FACTOR", help="As if all traffic were multiplied by this.")
-    ] = 1.0,
+    scale: Annotated[float, typer.Option("--scale", metavar="FACTOR", help="Factor for all traffic.")] = 1.0,
     ignore_hit_counts: Annotated[
         bool,
         typer.Option(
-            "--ignore-hit-counts", help="Do not wait for hit counts; the default with other brokers or traffic."
+            "--ignore-hit-counts", help="Do not wait for hit counts. Default if brokers or traffic are changed."
         ),
     ] = False,
     keep_hit_counts: Annotated[
         bool,
-        typer.Option(
-            "--keep-hit-counts", help="Wait for hit counts; the default with brokers and traffic as they are."
-        ),
+        typer.Option("--keep-hit-counts", help="Wait for hit counts. Default if brokers and traffic are unchanged."),
     ] = False,
 ) -> None:
-    """Show what would move now, and why. A dry run: nothing is changed. Moves, load before and after, refusals."""
+    """Show what would move now, and why: moves, load before and after, refusals. A dry run that changes nothing."""
     if ignore_hit_counts and keep_hit_counts:
-        raise CliError("--ignore-hit-counts and --keep-hit-counts: give one of them", USAGE)
+        raise CliError("--ignore-hit-counts and --keep-hit-counts: pass only one of them", USAGE)
     if not 0 < scale <= MOST_SCALE:
         raise CliError(f"--scale {scale:g}: not allowed (allowed: {limits_text({'gt': 0, 'le': MOST_SCALE})})", USAGE)
     body = {
@@ -134,7 +130,7 @@ def make_plan(  # noqa: PLR0913, PLR0917 - the options of one command
 
 @connected
 def show_plan(session: Session, plan_hash: HashArgument) -> None:
-    """Show a plan made earlier; plans are kept for 15 minutes."""
+    """Show an earlier plan; plans are stored for 15 minutes."""
     session.show(lambda client: client.get(f"plans/{path_part(plan_hash)}"), _render(session))
 
 
@@ -146,7 +142,7 @@ def list_plans(session: Session) -> None:
 
 @connected
 def list_tasks(session: Session) -> None:
-    """List tasks and their progress; those that wait for the leader come last."""
+    """List tasks and their progress; tasks that wait for the leader are last."""
     session.show(lambda client: client.get("tasks"), typed(list[TaskView], tasks))
 
 
@@ -156,10 +152,10 @@ def execute(
     plan_hash: HashArgument,
     reason: ReasonOption,
     by: ByOption = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until every move has landed or failed.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every move has ended or failed.")] = False,
     within: WithinOption = None,
 ) -> None:
-    """Carry out exactly this plan. If the cluster has changed, refuse and say what changed (exit code 4)."""
+    """Execute exactly this plan. If the cluster has changed, refuse and show the difference (exit code 4)."""
     limit = longest_wait(within, wait=wait)
     body = {"reason": reason, "by": by or login()}
     answer = session.client.send("POST", f"plans/{path_part(plan_hash)}/execute", body)
@@ -173,8 +169,11 @@ def execute(
 
 
 def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
-    """The seconds of --within. CliError where nothing is waited for: without --wait, or in a dry run (no `yes`), whose
-    exit code 0 a script would take for the end of the work."""
+    """Return --within in seconds.
+
+    Raises CliError if nothing is waited for: without --wait, and in a dry run (no `yes`), because a script would
+    interpret exit code 0 as the end of the work.
+    """
     if within is not None and not wait:
         raise CliError(f"--within {within!r} has no effect without --wait: add --wait, or omit --within", USAGE)
     if wait and not yes:
@@ -183,32 +182,37 @@ def longest_wait(within: str | None, *, wait: bool, yes: bool = True) -> float:
 
 
 def finished(client: Client, name: str, moves: int, deadline: float) -> Json:
-    """The task once it has ended; CliError when it has not by then (monotonic seconds). `moves`: how many it has."""
-    task, begun = TaskView(task=name, state="waiting"), time.monotonic()
-    with ProgressLine() as line, left_running(lambda: _still(task)):
+    """Return the task when it has ended. Raises CliError if it has not at `deadline` (monotonic seconds).
+
+    `moves`: number of its moves.
+    """
+    task, start = TaskView(task=name, state="waiting"), time.monotonic()
+    with ProgressLine() as line, left_running(lambda: _describe_running(task)):
         while True:
             for answer in client.get("tasks"):
-                if (found := decoded(TaskView, answer)).task == name:
-                    if found.state in _ENDED:
+                if (view := decoded(TaskView, answer)).task == name:
+                    if view.state in _ENDED:
                         return dict(answer)
-                    task = found
-            far = how_far(len(task.moves), moves, "move", time.monotonic() - begun)
+                    task = view
+            far = how_far(len(task.moves), moves, "move", time.monotonic() - start)
             line.tell(f"task {name}: {task.state}, {far}")
             if time.monotonic() > deadline:
-                raise CliError(_still(task), UNREACHABLE)
+                raise CliError(_describe_running(task), UNREACHABLE)
             time.sleep(0.5)
 
 
-def _still(task: TaskView) -> str:
-    end = f'`bundlekeel stop {task.task} --reason "…"` ends it'
-    return f"task {task.task} is still {task.state}; it goes on, see `bundlekeel plan tasks`; {end}"
+def _describe_running(task: TaskView) -> str:
+    hint = f'`bundlekeel stop {task.task} --reason "…"` ends it'
+    return f"task {task.task} is still {task.state}; it continues, see `bundlekeel plan tasks`; {hint}"
 
 
 def exit_unless_done(task: TaskView) -> None:
-    """CliError with the bundles that did not move as asked; refused when nothing was begun."""
+    """Raise CliError with the bundles that did not move as requested; exit with code 4 if nothing was started."""
     if rows := [row for row in task.moves if row.outcome not in ("done", "released")]:
         lines = "".join(f"\n  - {row.bundle}: {row.outcome} ({row.code})" for row in rows)
-        raise CliError(f"{len(rows)} of {numbered(len(task.moves), 'bundle')} did not move as asked:{lines}", BAD_NEWS)
+        raise CliError(
+            f"{len(rows)} of {numbered(len(task.moves), 'bundle')} did not move as requested:{lines}", BAD_NEWS
+        )
     if task.state != "done":
         raise typer.Exit(BAD_NEWS if task.moves else REFUSED)
 
@@ -218,13 +222,13 @@ def _render(session: Session) -> Render:
 
 
 def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
-    """All of one plan, and how it can be carried out. Nothing was changed by making it."""
+    """Render a plan, and the command that executes it."""
     head = Text(f"plan {answer.hash}", style="bold")
     head.append(f"  {answer.strategy}, placement {answer.placement}, ", style="not bold")
     head.append(f"made {units.moment(answer.wall_ms)}; nothing was changed", style="not bold")
-    said = coded(answer.verdict.code).append(f": {answer.verdict.sentence}", style="default")
+    verdict = coded(answer.verdict.code).append(f": {answer.verdict.sentence}", style="default")
     parts: list[RenderableType] = [head, *([Text(answer.assumption, style="yellow")] if answer.assumption else [])]
-    parts += [said, Text(), layout.fitting(lambda form: _loads(answer, form)), Text()]
+    parts += [verdict, Text(), layout.fitting(lambda form: _loads(answer, form)), Text()]
     moves = layout.fitting(lambda form: _moves(answer.moves, form)) if answer.moves else Text("no moves", style="bold")
     parts.append(moves)
     if answer.splits or answer.split_refusals:
@@ -232,8 +236,8 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
     if answer.refusals:
         parts += [Text(), _refusals(answer.refusals, layout)]
     if (answer.moves or answer.splits) and not answer.what_if:
-        command = f'to carry it out: bundlekeel plan execute {answer.hash} --reason "…"'
-        parts += [Text(), Text(carried_out(command, state), style="dim")]
+        command = f'to execute it: bundlekeel plan execute {answer.hash} --reason "…"'
+        parts += [Text(), Text(execution_step(command, state), style="dim")]
     if answer.finished:
         parts += [Text(), Text(_finished(answer.finished, answer.imbalance.measure), style="bold")]
     return Group(*parts)
@@ -241,7 +245,7 @@ def plan(answer: PlanView, layout: TableLayout, state: State) -> RenderableType:
 
 def _finished(row: Finish, measure: str) -> str:
     if row.complete and not row.moves:
-        return "when finished: as it begins, nothing moves"
+        return "when finished: unchanged, nothing moves"
     about = f"{max(1, round(row.seconds / 60))} min" if row.seconds < 7200 else units.age(row.seconds)
     counts = f"{numbered(row.moves, 'move')}, {numbered(row.cycles, 'cycle')}"
     end = f"max/mean of {measure} {units.multiple(row.max_mean)}, {counts}, about {about}"
@@ -254,7 +258,7 @@ def _loads(answer: PlanView, layout: TableLayout) -> Table:
     title = f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})"
     if layout.narrow or (layout.wide and layout.stacked):
         last = ">msg/s" if layout.wide else "load after"
-        made = table("broker", ">score", ">change", ">bundles", ">B/s", last, title=title, lines=True)
+        listing = table("broker", ">score", ">change", ">bundles", ">B/s", last, title=title, lines=True)
         for row in answer.loads:
             pairs = [
                 f"{before}\n→ {after}"
@@ -265,15 +269,15 @@ def _loads(answer: PlanView, layout: TableLayout) -> Table:
                     (units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)),
                 )
             ]
-            made.add_row(row.broker, pairs[0], _change(row), *pairs[1:3], pairs[3] if layout.wide else _bar(row))
-        return made
-    made = table(
+            listing.add_row(row.broker, pairs[0], _change(row), *pairs[1:3], pairs[3] if layout.wide else _bar(row))
+        return listing
+    listing = table(
         *("broker", ">before", ">after", ">change", "load after"),
         *(">bundles", ">B/s before", ">after", *([">msg/s before", ">after"] if layout.wide else [])),
         title=title,
     )
     for row in answer.loads:
-        made.add_row(
+        listing.add_row(
             row.broker,
             units.share(row.score_before),
             Text(units.share(row.score_after), style="bold" if _change(row) else ""),
@@ -283,11 +287,11 @@ def _loads(answer: PlanView, layout: TableLayout) -> Table:
             *(units.amount(row.throughput_before), units.amount(row.throughput_after)),
             *([units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)] if layout.wide else []),
         )
-    return made
+    return listing
 
 
 def _change(row: BrokerLoad) -> Text:
-    """Of the score, in percentage points; empty where it stays."""
+    """Return the change of the score in percentage points; empty if it is negligible."""
     difference = row.score_after - row.score_before
     if abs(difference) < 0.0005:
         return Text()
@@ -295,7 +299,7 @@ def _change(row: BrokerLoad) -> Text:
 
 
 def _bar(row: BrokerLoad) -> Text:
-    """The load after; what left is dotted, what came is hatched."""
+    """Return the load after the plan as a bar: dots for load that leaves, hatching for load that arrives."""
     old, new = (round(min(1.0, max(0.0, value)) * _BAR) for value in (row.score_before, row.score_after))
     text = Text("█" * min(old, new))
     if new > old:
@@ -305,19 +309,19 @@ def _bar(row: BrokerLoad) -> Text:
 
 def _moves(moves: Sequence[MoveView], layout: TableLayout) -> Table:
     beside = [] if layout.stacked else ["from", "to", *(["runner-up"] if layout.wide else [])]
-    made = table(
+    listing = table(
         *("bundle", *beside, "why", ">B/s", *([">msg/s"] if layout.wide else [])), title=f"moves ({len(moves)})"
     )
     for move in moves:
         way = [move.source, move.target, *([move.runner_up] if layout.wide else [])]
         below = "".join(map("\n  {}{}".format, ("", "→ ", "else "), way))
-        made.add_row(
+        listing.add_row(
             *([f"{split_name(move.bundle)}{below}"] if layout.stacked else [move.bundle, *way]),
             _reason(move, layout),
             units.amount(sum(move.traffic[2:])),
             *([units.amount(sum(move.traffic[:2]))] if layout.wide else []),
         )
-    return made
+    return listing
 
 
 def _reason(move: MoveView, layout: TableLayout) -> str:
@@ -327,30 +331,30 @@ def _reason(move: MoveView, layout: TableLayout) -> str:
 
 
 def _splits(answer: PlanView, layout: TableLayout) -> RenderableType:
-    """Bundles to split, then those above a split limit that stay whole, each with its reason."""
+    """Render the bundles to split, then those above a split limit that stay whole, each with its reason."""
     title = f"splits ({len(answer.splits)}, {len(answer.split_refusals)} refused)"
-    made = table("bundle", *([] if layout.stacked else ["broker"]), "split by", "why", title=title)
+    listing = table("bundle", *([] if layout.stacked else ["broker"]), "split by", "why", title=title)
     rows = [(row.bundle, row.broker, row.rule, row.sentence.partition(": ")[2]) for row in answer.splits]
     rows += [
         (row.bundle, row.broker, "", f"{row.explanation}{f' ({row.detail})' if row.detail else ''}")
         for row in answer.split_refusals
     ]
     for name, broker, *cells in rows:
-        made.add_row(*([f"{split_name(name)}\n  {broker}"] if layout.stacked else [name, broker]), *cells)
-    return made
+        listing.add_row(*([f"{split_name(name)}\n  {broker}"] if layout.stacked else [name, broker]), *cells)
+    return listing
 
 
 def _refusals(refusals: Sequence[RefusalView], layout: TableLayout) -> RenderableType:
     groups: dict[str, list[RefusalView]] = defaultdict(list)
     for refusal in refusals:
         groups[refusal.code].append(refusal)
-    made = table(">count", "code", "which means", "for example", title=f"not moved ({len(refusals)})")
+    listing = table(">count", "code", "which means", "for example", title=f"not moved ({len(refusals)})")
     for code, items in sorted(groups.items(), key=lambda item: -len(item[1])):
         names = [_refused(item, layout) for item in (items if layout.wide else items[:_EXAMPLES])]
         rest = len(items) - len(names)
-        shown = "\n".join([*names, *([f"… and {rest} more (-o wide)"] if rest else [])])
-        made.add_row(str(len(items)), coded(code), items[0].explanation, shown)
-    return made
+        examples = "\n".join([*names, *([f"… and {rest} more (-o wide)"] if rest else [])])
+        listing.add_row(str(len(items)), coded(code), items[0].explanation, examples)
+    return listing
 
 
 def _refused(item: RefusalView, layout: TableLayout) -> str:
@@ -360,25 +364,27 @@ def _refused(item: RefusalView, layout: TableLayout) -> str:
 
 
 def summaries(rows: Sequence[PlanSummary], _: TableLayout) -> RenderableType:
-    """A line a plan."""
+    """Render one line per plan."""
     if not rows:
-        return none_of("plans", "`bundlekeel plan` makes one, which is kept for 15 minutes")
-    made = table("made", "hash", "strategy", ">moves", "verdict")
+        return none_of("plans", "`bundlekeel plan` makes one and stores it for 15 minutes")
+    listing = table("made", "hash", "strategy", ">moves", "verdict")
     for row in rows:
-        said = f"{row.verdict.code}: {row.verdict.sentence}"
+        verdict = f"{row.verdict.code}: {row.verdict.sentence}"
         strategy = f"{row.strategy}, what-if" if row.what_if else row.strategy
-        made.add_row(units.moment(row.wall_ms), row.hash, strategy, str(row.moves), said)
-    return made
+        listing.add_row(units.moment(row.wall_ms), row.hash, strategy, str(row.moves), verdict)
+    return listing
 
 
 def tasks(rows: Sequence[TaskView], _: TableLayout) -> RenderableType:
-    """A line a task."""
+    """Render one line per task."""
     if not rows:
-        return none_of("tasks", "`bundlekeel plan execute` makes one, and `transfer`, `unload` and `split` with --yes")
-    made = table("task", "plan", "state", "detail")
+        return none_of(
+            "tasks", "`bundlekeel plan execute` starts one, as do `transfer`, `unload` and `split` with --yes"
+        )
+    listing = table("task", "plan", "state", "detail")
     for row in rows:
-        made.add_row(row.task, row.hash, row.state, row.detail)
-    return made
+        listing.add_row(row.task, row.hash, row.state, row.detail)
+    return listing
 
 
 plan_app.callback()(make_plan)
@@ -387,5 +393,5 @@ for _name, _command in (("show", show_plan), ("list", list_plans), ("tasks", lis
 
 
 def register(app: typer.Typer) -> None:
-    """Put it into the app."""
+    """Add the commands to the app."""
     app.add_typer(plan_app, name="plan", help=make_plan.__doc__)

@@ -1,4 +1,4 @@
-"""`bundlekeel quota`: groups of tenants and namespaces, the rates that they share, and their usage."""
+"""`bundlekeel quota`: groups of tenants and namespaces, their shared rates, and their usage."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ from bundlekeel.settings.quotas import parse_size
 from bundlekeel.settings.types import InvalidSetting
 
 quota_app = typer.Typer(
-    help="Quota groups: rates that tenants and namespaces share, over all brokers.", no_args_is_help=True
+    help="Manage quota groups: rates that tenants and namespaces share over all brokers.", no_args_is_help=True
 )
-NameArgument = Annotated[str, typer.Argument(help="A group's name.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the group.")]
 MembersOption = Annotated[
     list[str],
-    typer.Option("--member", metavar="PATTERN", help="t:TENANT or n:TENANT/NAMESPACE, globs allowed; repeatable."),
+    typer.Option(
+        "--member", metavar="PATTERN", help="Member: t:TENANT or n:TENANT/NAMESPACE, globs allowed; repeatable."
+    ),
 ]
 LimitsOption = Annotated[
     list[str],
     typer.Option(
         "--limit",
         metavar="KIND=RATE",
-        help=f"A rate a second, e.g. publish_bytes=10MB; repeatable. Kinds: {', '.join(KINDS)}.",
+        help=f"Rate per second, e.g. publish_bytes=10MB; repeatable. Kinds: {', '.join(KINDS)}.",
     ),
 ]
 _HEADS = ("published", "published", "delivered", "delivered")
@@ -61,13 +63,13 @@ def ls(session: Session) -> None:
 
 @connected
 def show(session: Session, name: NameArgument) -> None:
-    """Show one group: usage by broker, its busiest topics, their shares and the rates in force."""
+    """Show one group: usage by broker, the busiest topics, their shares and their current rates."""
     session.show(lambda client: client.get(f"quotas/{path_part(name)}"), typed(GroupDetailView, group))
 
 
 @connected
-def explain(session: Session, name: Annotated[str, typer.Argument(help="A group or a topic.")]) -> None:
-    """Explain the rates of a group, or of a topic of one."""
+def explain(session: Session, name: Annotated[str, typer.Argument(help="Group or topic.")]) -> None:
+    """Explain the rates of a group, or of a topic in a group."""
     session.show(lambda client: client.get(f"quotas/{path_part(name)}/why"), typed(QuotaWhyView, reasons))
 
 
@@ -80,41 +82,41 @@ def set_(
     reason: ReasonOption,
     by: ByOption = "",
 ) -> None:
-    """Create or change a group; it overrides the one of the settings file. Kinds of rate not named have no limit."""
+    """Create or change a group; it overrides the group in the settings file. Kinds without a rate have no limit."""
     limits = _limits(limit)
     try:
         check_group(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=tuple(member)))
     except ConfigError as error:
-        where, told = f"quotas.groups.{name}", str(as_cli_error(error))
-        limits_by = {f"{where}.{kind}": f"--limit {kind}" for kind in KINDS}
-        for field, option in ({f"{where}.members": "--member", where: "NAME"} | limits_by).items():
-            told = by_option(told, field, option)
-        raise CliError(told, USAGE) from None
+        path, message = f"quotas.groups.{name}", str(as_cli_error(error))
+        limits_by = {f"{path}.{kind}": f"--limit {kind}" for kind in KINDS}
+        for field, option in ({f"{path}.members": "--member", path: "NAME"} | limits_by).items():
+            message = by_option(message, field, option)
+        raise CliError(message, USAGE) from None
     body = {"members": member, "reason": reason, "by": by or login()} | limits
     _change(session, "PUT", path_part(name), body)
 
 
 @connected_once
 def rm(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Remove a group; its topics get back the rates that they had before."""
+    """Remove a group; the earlier rates of its topics are restored."""
     body = {"reason": reason, "by": by or login()}
     _change(session, "DELETE", path_part(name), body)
 
 
 @connected_once
 def reset(session: Session, name: NameArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Undo `quota set` and `quota rm` for a group of the settings file: the file holds again."""
+    """Undo `quota set` and `quota rm` for a group of the settings file, which applies again."""
     body = {"reason": reason, "by": by or login()}
     _change(session, "DELETE", f"{path_part(name)}/override", body)
 
 
 def _change(session: Session, method: str, path: str, body: Json) -> None:
-    """Change a group and show it; a warning where that changes no rate at the brokers, and why."""
+    """Change a group and show it. Prints a warning with the reason if no rate changes at the brokers."""
     session.tell(session.client.send(method, f"quotas/{path}", body), _changed)
     try:
         now = decoded(QuotasView, session.client.get("quotas"))
     except CliError as error:
-        typer.echo(f"warning: the change is stored; whether rates change now is not known: {error}", err=True)
+        typer.echo(f"warning: the change is stored; cannot check whether rates change now: {error}", err=True)
         return
     if now.obstacle is not None:
         why = f"{now.obstacle}: {now.explanations.get(now.obstacle, '')}"
@@ -127,13 +129,13 @@ def _changed(answer: Json, layout: TableLayout) -> RenderableType:
 
 
 def _limits(texts: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    limits: dict[str, float] = {}
     for text in texts:
         kind, value = _limit(text)
-        if kind in found:
-            raise CliError(f"--limit {text!r}: {kind} is given twice", USAGE)
-        found[kind] = value
-    return found
+        if kind in limits:
+            raise CliError(f"--limit {text!r}: {kind} has two rates", USAGE)
+        limits[kind] = value
+    return limits
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -143,24 +145,26 @@ def _limit(text: str) -> tuple[str, float]:
     if not value:
         raise CliError(f"--limit {text!r}: expected a kind and its rate, such as {kind}=1000000", USAGE)
     try:
-        found = parse_size(value) if kind.endswith("bytes") else float(value)
+        number = parse_size(value) if kind.endswith("bytes") else float(value)
     except InvalidSetting as error:
         raise CliError(f"--limit {text!r}: {error} (allowed: {error.allowed})", USAGE) from None
     except ValueError:
         raise CliError(f"--limit {text!r}: not a number", USAGE) from None
-    rate = cast("float", found)
+    rate = cast("float", number)
     if not math.isfinite(rate):
         raise CliError(f"--limit {text!r}: not a rate (omit a kind that has no limit)", USAGE)
     return kind, rate
 
 
 def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
-    """The sentence, a line a group and limit, what is wrong."""
+    """Render the sentence, one line per group and limit, then the defects."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.groups:
         parts.append(_groups(answer.groups, layout))
     else:
-        parts.append(Text("  `bundlekeel quota set` makes one, or `quotas.groups` in the settings", style="dim"))
+        parts.append(
+            Text("  create one with `bundlekeel quota set`, or with `quotas.groups` in the settings", style="dim")
+        )
     parts += [_defect(row, item) for row in answer.groups for item in row.defects]
     parts += [Text(f"  {problem}", style="red") for problem in answer.problems]
     for code, count in answer.left.items():
@@ -173,39 +177,41 @@ def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
 
 
 def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
-    """A line a group and limit; what is of the whole group is in columns of its own, or below its name."""
+    """Render one line per group and limit; values of the whole group have their own columns, or are below its name."""
     stacked = layout.stacked
-    made = table(
+    listing = table(
         *("group", *([] if stacked else ["members"]), ">limit", ">", ">used", ">of it", ">shares"),
         *([] if stacked else [">topics", ">held back", "set by"]),
     )
     for row in rows:
         members, origin = ", ".join(row.members), row.by or "settings file"
-        topics, held = units.count(row.topics), units.count(row.held_back)
+        topics, held_back = units.count(row.topics), units.count(row.held_back)
         if stacked:
-            before, after = ["\n  ".join((row.name, members, f"{topics} topics, {held} held back", origin))], []
+            before, after = ["\n  ".join((row.name, members, f"{topics} topics, {held_back} held back", origin))], []
         else:
-            before, after = [row.name, members], [topics, held, origin]
+            before, after = [row.name, members], [topics, held_back, origin]
         for kind, head in zip(KINDS, _HEADS, strict=True):
-            form, limit = _form(kind), _of(row.limits, kind)
+            form, limit = _form(kind), _rate_of(row.limits, kind)
             if limit is None:
                 continue
-            used = (form(_of(row.usage, kind)), units.share(_of(row.used_ratio, kind)))
-            made.add_row(*before, form(limit), head, *used, form(_of(row.shares, kind)), *after)
+            used = (form(_rate_of(row.usage, kind)), units.share(_rate_of(row.used_ratio, kind)))
+            listing.add_row(*before, form(limit), head, *used, form(_rate_of(row.shares, kind)), *after)
             before, after = [""] * len(before), [""] * len(after)
-    return made
+    return listing
 
 
 def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
-    """The group, its brokers, then its topics by what they pass."""
+    """Render the group, its brokers, and its topics by traffic."""
     parts: list[RenderableType] = [_groups([answer], layout), *(_defect(answer, item) for item in answer.defects)]
-    parts += [Text(f"  was, or is to be, written: {item}") for item in answer.planned]
-    kinds = [(kind, head) for kind, head in zip(KINDS, _HEADS, strict=True) if _of(answer.limits, kind) is not None]
+    parts += [Text(f"  written, or to be written: {item}") for item in answer.planned]
+    kinds = [
+        (kind, head) for kind, head in zip(KINDS, _HEADS, strict=True) if _rate_of(answer.limits, kind) is not None
+    ]
     if answer.brokers:
-        made = table("broker", *(f">{head}" for _, head in kinds))
+        listing = table("broker", *(f">{head}" for _, head in kinds))
         for broker, rates in sorted(answer.brokers.items()):
-            made.add_row(broker, *(_form(kind)(_of(rates, kind)) for kind, _ in kinds))
-        parts.append(made)
+            listing.add_row(broker, *(_form(kind)(_rate_of(rates, kind)) for kind, _ in kinds))
+        parts.append(listing)
     if answer.rows:
         parts += _topics(answer.rows, kinds, layout)
     if answer.reported:
@@ -214,46 +220,52 @@ def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
 
 
 def _topics(rows: Sequence[TopicView], kinds: Sequence[tuple[str, str]], layout: TableLayout) -> list[RenderableType]:
-    """A line a topic and kind of rate; its name, brokers and codes are columns, or lines above its rates."""
-    heads, beside = ("kind", ">used", ">wanted", ">share", ">lost", ">in force", "held back"), not layout.stacked
-    whole = table("topic", "broker", ">partitions", *heads, "code")
+    """Render one line per topic and kind of rate; name, brokers and codes are columns, or lines above the rates."""
+    heads, columns = ("kind", ">used", ">wanted", ">share", ">lost", ">in force", "held back"), not layout.stacked
+    full = table("topic", "broker", ">partitions", *heads, "code")
     parts: list[RenderableType] = []
     for row in rows:
         brokers, codes = ", ".join(row.brokers), ", ".join(row.codes)
         before, after = [row.topic, brokers, str(row.partitions)], [codes]
-        made = whole if beside else table(*heads)
+        listing = full if columns else table(*heads)
         for kind, head in kinds:
-            figures = (row.usage, row.demand, row.share, row.loss, row.partition_rate)
-            cells = [head, *(_form(kind)(_of(item, kind)) for item in figures), "yes" if kind in row.held_back else ""]
-            made.add_row(*([*before, *cells, *after] if beside else cells))
+            rates = (row.usage, row.demand, row.share, row.loss, row.partition_rate)
+            cells = [
+                head,
+                *(_form(kind)(_rate_of(item, kind)) for item in rates),
+                "yes" if kind in row.held_back else "",
+            ]
+            listing.add_row(*([*before, *cells, *after] if columns else cells))
             before, after = [""] * 3, [""]
-        if not beside:
+        if not columns:
             notes = [f"  {brokers}; {numbered(row.partitions, 'partition')}", *([f"  {codes}"] if codes else [])]
-            parts += [Text("\n".join([row.topic, *notes])), Padding(made, (0, 0, 1, 2))]
-    return [whole] if beside else parts
+            parts += [Text("\n".join([row.topic, *notes])), Padding(listing, (0, 0, 1, 2))]
+    return [full] if columns else parts
 
 
 def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
-    """What brokers report to each other beside what is measured, and the sums."""
-    made = table("broker", "kind", ">reported", ">measured", ">ago")
+    """Render the usage that brokers report to each other, compared with the measured usage, and the sums."""
+    listing = table("broker", "kind", ">reported", ">measured", ">ago")
     for row in rows:
         name = f"{row.broker}{'' if row.registered else ' (gone)'}"
         for kind, head in zip(KINDS, _HEADS, strict=True):
             age = row.publish_age_seconds if kind.startswith("publish") else row.dispatch_age_seconds
             form = _form(kind)
-            made.add_row(name, head, form(_of(row.reported, kind)), form(_of(row.measured, kind)), units.age(age))
+            listing.add_row(
+                name, head, form(_rate_of(row.reported, kind)), form(_rate_of(row.measured, kind)), units.age(age)
+            )
             name = ""
     name = "together"
     for kind, head in zip(KINDS, _HEADS, strict=True):
-        reported = sum(_of(row.reported, kind) or 0.0 for row in rows)
-        measured = sum(_of(row.measured, kind) or 0.0 for row in rows)
-        made.add_row(name, head, _form(kind)(reported), _form(kind)(measured), "")
+        reported = sum(_rate_of(row.reported, kind) or 0.0 for row in rows)
+        measured = sum(_rate_of(row.measured, kind) or 0.0 for row in rows)
+        listing.add_row(name, head, _form(kind)(reported), _form(kind)(measured), "")
         name = ""
-    return made
+    return listing
 
 
 def reasons(answer: QuotaWhyView, _: TableLayout) -> RenderableType:
-    """A sentence a line, then the codes."""
+    """Render one sentence per line, then the codes."""
     parts: list[RenderableType] = [Text(f"{answer.kind} {answer.name}", style="bold")]
     if answer.kind == "topic":
         parts.append(Text(f"  in quota group {answer.group}"))
@@ -263,15 +275,15 @@ def reasons(answer: QuotaWhyView, _: TableLayout) -> RenderableType:
 
 
 def _defect(row: GroupView, item: CodeView) -> RenderableType:
-    said = Text(f"  {row.name}: ").append(coded(item.code))
-    return said.append(f": {item.explanation} ({item.detail})")
+    text = Text(f"  {row.name}: ").append(coded(item.code))
+    return text.append(f": {item.explanation} ({item.detail})")
 
 
 def _form(kind: str) -> Callable[[float | None], str]:
     return units.throughput if kind.endswith("bytes") else units.rate
 
 
-def _of(rates: RatesView | None, kind: str) -> float | None:
+def _rate_of(rates: RatesView | None, kind: str) -> float | None:
     return None if rates is None else getattr(rates, kind)
 
 
@@ -287,5 +299,5 @@ for _name, _command in (
 
 
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     app.add_typer(quota_app, name="quota")

@@ -1,4 +1,4 @@
-"""Commands that ask a running sidecar and change nothing."""
+"""Commands that read from a running sidecar and change nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SORTED_BY = {"score": "score_ratio", "traffic": "predicted_throughput", "bundle
 
 @connected
 def status(session: Session) -> None:
-    """Show who leads, the mode, the last cycle and how even the load is. Exit code 1 when not ready."""
+    """Show the leader, the mode, the last cycle and the imbalance of the load. Exit code 1 if not ready."""
 
     def fetch(client: Client) -> Any:
         ready, lines = client.probe("readyz")
@@ -51,16 +51,18 @@ def brokers(
     session: Session,
     sort: Annotated[
         Literal["name", "score", "traffic", "bundles"],
-        typer.Option("--sort", metavar="BY", help="By name, score, traffic or bundles; of figures the highest first."),
+        typer.Option(
+            "--sort", metavar="BY", help="Sort key: name, score, traffic or bundles; the highest value first."
+        ),
     ] = "name",
 ) -> None:
-    """Show the load of each broker: latest report, short and long term, bundles on their way to it, verdict."""
+    """Show the load of each broker: latest report, short and long term, bundles in transit to it, verdict."""
 
-    def asked(client: Client) -> Any:
+    def fetch(client: Client) -> Any:
         rows, field = client.get("brokers"), _SORTED_BY.get(sort)
         return rows if field is None else sorted(rows, key=lambda row: row[field] or 0, reverse=True)
 
-    session.show(asked, typed(list[BrokerView], tables.brokers))
+    session.show(fetch, typed(list[BrokerView], tables.brokers))
 
 
 @connected
@@ -68,42 +70,41 @@ def bundles(
     session: Session,
     broker: Annotated[
         str | None,
-        typer.Option(
-            "--broker", help="Only those of this broker.", autocompletion=completion.brokers, callback=broker_id
-        ),
+        typer.Option("--broker", help="Broker of the bundles.", autocompletion=completion.brokers, callback=broker_id),
     ] = None,
     namespace: NamespaceOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="COUNT", min=1, max=1_000_000, help="How many, the largest first.")
+        int,
+        typer.Option("--limit", metavar="COUNT", min=1, max=1_000_000, help="Number of bundles, the largest first."),
     ] = 50,
 ) -> None:
-    """Show the load of each bundle: latest, short and long term; whether it may move, and where it is going."""
+    """Show the load of each bundle: latest, short and long term; whether it may move, and its destination."""
 
-    def asked(client: Client) -> Any:
+    def fetch(client: Client) -> Any:
         rows = client.rows("bundles", broker=broker, namespace=namespace, limit=limit)
         if not rows and namespace is not None:
-            client.get("where", name=namespace)  # an error when there is no such namespace
+            client.get("where", name=namespace)  # fails if the namespace does not exist
         return rows
 
-    shown = session.show(asked, typed(list[BundleView], tables.bundles))
-    if shown is not None and len(shown) == limit:
+    rows = session.show(fetch, typed(list[BundleView], tables.bundles))
+    if rows is not None and len(rows) == limit:
         typer.echo(f"only the {limit} largest; more: --limit", err=True)
 
 
 @connected
 def why(
     session: Session,
-    name: Annotated[str, typer.Argument(help="A bundle, topic or broker.", autocompletion=completion.anything)],
+    name: Annotated[str, typer.Argument(help="Bundle, topic or broker.", autocompletion=completion.anything)],
 ) -> None:
-    """Explain why a bundle, topic or broker is where it is, what happened to it, and what would change that."""
+    """Explain the state of a bundle, topic or broker: its reasons, its history, and what would change it."""
     check_name(name)
     session.show(lambda client: client.get(f"bundles/{path_part(name)}/why"), typed(WhyView, text_views.why))
 
 
 @connected
 def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = None, until: UntilOption = None) -> None:
-    """Show what the last cycles decided, newest last. In a table, consecutive cycles with the same result are one
-    line."""
+    """Show the decisions of the last cycles, newest last. A table merges consecutive cycles with the same result into
+    one line."""
     span = period(since, until)
     lines, count = lines_and_records(limit, span, session.output)
     session.show(
@@ -114,12 +115,12 @@ def verdicts(session: Session, limit: LimitOption = None, since: SinceOption = N
 
 @connected
 def summary(session: Session, since: SinceOption = "24h", until: UntilOption = None) -> None:
-    """Sum up what happened: moves and their effect, refusals by code, overloads, what people asked of this sidecar."""
+    """Summarize a period: moves and their effect, refusals by code, overloads, requests to this sidecar."""
     span = period(since, until)
     session.show(lambda client: client.get("summary", **span), typed(SummaryView, text_views.summary))
 
 
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     for command in (status, brokers, bundles, why, verdicts, summary):
         app.command()(command)

@@ -1,4 +1,4 @@
-"""`bundlekeel run`: the sidecar itself. What tables and requests need is not loaded for it."""
+"""`bundlekeel run`: the sidecar itself. It does not import the modules of tables and requests."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="The sidecar's settings file.")
+    Path | None, typer.Option("-c", "--config", envvar="BUNDLEKEEL_CONFIG", help="Settings file of the sidecar.")
 ]
 
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
-    """Put it into the app."""
+    """Add the command to the app."""
 
     @app.command()
     def run(
         config: ConfigOption = None,
         mode: Annotated[
             Mode | None,
-            typer.Option("--mode", help="Use this mode, not the one of the file; it is also the highest allowed."),
+            typer.Option("--mode", help="Mode, instead of the mode in the file; also the ceiling."),
         ] = None,
         force_mixed: Annotated[
             bool,
@@ -40,7 +40,7 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         """Run the sidecar until SIGTERM. In mode `recommend`, the default, it changes nothing in the cluster."""
         from bundlekeel.settings.load import load_settings  # noqa: PLC0415 - slow, and others take ConfigOption alone
 
-        given = {"mode": mode, "force_mixed": True if force_mixed else None}
+        overrides = {"mode": mode, "force_mixed": True if force_mixed else None}
         with readable():
-            code = wiring().run_daemon(load_settings(config, given))
+            code = wiring().run_daemon(load_settings(config, overrides))
         raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""What commands share: their options, spans of time as people write them, a sidecar's client, the way of printing."""
+"""Code that the commands share: options, durations and times, the client of a sidecar, and printing."""
 
 from __future__ import annotations
 
@@ -27,34 +27,37 @@ from bundlekeel.core.model.text_format import limits_text, parse_duration
 from bundlekeel.daemon.answers.picture import State
 
 
-def told(reason: str | None) -> str | None:
-    """A reason that says something."""
+def check_reason(reason: str | None) -> str | None:
+    """Return the reason. Raises BadParameter if it is blank."""
     if reason is not None and not reason.strip():
-        raise typer.BadParameter("must say something")
+        raise typer.BadParameter("must not be blank")
     return reason
 
 
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it is kept in the journal.", callback=told)]
-ReasonToActOption = Annotated[str, typer.Option("--reason", help="Why; needed with --yes, and kept in the journal.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Reason, for the journal.", callback=check_reason)]
+ReasonToActOption = Annotated[str, typer.Option("--reason", help="Reason, for the journal; required with --yes.")]
 ByOption = Annotated[
-    str, typer.Option("--by", metavar="NAME", help="Who asks, for the journal; the login name by default.")
+    str, typer.Option("--by", metavar="NAME", help="Requester, for the journal. Default: the login name.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
 
-def set_option(what: str) -> Any:
-    """`--set KEY=VALUE`, to be read with `pairs_of`."""
+def set_option(subject: str) -> Any:
+    """Return the option `--set KEY=VALUE`; `pairs_of` parses its values."""
     return typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help=f"{what} (ours or Pulsar's name), e.g. avg_low_threshold_percent=5; repeatable.",
+        help=f"{subject} (Bundlekeel's or Pulsar's name), e.g. avg_low_threshold_percent=5; repeatable.",
         autocompletion=completion.parameters,
     )
 
 
 def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[str, str]:
-    """What `--set` gives. CliError for what is no pair, ConfigError for a wrong name or value; what is allowed for
-    `unchecked` is known elsewhere."""
+    """Return the values of `--set` by name.
+
+    Names in `unchecked` are not validated here. Raises CliError if an item is not key=value, and ConfigError if a name
+    or value is wrong.
+    """
     pairs = {}
     for text in sets:
         key, equals, value = text.partition("=")
@@ -70,28 +73,28 @@ def pairs_of(sets: Sequence[str], *, unchecked: Collection[str] = ()) -> dict[st
     return pairs
 
 
-# The variables would double the lines of every help.
-_WHICH = "Which sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
+# A variable per option would double the length of every help page.
+_WHICH = "Select the sidecar (or BUNDLEKEEL_URL, BUNDLEKEEL_SOCKET, ...)"
 
 
-def _sidecar(name: str, what: str) -> Any:
-    """An option that helps to find a sidecar; the environment may say the same."""
-    return typer.Option(name, envvar=variable_of(name), show_envvar=False, help=what, rich_help_panel=_WHICH)
+def _sidecar(name: str, text: str) -> Any:
+    """Return an option that selects a sidecar; an environment variable can replace it."""
+    return typer.Option(name, envvar=variable_of(name), show_envvar=False, help=text, rich_help_panel=_WHICH)
 
 
-UrlOption = Annotated[str | None, _sidecar("--url", "A sidecar's address, http://host:port.")]
+UrlOption = Annotated[str | None, _sidecar("--url", "Address of a sidecar, http://host:port.")]
 SocketOption = Annotated[Path | None, _sidecar("--socket", "Unix socket of a sidecar on this host.")]
 TokenFileOption = Annotated[Path | None, _sidecar("--token-file", "File with a bearer token.")]
-TlsCaOption = Annotated[Path | None, _sidecar("--tls-ca", "CA certificates (PEM) of an https address.")]
+TlsCaOption = Annotated[Path | None, _sidecar("--tls-ca", "CA certificates (PEM) for an https address.")]
 TlsCertOption = Annotated[Path | None, _sidecar("--tls-cert", "Client certificate (PEM).")]
 TlsKeyOption = Annotated[Path | None, _sidecar("--tls-key", "Key of the client certificate (PEM).")]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", "-w", help="Print again and again until Ctrl-C, also while no sidecar answers.")
+    bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C, also while no sidecar responds.")
 ]
 EveryOption = Annotated[
-    float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two prints of --watch.")
+    float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Seconds between two outputs of --watch.")
 ]
-RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="End --watch after that many prints.")]
+RoundsOption = Annotated[int, typer.Option("--rounds", hidden=True, help="Number of outputs after which --watch ends.")]
 
 
 def _namespace(text: str | None) -> str | None:
@@ -100,30 +103,34 @@ def _namespace(text: str | None) -> str | None:
     return text
 
 
-def broker_id(given: list[str] | str | None) -> list[str] | str | None:
-    """What may be the id of a broker, or several of them. An empty one is refused as every empty text."""
-    for name in [given] if isinstance(given, str) else given or ():
+def broker_id(value: list[str] | str | None) -> list[str] | str | None:
+    """Return the values. Raises BadParameter if one cannot be a broker's id. Another check rejects empty values."""
+    for name in [value] if isinstance(value, str) else value or ():
         if name and re.fullmatch(NEW_BROKER, name) is None:
             allowed = "a host name, or host:port: letters, digits and . _ : [ ] -"
-            raise typer.BadParameter(f"{name!r}: cannot be a broker (allowed: {allowed})")
-    return given
+            raise typer.BadParameter(f"{name!r}: cannot be a broker id (allowed: {allowed})")
+    return value
 
 
 NamespaceOption = Annotated[
     str | None,
     typer.Option(
         *("--namespace", "-n"),
-        help="Only those of tenant/namespace.",
+        help="Only this tenant/namespace.",
         autocompletion=completion.namespaces,
         callback=_namespace,
     ),
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="24h, today, yesterday, 18:05 or 2026-11-22T18:05 (local)."),
+    typer.Option(
+        "--since", metavar="TIME", help="Start: 24h (ago), today, yesterday, 18:05 or 2026-11-22T18:05 (local)."
+    ),
 ]
-UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="As --since; without it: until now.")]
-# At most asked for at once; and for a line of a table, which may stand for as many cycles.
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="End, in the forms of --since. Default: now.")
+]
+# Most records of one request; and records per table line, because a line can merge this many cycles.
 _MOST_RECORDS, _FOLDED = 10_000, 50
 LimitOption = Annotated[
     int | None,
@@ -132,35 +139,35 @@ LimitOption = Annotated[
         metavar="COUNT",
         min=1,
         max=_MOST_RECORDS,
-        help="How many lines, the newest ones. Default: 20, or all of the time that --since or --until gives.",
+        help="Number of lines, the newest ones. Default: 20; with --since or --until: all.",
     ),
 ]
 
 
 @dataclass(slots=True)
 class Session:
-    """One command's connection and output."""
+    """Connection and output of one command."""
 
     client: Client
     output: Output = Output.TABLE
     watch: Watch = field(default_factory=Watch)
 
     def show(self, fetch: Callable[[Client], Any], render: Render) -> Any:
-        """Fetch and print, once or with `--watch`; returns the last answer."""
+        """Fetch and print, once or repeatedly with `--watch`. Returns the last response."""
         return show(lambda: fetch(self.client), render, self.output, self.watch)
 
     def state(self) -> State:
-        """Of the sidecar: what may be carried out now."""
+        """Return the sidecar's state, which includes whether it may act now."""
         return decoded(State, self.client.get("state"))
 
     def tell(self, answer: Any, render: Render) -> None:
-        """Print an answer that is there already."""
+        """Print a response."""
         tell(answer, render, self.output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSidecar:
-    """What the options of a command say that asks a sidecar only in some cases. `typed`: those of the command line."""
+    """Options of a command that connects to a sidecar only in some cases. `typed`: those on the command line."""
 
     config: Path | None
     output: Output
@@ -168,19 +175,21 @@ class NamedSidecar:
     connect: Callable[[], Client]
 
 
-def asked_by(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
-    """Who asks, and why, of something that is a dry run unless `yes`. CliError when it is none and has no reason."""
+def request_body(reason: str, by: str, *, yes: bool) -> dict[str, Any]:
+    """Return requester, reason and `execute` (False: dry run). Raises CliError if `yes` is set without a reason."""
     if yes and not reason.strip():
         raise CliError("--yes needs a reason: --reason TEXT", USAGE)
     return {"by": by or login(), "execute": yes, **({"reason": reason} if reason.strip() else {})}
 
 
 def period(since: str | None, until: str | None) -> dict[str, int | None]:
-    """The query of a span of time, in ms; None for what is not given. CliError when it is not a time, or the span ends
-    before it begins."""
+    """Return `since_ms` and `until_ms` of a query, in Unix ms; None: no limit.
+
+    Raises CliError if a text is not a time, or if the period ends before it begins.
+    """
     now = dt.datetime.now().astimezone()
     times = "a local time such as 18:05 or 2026-11-22T18:05"
-    allowed = f"a duration such as 24h or 90m (so long ago), today, yesterday, or {times}"
+    allowed = f"a duration such as 24h or 90m (ago), today, yesterday, or {times}"
     begin, end = (
         None if text is None else moment_ms(text, now, f"{option} {text!r}: expected {allowed}")
         for option, text in (("--since", since), ("--until", until))
@@ -195,49 +204,52 @@ def period(since: str | None, until: str | None) -> dict[str, int | None]:
 
 
 def lines_and_records(limit: int | None, span: Mapping[str, int | None], output: Output) -> tuple[int, int]:
-    """How many lines are shown, and how many records are asked for: in a table a line may stand for many cycles.
-    Without --limit all of a span of time, else a screenful."""
+    """Return how many lines to show and how many records to request: a table line can merge many cycles.
+
+    Without --limit: all records of a period, else 20 lines.
+    """
     lines = limit or (_MOST_RECORDS if any(span.values()) else 20)
     return lines, lines if output in (Output.JSON, Output.YAML) else min(_MOST_RECORDS, _FOLDED * lines)
 
 
 def moment_ms(text: str, now: dt.datetime, wrong: str) -> int:
-    """A time as people write it: so long ago, a day, or a time, local unless it names a zone. CliError: `wrong`."""
+    """Parse a duration before now, a day or a time (local unless it has a zone), as Unix ms. Raises
+    CliError(`wrong`)."""
     return int(_moment(text.strip(), now, wrong).timestamp() * 1000)
 
 
 def _moment(text: str, now: dt.datetime, wrong: str) -> dt.datetime:
-    given = text.lower()
-    if given in ("today", "yesterday"):
+    lower = text.lower()
+    if lower in ("today", "yesterday"):
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-        return midnight - dt.timedelta(days=1 if given == "yesterday" else 0)
+        return midnight - dt.timedelta(days=1 if lower == "yesterday" else 0)
     with suppress(ValueError, OverflowError):
-        if given[-1:].isalpha():  # 24 without a unit would be seconds
-            return now - dt.timedelta(seconds=parse_duration(given))
+        if lower[-1:].isalpha():  # without a unit, 24 would be seconds
+            return now - dt.timedelta(seconds=parse_duration(lower))
     with suppress(ValueError, OverflowError):
-        if ":" in text:  # an hour of today
+        if ":" in text:  # a time of today
             return dt.datetime.combine(now, dt.time.fromisoformat(text)).astimezone()
     with suppress(ValueError, OverflowError):
-        return _printed(text, now)
+        return _parse_printed(text, now)
     try:
         return dt.datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise CliError(wrong, USAGE) from None
 
 
-def _printed(text: str, now: dt.datetime) -> dt.datetime:
-    """A time as tables print it, in UTC or the local zone; without a year the last such time. ValueError."""
+def _parse_printed(text: str, now: dt.datetime) -> dt.datetime:
+    """Parse a time as tables print it; without a year, the last such time. Raises ValueError if it is not one."""
     for year in ("", f"{now.year}-", f"{now.year - 1}-"):
         with suppress(ValueError):
             zone = dt.UTC if text.endswith("UTC") else None
-            found = dt.datetime.strptime(year + text, units.LONG).replace(tzinfo=zone).astimezone()
-            if not year or found <= now:
-                return found
+            time = dt.datetime.strptime(year + text, units.LONG).replace(tzinfo=zone).astimezone()
+            if not year or time <= now:
+                return time
     raise ValueError(text)
 
 
 def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
-    """The seconds of a duration: above 0, or from `least` on. CliError names what is allowed."""
+    """Return a duration in seconds: above 0, or at least `least`. Raises CliError with the allowed range."""
     seconds = -math.inf
     with suppress(ValueError):
         seconds = parse_duration(text)
@@ -248,7 +260,7 @@ def seconds_of(option: str, text: str, *, least: float | None = None) -> float:
 
 
 def login() -> str:
-    """Who runs this command."""
+    """Return the login name of the user; `cli` if there is none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -256,21 +268,21 @@ def login() -> str:
 
 
 def connected(command: Callable[..., Any]) -> Callable[..., None]:
-    """Give a command that takes `session` the options to find a sidecar and to print (`--watch` included)."""
+    """Add the options that select a sidecar and print (with `--watch`) to a command that takes `session`."""
     return _wrap(command, watch=True)
 
 
 def may_connect(command: Callable[..., Any]) -> Callable[..., None]:
-    """The same for commands that take `sidecar` and ask it only in some cases."""
+    """Add the same options without `--watch` to a command that takes `sidecar` and connects only in some cases."""
     return _wrap(command, watch=False, always=False)
 
 
 def connected_once(command: Callable[..., Any]) -> Callable[..., None]:
-    """The same for commands that change something: no `--watch`."""
+    """Add the same options without `--watch`, for commands that change something."""
     return _wrap(command, watch=False)
 
 
-# Those that name a sidecar and say who asks it.
+# Options that select a sidecar, and credentials.
 _NAMING: Final = {
     "config": (ConfigOption, None),
     "socket": (SocketOption, None),
@@ -292,33 +304,35 @@ def _wrap(command: Callable[..., Any], *, watch: bool, always: bool = True) -> C
     }
 
     @functools.wraps(command)
-    def run(context: typer.Context, **given: Any) -> None:
-        # A group that is asked for one of its commands has nothing to ask a sidecar itself.
+    def run(context: typer.Context, **arguments: Any) -> None:
+        # The subcommand of a group makes the request.
         if context.invoked_subcommand is not None:
             return
-        shared = {name: given.pop(name) for name in options}
+        shared = {name: arguments.pop(name) for name in options}
         typed = typed_options(context)
-        named = (shared["url"], shared["socket"], shared["config"], _credentials(shared))
-        reach = functools.partial(connect, *named, typed=typed)
+        target = (shared["url"], shared["socket"], shared["config"], _credentials(shared))
+        reach = functools.partial(connect, *target, typed=typed)
         if not always:
             with readable():
                 sidecar = NamedSidecar(config=shared["config"], output=shared["output"], typed=typed, connect=reach)
-                command(sidecar=sidecar, **given)
+                command(sidecar=sidecar, **arguments)
             return
         with readable(), reach() as client:
-            how = Watch(
+            watching = Watch(
                 on=shared.get("watching", False), seconds=shared.get("interval", 2.0), rounds=shared.get("rounds", 0)
             )
-            command(session=Session(client, shared["output"], how), **given)
+            command(session=Session(client, shared["output"], watching), **arguments)
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    mine = [item.replace(kind=kind) for item in own.parameters.values() if item.name not in ("session", "sidecar")]
-    mine.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
+    parameters = [
+        item.replace(kind=kind) for item in own.parameters.values() if item.name not in ("session", "sidecar")
+    ]
+    parameters.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
     added = [
         inspect.Parameter(name, kind, default=default, annotation=hint) for name, (hint, default) in options.items()
     ]
-    run.__signature__ = inspect.Signature([*mine, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {item.name: item.annotation for item in (*mine, *added)}
+    run.__signature__ = inspect.Signature([*parameters, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in (*parameters, *added)}
     del run.__wrapped__
     return run
 

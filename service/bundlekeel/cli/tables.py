@@ -1,4 +1,4 @@
-"""Status, brokers, bundles and places as tables."""
+"""Tables of status, brokers, bundles and bundle locations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bundlekeel.daemon.answers.picture import (
     TrafficView,
 )
 
-# Below this score of the busiest broker a ratio of loads says nothing.
+# Below this score of the busiest broker, a ratio of loads has no meaning.
 _IDLE = 0.01
 _NAME_WIDTH = 38
 _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
@@ -47,12 +47,11 @@ _CODE_STYLES: dict[str, str] = {
 
 
 def coded(code: str | None) -> Text:
-    """A code in its colour."""
+    """Return a code in its color."""
     return Text(code or "", style=_CODE_STYLES.get(code or "", ""))
 
 
-def _both(row: BrokerView | TotalsView | TrafficView | None) -> str:
-    """Rate above throughput."""
+def _rate_and_throughput(row: BrokerView | TotalsView | TrafficView | None) -> str:
     return f"{_rate(row)}\n{_throughput(row)}"
 
 
@@ -69,8 +68,8 @@ def _throughput(row: BrokerView | TotalsView | TrafficView | None) -> str:
 
 
 def _sum(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None
 
 
 # --- status ------------------------------------------------------------------------------------------------
@@ -78,7 +77,7 @@ def _sum(*values: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What `status` asks for. `checks`: lines of the probe `readyz`."""
+    """Responses that `status` shows. `checks`: lines of the probe `readyz`."""
 
     state: State
     ready: bool
@@ -89,7 +88,7 @@ class Status:
 
 
 def status(answer: Status, layout: TableLayout) -> RenderableType:
-    """Who leads, what it may do, what the last cycle said, how even the load is; then the brokers."""
+    """Render leader, mode, last cycle and imbalance, then the brokers."""
     parts: list[RenderableType] = [_summary(answer.state, answer), Text(), brokers(answer.brokers, layout)]
     if layout.wide:
         parts += [Text(), bundles(answer.bundles, layout)]
@@ -99,10 +98,10 @@ def status(answer: Status, layout: TableLayout) -> RenderableType:
 def _summary(state: State, answer: Status) -> Table:
     grid = output.grid("bold")
     leader = state.leader
-    own = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
-    grid.add_row("sidecar", own)
-    others = [f"{item.id} ({item.version})" for item in state.members if item.id != state.member]
-    grid.add_row("others", ", ".join(others) or "none")
+    identity = f"{state.member} ({state.role}), version {state.version}, up {units.age(state.uptime_seconds)}"
+    grid.add_row("sidecar", identity)
+    other_sidecars = [f"{item.id} ({item.version})" for item in state.members if item.id != state.member]
+    grid.add_row("others", ", ".join(other_sidecars) or "none")
     grid.add_row("leader", f"{leader.id}, epoch {leader.epoch}" if leader else Text("none", style=_BAD))
     manager = "not known yet" if state.cluster_mode == "unknown" else state.cluster_mode
     grid.add_row("cluster", f"{state.cluster}, load manager {manager}")
@@ -125,7 +124,7 @@ def _summary(state: State, answer: Status) -> Table:
 
 
 def _requests(operations: OperationsView) -> str:
-    """How many of each kind people have asked for; a pause of everything has a line of its own."""
+    """Return the number of requests by kind, without a pause of everything, which has its own line."""
     counts = {
         "drain": len(operations.drains),
         "cordon": len(operations.cordons),
@@ -138,27 +137,27 @@ def _requests(operations: OperationsView) -> str:
 
 
 def mode(state: State) -> Text:
-    """The mode in force, its ceiling, and whether anything is carried out."""
+    """Return the mode, its ceiling, and whether plans are executed."""
     text = Text(f"{state.mode} (ceiling {state.mode_ceiling})")
     if state.acting:
         return text.append(", acting", style=_GOOD)
     code, detail = state.acting_obstacle, state.acting_detail
     if state.role != "leader" and state.leader and state.cycle:
-        # A follower never acts; what counts is what the leader does.
+        # A follower never acts, so show whether the leader does.
         code, detail = state.cycle.obstacle, ""
         if not code and state.mode == "act":
             return text.append(f", acting: yes, by {state.leader.id}", style=_GOOD)
     if code and _is_over(code, state):
-        return text.append(f", decided anew with the next cycle (the last one had {code})", style=_DIM)
-    said, end, remedy = explain(code or "").partition("; ")
-    why = f" ({code}: {said}{f': {detail}' if detail else ''}{end}{remedy})" if code else ""
-    return text.append(f", not acting{why}", style=_DIM)
+        return text.append(f", decided again in the next cycle (the last one had {code})", style=_DIM)
+    meaning, separator, remedy = explain(code or "").partition("; ")
+    reason = f" ({code}: {meaning}{f': {detail}' if detail else ''}{separator}{remedy})" if code else ""
+    return text.append(f", not acting{reason}", style=_DIM)
 
 
 def _is_over(code: str, state: State) -> bool:
-    """Whether a person has ended what kept the last cycle from acting: it is from before."""
+    """Return whether an operator has removed the obstacle of the last cycle since then."""
     last = state.takeover
-    began_ms = last.wall_ms if last is not None and last.active else 0
+    start_ms = last.wall_ms if last is not None and last.active else 0
     return (
         (code == Code.PAUSED and state.paused is None)
         # A follower's own mode is not the leader's.
@@ -166,7 +165,7 @@ def _is_over(code: str, state: State) -> bool:
         or (
             code in (Code.BROKERS_SHED_THEMSELVES, Code.PUT_ASIDE)
             and state.cycle is not None
-            and began_ms > state.cycle.wall_ms
+            and start_ms > state.cycle.wall_ms
         )
     )
 
@@ -177,15 +176,15 @@ def _paused(pause: PauseView) -> str:
 
 
 def _takeover(state: State) -> str | Text:
-    """Whether the brokers' own shedding is off, and who did that."""
+    """Return whether the brokers' own shedding is off, and who turned it off."""
     last = state.takeover
     if last is None:
         return "none: the brokers shed by their own settings" if state.takeover_known else "not known yet"
-    only = f"of {', '.join(last.namespaces)} only, " if last.namespaces else ""
+    only = f"only {', '.join(last.namespaces)}, " if last.namespaces else ""
     if last.ended:
         ended = f"{only}ended {units.moment(last.ended.wall_ms)} by {last.ended.by}: {last.ended.reason}"
         return Text(ended, style=_BAD if last.ended.deadman else "")
-    return f"{only}in force since {units.moment(last.wall_ms)}, by {last.by}: {last.reason}"
+    return f"{only}active since {units.moment(last.wall_ms)}, by {last.by}: {last.reason}"
 
 
 def _cycle(cycle: CycleView | None) -> str:
@@ -201,7 +200,7 @@ def _imbalance(values: ImbalanceView, brokers: Sequence[BrokerView]) -> str:
     if not scores:
         return "not known yet"
     if max(scores) < _IDLE:
-        return f"none: no broker has load, the busiest is at {units.share(max(scores))}"
+        return f"none: no broker has load, the most loaded is at {units.share(max(scores))}"
     return f"max/mean {score} by score, {size} by throughput (1.00 is even)"
 
 
@@ -224,45 +223,45 @@ def _ready(answer: Status) -> Text:
 
 
 def brokers(rows: Sequence[BrokerView], layout: TableLayout) -> RenderableType:
-    """One row a broker. Traffic in and out together: latest report, short term, long term."""
+    """Render one row per broker. Traffic is the sum of in and out: latest report, short-term and long-term average."""
     if not rows:
-        return none_of("brokers", "none is known yet; `bundlekeel doctor` tests each connection")
+        return none_of("brokers", "no broker has reported yet; `bundlekeel doctor` tests each connection")
     if layout.wide:
         return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
     return layout.fitting(lambda form: _brokers(rows, form))
 
 
 def _brokers(rows: Sequence[BrokerView], layout: TableLayout) -> Table:
-    made = table(
+    listing = table(
         *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
         *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
-        caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles on their way; "
-        "seen: age of its report, live: of its counters, which the leader alone reads, of extensible brokers only in "
-        "mode act while their own shedding is off, or from Prometheus",
+        caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles in transit; "
+        "seen: age of the report; live: age of the counters, which only the leader reads (of extensible brokers only "
+        "in mode act while their own shedding is off, or from Prometheus)",
     )
     for row in rows:
         cells, verdict = _broker_cells(row, stacked=layout.stacked), coded(row.verdict.code if row.verdict else None)
         if layout.stacked and verdict.plain:
             cells[0].append("\n  ").append_text(verdict)
-        made.add_row(
+        listing.add_row(
             *cells,
             units.share(row.score_ratio),
             *(_throughput(row), _throughput(row.short), _throughput(row.long)),
             units.count(row.bundles),
             _preallocated(row, wide=False),
-            _seen(row),
+            _report_age(row),
             *([] if layout.stacked else [verdict]),
         )
-    return made
+    return listing
 
 
-def _seen(row: BrokerView) -> str:
-    """How old a broker's figures are, and `live` where its counters give them."""
+def _report_age(row: BrokerView) -> str:
+    """Return the age of a broker's values, and `live` if they come from its counters."""
     return units.age(row.report_age_seconds) + (" live" if row.measured_seconds else "")
 
 
 def _broker_cells(row: BrokerView, *, stacked: bool) -> list[Text]:
-    """Name and state, in two cells or below each other (a plain `ok` is left out there)."""
+    """Return name and state, in two cells or stacked; the stacked form omits the state `ok`."""
     name, state = Text(row.broker), _broker_state(row)
     if not stacked:
         return [name, state]
@@ -270,14 +269,14 @@ def _broker_cells(row: BrokerView, *, stacked: bool) -> list[Text]:
 
 
 def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
-    made = table("broker", ">score", ">latest", ">short", ">long", lines=True, caption=_ABOVE)
-    made.columns[0].min_width = _NAME_WIDTH
+    listing = table("broker", ">score", ">latest", ">short", ">long", lines=True, caption=_ABOVE)
+    listing.columns[0].min_width = _NAME_WIDTH
     for row in rows:
         (name,) = _broker_cells(row, stacked=True)
         counts = f"{units.count(row.bundles)} bundles, {units.count(row.topics)} topics, {row.version}"
         for line in (
             counts.rstrip(", "),
-            f"seen: {_seen(row)}",
+            f"seen: {_report_age(row)}",
             *_resources(row.resources).splitlines(),
             *_cpu_costs(row.cpu_costs),
         ):
@@ -287,23 +286,23 @@ def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
         for item in row.preallocated or []:
             bundle = split_name(item.bundle, longest=_NAME_WIDTH - 4).replace("\n", "\n    ")
             name.append(f"\n  + {bundle} {units.age(item.age_seconds)}", style=_WARN)
-        made.add_row(
+        listing.add_row(
             name,
             f"{units.share(row.score_ratio)}\nreported\n{units.share(row.reported_score_ratio)}",
-            *(_both(row), _both(row.short), _both(row.long)),
+            *(_rate_and_throughput(row), _rate_and_throughput(row.short), _rate_and_throughput(row.long)),
         )
-    return made
+    return listing
 
 
 def _brokers_wide(rows: Sequence[BrokerView]) -> Table:
-    made = table(
+    listing = table(
         *("broker", "state", ">score", ">reported", "resources", "CPU costs", ">latest msg/s", ">B/s"),
         *(">short msg/s", ">B/s", ">long msg/s", ">B/s", ">bundles", ">topics", ">seen"),
         *("preallocated", "verdict", "version"),
     )
     for row in rows:
         verdict = row.verdict
-        made.add_row(
+        listing.add_row(
             *_broker_cells(row, stacked=False),
             *(units.share(row.score_ratio), units.share(row.reported_score_ratio)),
             _resources(row.resources).replace("\n", ", "),
@@ -311,12 +310,12 @@ def _brokers_wide(rows: Sequence[BrokerView]) -> Table:
             *(_rate(row), _throughput(row), _rate(row.short), _throughput(row.short)),
             *(_rate(row.long), _throughput(row.long)),
             *(units.count(row.bundles), units.count(row.topics)),
-            _seen(row),
+            _report_age(row),
             _preallocated(row, wide=True),
             coded(verdict.code).append(f" {verdict.sentence}", style=_DIM) if verdict else "",
             row.version,
         )
-    return made
+    return listing
 
 
 def _broker_state(row: BrokerView) -> Text:
@@ -331,7 +330,7 @@ def _broker_state(row: BrokerView) -> Text:
 
 
 def _resources(resources: Mapping[str, ResourceView] | None) -> str:
-    """What counts, in percent; `*` marks an override of the capacity."""
+    """Return the usage of each limited resource in percent; `*` marks an overridden capacity."""
     return "\n".join(
         f"{name} {item.percent:.0f} %{'*' if item.overridden else ''}"
         for name, item in (resources or {}).items()
@@ -367,28 +366,28 @@ def _preallocated(row: BrokerView, *, wide: bool) -> str:
 
 
 def split_name(bundle: str, *, longest: int = 40) -> str:
-    """A long bundle name in two lines, broken before its range."""
+    """Return a long bundle name in two lines, broken before its range."""
     namespace, _, span = bundle.rpartition("/")
     return bundle if len(bundle) <= longest else f"{namespace}/\n{span}"
 
 
 def bundles(rows: Sequence[BundleView], layout: TableLayout) -> RenderableType:
-    """One row a bundle. Traffic in and out together, with the number of samples behind each average."""
+    """Render one row per bundle. Traffic is the sum of in and out, with the number of samples per average."""
     if not rows:
-        return none_of("bundles", "load reports have none that was asked for; `bundlekeel where` finds idle ones")
+        return none_of("bundles", "no load report contains a matching one; `bundlekeel where` finds idle ones")
     if layout.wide:
         return _bundles_stacked(rows) if layout.stacked else _bundles_wide(rows)
     return layout.fitting(lambda form: _bundles(rows, form))
 
 
 def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
-    made = table(
+    listing = table(
         *("bundle", *([] if layout.stacked else ["broker"]), ">topics", ">latest", ">short (n)"),
         *(*([] if layout.narrow else [">long (n)"]), ">score", "may move"),
         caption="latest, short and long term (-o wide): B/s, in and out together; n: samples",
     )
     for row in rows:
-        made.add_row(
+        listing.add_row(
             *_bundle_cells(row, stacked=layout.stacked, longest=34 if layout.narrow else 40),
             str(row.topics),
             _throughput(row.latest),
@@ -397,11 +396,11 @@ def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
             units.share(row.score_ratio),
             _may_move(row),
         )
-    return made
+    return listing
 
 
 def _bundle_cells(row: BundleView, *, stacked: bool, longest: int = 40) -> list[Text]:
-    """Bundle and broker, in two cells or below each other; where it is going follows its broker."""
+    """Return bundle and broker, in two cells or stacked; the destination of a move follows the broker."""
     broker = Text(row.broker or "unowned", style=_DIM if stacked else "")
     if row.preallocated_to:
         gap, age = "\n  " if stacked else " ", units.age(row.preallocated_age_seconds)
@@ -412,31 +411,31 @@ def _bundle_cells(row: BundleView, *, stacked: bool, longest: int = 40) -> list[
 
 
 def _bundles_stacked(rows: Sequence[BundleView]) -> Table:
-    made = table("bundle", ">latest", ">short", ">long", ">score", lines=True, caption=_ABOVE)
-    made.columns[0].min_width = _NAME_WIDTH
+    listing = table("bundle", ">latest", ">short", ">long", ">score", lines=True, caption=_ABOVE)
+    listing.columns[0].min_width = _NAME_WIDTH
     for row in rows:
         (name,) = _bundle_cells(row, stacked=True, longest=_NAME_WIDTH)
         name.append(f"\n  {row.topics} topics, {row.producers} prod., {row.consumers} cons.", style=_DIM)
         name.append("\n  may move: ").append_text(_may_move(row))
         if row.last_move_ms:
             name.append(f", last {units.moment(row.last_move_ms, short=True)}", style=_DIM)
-        made.add_row(
+        listing.add_row(
             name,
-            _both(row.latest),
-            f"{_both(row.short)}\nn={row.short_samples}",
-            f"{_both(row.long)}\nn={row.long_samples}",
+            _rate_and_throughput(row.latest),
+            f"{_rate_and_throughput(row.short)}\nn={row.short_samples}",
+            f"{_rate_and_throughput(row.long)}\nn={row.long_samples}",
             units.share(row.score_ratio),
         )
-    return made
+    return listing
 
 
 def _bundles_wide(rows: Sequence[BundleView]) -> Table:
-    made = table(
+    listing = table(
         *("bundle", "broker", ">topics", ">prod.", ">cons.", ">latest msg/s", ">B/s", ">short msg/s", ">B/s", ">n"),
         *(">long msg/s", ">B/s", ">n", ">score", "may move", "last move"),
     )
     for row in rows:
-        made.add_row(
+        listing.add_row(
             *_bundle_cells(row, stacked=False),
             *(str(row.topics), str(row.producers), str(row.consumers)),
             *(_rate(row.latest), _throughput(row.latest)),
@@ -446,7 +445,7 @@ def _bundles_wide(rows: Sequence[BundleView]) -> Table:
             _may_move(row),
             units.moment(row.last_move_ms) if row.last_move_ms else "",
         )
-    return made
+    return listing
 
 
 def _may_move(row: BundleView) -> Text:
@@ -457,28 +456,31 @@ def _may_move(row: BundleView) -> Text:
 
 
 def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
-    """A row a topic, partition or bundle; `unowned` is an answer, not a reason to assign it."""
+    """Render one row per topic, partition or bundle. `unowned` is a valid state: do not assign the bundle because of
+    it."""
     topics = any(row.topic for row in rows)
     if layout.stacked:
-        # A name is of use in one piece: what the columns say stands below it.
-        texts = []
+        # Names must not be broken, so that they can be copied: the other columns are below them.
+        blocks = []
         for row in rows:
             name = f"{row.topic}\n  {row.bundle}, hash {row.hash}" if row.topic else row.bundle
             lines = [name, row.broker, row.service_url, row.web_url if layout.wide else ""]
-            texts.append(Text("\n  ").join([*map(Text, filter(None, lines)), _place(row, "\n  ")]))
-        return Group(*texts)
+            blocks.append(Text("\n  ").join([*map(Text, filter(None, lines)), _place(row, "\n  ")]))
+        return Group(*blocks)
     first = ["topic", "hash"] if topics else []
     listener = next((f" ({row.listener})" for row in rows if row.listener), "")
-    made = table(*first, "bundle", "state", "broker", f"service URL{listener}", *(["web URL"] if layout.wide else []))
+    listing = table(
+        *first, "bundle", "state", "broker", f"service URL{listener}", *(["web URL"] if layout.wide else [])
+    )
     for row in rows:
-        made.add_row(
+        listing.add_row(
             *([row.topic or "", row.hash or ""] if first else []),
             row.bundle,
             _place(row),
             *(row.broker or units.DASH, row.service_url or units.DASH),
             *([row.web_url or units.DASH] if layout.wide else []),
         )
-    return made
+    return listing
 
 
 def _place(row: Place, gap: str = ", ") -> Text:
@@ -492,6 +494,6 @@ def _place(row: Place, gap: str = ", ") -> Text:
 
 
 def entry_words(entry: UnitView) -> str:
-    """A bundle's entry in the ownership channel, in one line."""
+    """Return a bundle's entry in the ownership channel as one line."""
     way = "" if entry.state == "Owned" else f" {entry.source} → {entry.destination}"
     return f"{entry.state}{way}, version {entry.version}, {units.moment(entry.since_ms, short=True)}"

@@ -1,4 +1,4 @@
-"""Reasons, history, checks, changes and assignments as text and tables."""
+"""Text and tables of reasons, history, checks, changes and assignments."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.picture import AssignmentView, Check, CycleVerdict, DroppedView, WhyView
 from bundlekeel.daemon.answers.summary import RefusalSummary, SummaryView
 
-# Two columns, also where a line is continued.
+# Two columns, also for continued lines.
 _INDENT = (0, 0, 0, 2)
-# Records that begin this much later than was asked for leave something out.
+# If the records begin this much later than requested, the summary says so.
 _LATE_MS = 60_000
-_ASKED_HERE = (
-    "asked of this sidecar, and takeovers; ask each of the others, too: "
-    "what is still in force is in `bundlekeel operations`"
+_ONLY_THIS_SIDECAR = (
+    "requests to this sidecar, and takeovers; run this on the other sidecars, too: "
+    "`bundlekeel operations` lists the active requests of all"
 )
-# As many candidates are named; more are counted.
+# At most this many candidates are named; the others are counted.
 _NAMED = 4
 _NOTHING = Text("no records: nothing of this kind was recorded at that time")
 R = TypeVar("R")
 
 
 def why(answer: WhyView, layout: TableLayout) -> RenderableType:
-    """One sentence, the codes behind it, what happened before, and what would change it."""
+    """Render one sentence, its codes, the history, and what would change the result."""
     name = Text(f"{answer.kind} {answer.name}", style="bold")
     if answer.broker and answer.kind != "broker":
         name.append(f" on {answer.broker}", style="not bold")
@@ -47,10 +47,10 @@ def why(answer: WhyView, layout: TableLayout) -> RenderableType:
         parts.append(Text(f"  ownership channel: {entry_words(answer.channel)}", style="dim"))
     parts += [Text(f"  {item.code}: {item.detail}; {item.remedy}", style="red") for item in answer.findings]
     for code in answer.codes:
-        # The sentence has the meaning of a bundle's code, and the detail of a broker's.
+        # The sentence contains the explanation of a bundle's code, or the detail of a broker's code.
         new = [text for text in (code.explanation, code.detail) if text and text not in answer.sentence]
-        said = f": {new[0]}{''.join(f' ({text})' for text in new[1:])}" if new else ""
-        parts.append(Padding(coded(code.code).append(said, style="default"), _INDENT))
+        texts = f": {new[0]}{''.join(f' ({text})' for text in new[1:])}" if new else ""
+        parts.append(Padding(coded(code.code).append(texts, style="default"), _INDENT))
     parts.append(Padding(Text(f"→ {answer.what_would_change_it}"), _INDENT))
     if answer.history:
         parts += [Text(), journal(answer.history, layout)]
@@ -58,12 +58,12 @@ def why(answer: WhyView, layout: TableLayout) -> RenderableType:
 
 
 def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> RenderableType:
-    """A line for cycles in a row with the same result, as many as asked for."""
+    """Render one line per series of cycles with the same result, at most `lines`."""
     if not rows:
         return _NOTHING
-    made = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
+    listing = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
     for row, before in _collapsed(rows, lambda row: (row.verdict.code, row.moves))[-lines:]:
-        made.add_row(
+        listing.add_row(
             units.moment(row.wall_ms, short=layout.stacked),
             f"{row.cycle}{_times(before)}",
             coded(row.verdict.code),
@@ -71,52 +71,55 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> R
             ", ".join(f"{count} {code}" for code, count in row.refusals.items()),
             row.verdict.sentence,
         )
-    return made
+    return listing
 
 
 def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> RenderableType:
-    """A line a record, whose fields differ by kind: what was done, where, and why. `lines`: at most, 0: all."""
+    """Render one line per record: action, place and reason. `lines`: the newest ones, 0: all."""
     if not rows:
         return _NOTHING
     apart = layout.wide and not layout.stacked
     last = [] if layout.narrow else ["sentence"]
-    made = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
+    listing = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
     for row, before in _collapsed(rows, _same_cycle)[-lines:]:
         what, sentence = f"{_what(row, layout)}{_times(before)}", _sentence(row, below=layout.wide and not apart)
         outcome = str(row.get("outcome") or "")
-        made.add_row(
+        listing.add_row(
             units.moment(row.get("wall_ms"), short=layout.stacked),
             str(row.get("kind", "")),
             f"{what}\n{sentence}".rstrip() if layout.narrow else what,
             Text(outcome, style={"done": "green", "": ""}.get(outcome, "yellow")),
-            _took(row.get("seconds")),
+            _duration(row.get("seconds")),
             *([] if layout.narrow else [sentence]),
             *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
         )
-    return made
+    return listing
 
 
-def _took(seconds: float | Mapping[str, float] | None) -> str:
-    """How long a record's work took; a cycle's is given by part, too."""
-    known = seconds.get("total") if isinstance(seconds, Mapping) else seconds
-    return "" if known is None else units.age(known)
+def _duration(seconds: float | Mapping[str, float] | None) -> str:
+    """Return the duration of a record's work; of a cycle the total of its parts."""
+    total = seconds.get("total") if isinstance(seconds, Mapping) else seconds
+    return "" if total is None else units.age(total)
 
 
-def _collapsed(rows: Sequence[R], what: Callable[[R], Any]) -> list[tuple[R, int]]:
-    """The last of those in a row of which `what` is the same and not None, and how many came before it."""
-    found, before = list[tuple[R, int]](), 0
+def _collapsed(rows: Sequence[R], key_of: Callable[[R], Any]) -> list[tuple[R, int]]:
+    """Merge consecutive rows with the same key; None never merges.
+
+    Returns the last row of each series, and the number of rows before it.
+    """
+    merged, before = list[tuple[R, int]](), 0
     for row, following in zip_longest(rows, rows[1:]):
-        mine = what(row)
-        if following is not None and mine is not None and what(following) == mine:
+        key = key_of(row)
+        if following is not None and key is not None and key_of(following) == key:
             before += 1
             continue
-        found.append((row, before))
+        merged.append((row, before))
         before = 0
-    return found
+    return merged
 
 
 def _same_cycle(row: Json) -> Any:
-    """What makes one cycle like the next; None of any other record."""
+    """Return the values that must be equal to merge cycles; None for other records."""
     return (row.get("code"), row.get("planned"), row.get("obstacle")) if row.get("kind") == "cycle" else None
 
 
@@ -125,7 +128,7 @@ def _times(before: int) -> str:
 
 
 def _sentence(row: Json, *, below: bool) -> str:
-    # Of a move that landed where it was to go the other columns say as much.
+    # For a move that reached its destination, the other columns contain the same.
     text = "" if (row.get("kind"), row.get("outcome")) == ("move", "done") else str(row.get("sentence") or "")
     if row.get("kind") == "audit":
         text = text.replace(f" {row.get('what')} answered ", " answered ")
@@ -133,7 +136,7 @@ def _sentence(row: Json, *, below: bool) -> str:
 
 
 def _what(row: Json, layout: TableLayout) -> str:
-    """A cycle, a bundle that was split and where, a bundle and its way, or another word for what it is about."""
+    """Return the subject of a record: a cycle, a bundle with its brokers, or another name."""
     match row.get("kind"):
         case "finding":
             return f"{row.get('code')} {row.get('event')}"
@@ -160,7 +163,7 @@ def _what(row: Json, layout: TableLayout) -> str:
 
 
 def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
-    """The sentence, then figures, the longest overloads, and what people asked of this sidecar."""
+    """Render the sentence, then counts, the longest overloads, and the requests to this sidecar."""
     grid = output.grid("bold")
     for title, *lines in _summary_rows(answer):
         for number, line in enumerate(lines):
@@ -169,19 +172,19 @@ def summary(answer: SummaryView, _: TableLayout) -> RenderableType:
 
 
 def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
-    """A title and its lines."""
-    known, since = answer.known_since_ms, answer.since_ms
-    yield ["time", f"{units.moment(since or known)} – {units.moment(answer.until_ms)}"]
-    if known is None or known - since > _LATE_MS:
-        yield ["known", f"since {units.moment(known)}: nothing is recorded before" if known else "nothing"]
+    """Yield a title and its lines."""
+    first, since = answer.known_since_ms, answer.since_ms
+    yield ["time", f"{units.moment(since or first)} – {units.moment(answer.until_ms)}"]
+    if first is None or first - since > _LATE_MS:
+        yield ["known", f"since {units.moment(first)}: nothing is recorded before" if first else "nothing"]
     yield ["cycles", str(answer.cycles)]
     if answer.followed:
-        told = (
-            "its reasons are in the summary of the sidecar that led then "
-            "(`bundlekeel status` names the one that leads now)"
+        hint = (
+            "the summary of the sidecar that led at that time contains the reasons "
+            "(`bundlekeel status` shows the present leader)"
         )
-        what = f"{answer.followed} of {numbered(answer.cycles, 'cycle')}: `moves` has what the leader of that time did"
-        yield ["as a follower", f"{what}; {told}"]
+        counts = f"{answer.followed} of {numbered(answer.cycles, 'cycle')}: `moves` shows the moves of that leader"
+        yield ["as a follower", f"{counts}; {hint}"]
     if answer.recommended:
         most = numbered(answer.recommended_moves, "move")
         yield ["recommended", f"moves in {numbered(answer.recommended, 'cycle')}, {most} at most in one"]
@@ -190,17 +193,17 @@ def _summary_rows(answer: SummaryView) -> Iterator[list[str]]:
         gain = answer.gain or 0.0
         peak = f"the peak of the two brokers went {'up' if gain < 0 else 'down'} by {abs(gain):.1%} on average"
         yield ["what they did", f"{_counts(answer.effects)}; {peak}"]
-    yield ["not carried out", *map(_met, answer.obstacles)]
-    yield ["not moved", *map(_met, answer.refusals)]
-    lasted = [(row, units.age((row.until_ms - row.since_ms) / 1000)) for row in answer.overloads]
-    yield ["overloads", *(f"{units.moment(row.since_ms)}, {time}: {row.sentence}" for row, time in lasted)]
-    people = [f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people]
-    yield ["people", *people, _ASKED_HERE]
+    yield ["not carried out", *map(_reason_line, answer.obstacles)]
+    yield ["not moved", *map(_reason_line, answer.refusals)]
+    overloads = [(row, units.age((row.until_ms - row.since_ms) / 1000)) for row in answer.overloads]
+    yield ["overloads", *(f"{units.moment(row.since_ms)}, {time}: {row.sentence}" for row, time in overloads)]
+    requests = [f"{units.moment(row.wall_ms)}, {row.by}: {row.what} ({row.reason})" for row in answer.people]
+    yield ["people", *requests, _ONLY_THIS_SIDECAR]
     if answer.refused_requests:
         yield ["refused", f"{numbered(answer.refused_requests, 'request')}; see `bundlekeel journal --kind audit`"]
 
 
-def _met(row: RefusalSummary) -> str:
+def _reason_line(row: RefusalSummary) -> str:
     most = f", {numbered(row.most, 'bundle')} at most" if row.most else ""
     return f"{row.code} in {numbered(row.cycles, 'cycle')}{most}: {explain(row.code)}"
 
@@ -210,7 +213,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def checks(rows: Sequence[Check], _: TableLayout) -> RenderableType:
-    """A line a check; below a failing one, the fix."""
+    """Render one line per check; a failing check has its fix below."""
     grid = output.grid("", "bold")
     for row in rows:
         detail = Text(row.detail)
@@ -219,21 +222,21 @@ def checks(rows: Sequence[Check], _: TableLayout) -> RenderableType:
         grid.add_row(_mark(row), row.name, detail)
     bad = sum(map(is_error, rows))
     warnings = sum(not row.ok for row in rows) - bad
-    said = f"{numbered(len(rows), 'check')}, {numbered(bad, 'error')}, {numbered(warnings, 'warning')}"
-    return Group(grid, Text(said, style="red" if bad else "green"))
+    totals = f"{numbered(len(rows), 'check')}, {numbered(bad, 'error')}, {numbered(warnings, 'warning')}"
+    return Group(grid, Text(totals, style="red" if bad else "green"))
 
 
 def go_live(rows: Sequence[Check], layout: TableLayout) -> RenderableType:
-    """The checks, and whether the sidecars may act."""
+    """Render the checks, and whether the sidecars may act."""
     errors = [row.name for row in rows if is_error(row)]
     if errors:
         return Group(checks(rows, layout), Text(f"no go: {', '.join(errors)}", style="bold red"))
-    left = "; look at the warnings first" if any(not row.ok for row in rows) else ""
-    return Group(checks(rows, layout), Text(f"go{left}", style="bold green"))
+    hint = "; check the warnings first" if any(not row.ok for row in rows) else ""
+    return Group(checks(rows, layout), Text(f"go{hint}", style="bold green"))
 
 
 def is_error(row: Check) -> bool:
-    """A failing check that is more than a warning."""
+    """Return whether a check fails with more than a warning."""
     return not row.ok and row.severity == "error"
 
 
@@ -244,12 +247,12 @@ def _mark(row: Check) -> Text:
 
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
-    """`takeover` and `handback`: a line a broker, then the warnings and who splits from now on."""
-    made = table("broker", "sheds before", "sheds after", "as wanted", "detail")
+    """Render `takeover` and `handback`: one line per broker, then the warnings and who splits bundles."""
+    listing = table("broker", "sheds before", "sheds after", "as wanted", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
-        made.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
-    parts: list[RenderableType] = [made]
+        listing.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
+    parts: list[RenderableType] = [listing]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
         parts.append(Text(f"splits from now on: {answer['split']}"))
@@ -257,14 +260,14 @@ def change(answer: Json, _: TableLayout) -> RenderableType:
 
 
 def uninstalled(answer: Json, layout: TableLayout) -> RenderableType:
-    """What was deleted, or would be, by its first name; with `-o wide` each node."""
+    """Render the deleted nodes, grouped by the first part of their names; each node with `-o wide`."""
     if not answer["nodes"]:
-        return Text(f"nothing is there: {answer['root']} does not exist")
+        return Text(f"nothing to delete: {answer['root']} does not exist")
     names = answer["nodes"] if layout.wide else Counter(name.partition("/")[0] for name in answer["nodes"])
     verb = "deleted" if answer["done"] else "would be deleted"
     after = "; files and settings of hosts stay" if answer["done"] else ""
-    counted = f"{verb}: {numbered(len(answer['nodes']), 'node')} of {answer['root']}{after}"
-    return Text("\n".join([*sorted(names), counted]))
+    total = f"{verb}: {numbered(len(answer['nodes']), 'node')} of {answer['root']}{after}"
+    return Text("\n".join([*sorted(names), total]))
 
 
 def _value(value: Any) -> str:
@@ -276,12 +279,12 @@ def _value(value: Any) -> str:
 
 
 def pairs(answer: Json, _: TableLayout) -> RenderableType:
-    """A small answer as name and value."""
+    """Render a small response as names and values."""
     grid = output.grid("bold")
-    ever = "for good" if answer.keys() & {"bundle", "pattern"} else "resumed"
+    endless = "for good" if answer.keys() & {"bundle", "pattern"} else "resumed"
     for key, value in answer.items():
-        shown = ever if key == "until_ms" and not value else _value(value)
-        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else shown)
+        text = endless if key == "until_ms" and not value else _value(value)
+        grid.add_row(key.removesuffix("_ms"), units.moment(value) if key.endswith("_ms") and value else text)
     return grid
 
 
@@ -289,7 +292,7 @@ def pairs(answer: Json, _: TableLayout) -> RenderableType:
 
 
 def assignments(rows: Sequence[AssignmentView], layout: TableLayout) -> RenderableType:
-    """One table a bundle: who is left after each step of the pipeline, who was dropped and why, who is chosen."""
+    """Render one table per bundle: brokers that remain or are dropped after each step, and the choice."""
     parts: list[RenderableType] = []
     for row in rows:
         parts += [*([Text()] if parts else []), _head(row), _steps(row, layout)]
@@ -309,13 +312,13 @@ def _head(row: AssignmentView) -> Text:
 
 
 def _steps(row: AssignmentView, layout: TableLayout) -> RenderableType:
-    made = table("step", ">left", "candidates", "dropped", "note")
+    listing = table("step", ">left", "candidates", "dropped", "note")
     before: list[str] = []
     for step in row.steps:
         names = "same" if before and step.candidates == before else _names(step.candidates, layout)
-        made.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
+        listing.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
         before = step.candidates
-    return made
+    return listing
 
 
 def _names(names: Sequence[str], layout: TableLayout) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: rates, throughput, ages, shares. Unknown is a dash."""
+"""Numbers for operators: rates, throughput, ages, shares. An unknown value is a dash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BIG = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def amount(value: float | None, unit: str = "") -> str:
-    """`12.3 k`, three digits with a decimal prefix."""
+    """Format a value with three digits and a decimal prefix: `12.3 k`."""
     if value is None:
         return DASH
     size = abs(value)
@@ -29,32 +29,32 @@ def _three(value: float) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Messages a second."""
+    """Format a rate in messages per second."""
     return amount(value, "msg/s")
 
 
 def throughput(value: float | None) -> str:
-    """Bytes a second."""
+    """Format a throughput in bytes per second."""
     return amount(value, "B/s")
 
 
 def share(value: float | None) -> str:
-    """A ratio as percent."""
+    """Format a ratio as a percentage."""
     return DASH if value is None else f"{value:.1%}"
 
 
 def multiple(value: float | None) -> str:
-    """max/mean."""
+    """Format a ratio such as max/mean with two decimals."""
     return DASH if value is None else f"{value:.2f}"
 
 
 def count(value: int | None) -> str:
-    """How many."""
+    """Format an integer."""
     return DASH if value is None else str(value)
 
 
 def age(seconds: float | None) -> str:
-    """`42 s`, `3m 10s`, `2h 5m`, `3d 4h`: the two largest units."""
+    """Format a duration in seconds with its two largest units: `42 s`, `3m 10s`, `2h 5m`, `3d 4h`."""
     if seconds is None:
         return DASH
     if seconds < 60:
@@ -70,7 +70,7 @@ def age(seconds: float | None) -> str:
 
 
 def moment(wall_ms: float | None, *, short: bool = False) -> str:
-    """A point in time, local, with the zone, to the second; `short` leaves out the year."""
+    """Format a Unix time in ms as local time with zone, to the second; `short` omits the year."""
     if wall_ms is None:
         return DASH
     return utc(wall_ms, field="time").astimezone().strftime(SHORT if short else LONG)

@@ -1,4 +1,4 @@
-"""`bundlekeel version`, which needs little of the program."""
+"""`bundlekeel version`, which imports few modules."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def version(output: OutputOption = Output.TABLE) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Put it into the app."""
+    """Add the command to the app."""
     app.command()(version)

@@ -1,7 +1,7 @@
-"""What the command line needs from the package `wiring`: the commands that work without a running sidecar.
+"""Protocol for the commands that work without a running sidecar.
 
-The CLI must not know adapters (import contract), so that package hands these in. All calls are synchronous: they
-run their own event loop. They raise errors of `core.model.errors` only.
+The CLI must not import adapters (import contract), so the package `wiring` provides an implementation. All calls are
+synchronous and run their own event loop. They raise only errors of `core.model.errors`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bundlekeel.ports.history import HistoryStore
     from bundlekeel.settings.load import LoadedSettings
 
-# Who splits bundles after a takeover: the brokers go on, or their automatic splits are turned off too.
+# Who splits bundles after a takeover: the brokers continue, or their automatic splits are off, too.
 Split = Literal["brokers", "off"]
 
 
@@ -37,39 +37,51 @@ class Wiring(Protocol):
         namespaces: tuple[str, ...] = (),
         tell: Callable[[str], None],
     ) -> Json:
-        """Turn the brokers' own shedding off and verify it on each of them; with `namespaces` only for those. `tell` is
-        told how far that is.
+        """Turn the brokers' own shedding off and verify it on each, with `namespaces` only for those. `tell` receives
+        the progress.
 
-        {brokers: [{broker, before, after, ok, detail}], warnings: [text], split: text, done: bool}. With `dry_run`
-        `after` is what it would become and nothing is changed; not `ok` is a broker that cannot be asked. Conflict.
+        Returns {brokers: [{broker, before, after, ok, detail}], warnings: [text], split: text, done: bool}. With
+        `dry_run`, `after` is the expected result and nothing changes; `ok` is False for a broker that does not respond.
+        Raises Conflict.
         """
 
     def last_takeover(self, settings: LoadedSettings) -> tuple[Split, tuple[str, ...]]:
-        """Who was to split after the last takeover, in force or ended, and its namespaces; () for the whole cluster.
-        Conflict: there was none."""
+        """Return who splits and the namespaces of the last takeover, active or ended; () for the whole cluster.
+
+        Raises Conflict if there was none.
+        """
 
     def handback(
         self, settings: LoadedSettings, *, reason: str, by: str, dry_run: bool, tell: Callable[[str], None]
     ) -> Json:
-        """Restore what `takeover` found; the same answer as `takeover`. Without a takeover nothing is changed, and
-        `ok` are the brokers that shed."""
+        """Restore what `takeover` changed; returns the fields of `takeover`.
+
+        Without a takeover nothing changes, and `ok` is True for brokers that shed.
+        """
 
     def deadman(self, settings: LoadedSettings, *, after: float, confirm: float, by: str, dry_run: bool) -> Json:
-        """Restore what `takeover` found when no cycle was completed for `after` seconds, nor in `confirm` more.
+        """Restore what `takeover` changed if no cycle was completed for `after` seconds, nor in `confirm` more.
 
-        {state: not_taken_over|alive|dead|restored|incomplete, sentence, completed_ms, age_seconds, epoch, takeover:
-        {...}|None, brokers, warnings, split, done}: the last four as `handback`. `age_seconds`: since `completed_ms` or
-        the takeover, whichever is later. StoreError, CodecError: nothing is known, nothing is done.
+        Returns {state: not_taken_over|alive|dead|restored|incomplete, sentence, completed_ms, age_seconds, epoch,
+        takeover: {...}|None, brokers, warnings, split, done}. The last four are those of `handback`. `age_seconds`:
+        since `completed_ms` or the takeover, whichever is later. Raises StoreError or CodecError if the state is
+        unknown; nothing is done in that case.
         """
 
     def uninstall(self, settings: LoadedSettings, *, dry_run: bool) -> list[str]:
-        """Delete the shared state: its nodes, below the root. Conflict while it is needed; StoreError."""
+        """Delete the shared state and return its nodes, relative to the root.
+
+        Raises Conflict while it is in use, and StoreError.
+        """
 
     def doctor(self, settings: LoadedSettings) -> list[Check]:
-        """Every connection and permission, asked for by this process; works without a running sidecar."""
+        """Check every connection and permission from this process, without a running sidecar."""
 
     def where(self, settings: LoadedSettings, name: str, listener: str) -> list[Json]:
-        """As `Service.where`, directly from the metadata store."""
+        """Return the rows of `Service.where`, read directly from the metadata store."""
 
     def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
-        """The store of recorded history: at this URI or folder, or that of the settings. ConfigError: neither."""
+        """Return the store of recorded history at this URI or directory, else that of the settings.
+
+        Raises ConfigError if neither exists.
+        """

@@ -1,4 +1,4 @@
-"""Nightly jobs on recorded history, by PySpark: quality, features, capacity, back-test, recalibration.
+"""Nightly PySpark jobs on recorded history: quality, features, capacity, back-test, recalibration.
 
-Only the modules named so in their first line load pyspark; what a task does is plain Python and numpy.
+Only modules whose first line says so import pyspark; tasks are plain Python and numpy.
 """

@@ -1,5 +1,7 @@
-"""`bundlekeel-recalibrate` and `python -m bundlekeel.jobs`: the command line of the nightly run. No other module of the
-jobs reads settings."""
+"""`bundlekeel-recalibrate` and `python -m bundlekeel.jobs`: the command line of the nightly run.
+
+No other module of the jobs reads settings.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
-# How often the progress line of a terminal is rewritten, and how often a line is added elsewhere.
+# Seconds between two updates of the progress line on a terminal, and between two progress lines elsewhere.
 SHOWN_SECONDS, PLAIN_SECONDS = 1.0, 30.0
 
 # The help prints these lines as they are: 80 columns.
@@ -41,14 +43,14 @@ Proposes thresholds from recorded history, with evidence.
 
 Reads what sidecars recorded (settings section `history`), checks every day of
 it, and plans its traffic again with other thresholds and other strategies, as
-a sidecar would. Judges on days that the search has not seen. Writes
-OUT/DATE/report.html for people and OUT/DATE/thresholds.json for the sidecars.
+a sidecar would. Judges on days that the search did not use. Writes
+OUT/DATE/report.html for operators and OUT/DATE/thresholds.json for sidecars.
 The history is not changed.
 """
 _MORE: Final = """\
 exit codes: 0 written (with --await-history also TooLittleHistory); 1 refused,
-with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 wrong
-usage or settings; 3 the store of history or results cannot be reached
+with the reason (TooLittleHistory, BadDays, OtherCluster) on stderr; 2 usage
+or settings error; 3 the store of history or results is unreachable
 
 examples:
   bundlekeel-recalibrate --settings /etc/bundlekeel/bundlekeel.yaml --explain
@@ -61,36 +63,38 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    made = argparse.ArgumentParser(
+    """Return the parser of the command line."""
+    arguments = argparse.ArgumentParser(
         prog="bundlekeel-recalibrate",
         description=_ABOUT,
         epilog=_MORE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--version", action="version", version=f"bundlekeel {__version__}")
-    where = made.add_argument_group("where")
+    arguments.add_argument("--version", action="version", version=f"bundlekeel {__version__}")
+    where = arguments.add_argument_group("where")
     where.add_argument(
         "--history", type=_place, metavar="URI", help="recorded history; default: history.uri of the settings"
     )
     where.add_argument(
-        "--out", type=_place, metavar="URI", help="folder for the results; default: calibration.uri of the settings"
+        "--out", type=_place, metavar="URI", help="directory for the results; default: calibration.uri of the settings"
     )
-    where.add_argument("--settings", metavar="FILE", type=Path, help="the sidecar's settings file")
-    what = made.add_argument_group("what")
-    what.add_argument("--days", type=_whole, default=28, metavar="N", help="whole days, the newest; today too (28)")
+    where.add_argument("--settings", metavar="FILE", type=Path, help="settings file of the sidecar")
+    what = arguments.add_argument_group("what")
     what.add_argument(
-        "--min-days", type=_several, metavar="N", help="good days needed; default: calibration.min_days (7)"
+        "--days", type=_whole, default=28, metavar="N", help="newest whole days to read, in addition to today (28)"
     )
     what.add_argument(
-        "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="leave a day out; repeatable"
+        "--min-days", type=_several, metavar="N", help="good days required; default: calibration.min_days (7)"
+    )
+    what.add_argument(
+        "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="day to omit; repeatable"
     )
     what.add_argument(
         "--strategy",
         action="append",
         choices=STRATEGIES,
         metavar="NAME",
-        help=f"compare with these ({', '.join(STRATEGIES)}); default: all; the strategy in force is always searched",
+        help=f"strategies to compare ({', '.join(STRATEGIES)}); default: all; the active strategy is always searched",
     )
     what.add_argument(
         "--parameter",
@@ -98,33 +102,36 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         type=_parameter,
         metavar="NAME",
-        help="search only this, beside other cycles (advice); repeatable; default: all (docs/reference/parameters.md)",
+        help="parameter to search, in addition to the time between cycles (advice); repeatable; default: all "
+        "(docs/reference/parameters.md)",
     )
-    _how(made)
-    return made
+    _how(arguments)
+    return arguments
 
 
-def _how(made: argparse.ArgumentParser) -> None:
-    how = made.add_argument_group("how")
-    how.add_argument("--points", type=_whole, default=3, metavar="N", help="values a parameter in the first round (3)")
-    how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="rounds after that, of refinement (3)")
+def _how(arguments: argparse.ArgumentParser) -> None:
+    how = arguments.add_argument_group("how")
+    how.add_argument(
+        "--points", type=_whole, default=3, metavar="N", help="values per parameter in the first round (3)"
+    )
+    how.add_argument("--rounds", type=_natural, default=3, metavar="N", help="further rounds, of refinement (3)")
     how.add_argument("--seed", type=_natural, default=0, metavar="N", help="seed of the bootstrap (0)")
-    how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours that one task plans again (6)")
+    how.add_argument("--block-hours", type=_hours, default=6, metavar="N", help="hours of history per task (6)")
     text = "time between two plans; 0: as recorded, at least 60 (0)"
     how.add_argument("--period", type=_seconds, default=0.0, metavar="SECONDS", help=text)
     how.add_argument(
         "--await-history", action="store_true", help="exit code 0 while there is too little history (TooLittleHistory)"
     )
     how.add_argument("--explain", action="store_true", help="print what would be read and computed, without doing it")
-    spark = made.add_argument_group("spark")
+    spark = arguments.add_argument_group("spark")
     spark.add_argument(
         "--master",
         type=_master,
         metavar="URL",
-        help="local[*], spark://host:port, ...; default: the variable MASTER, else local[*]",
+        help="local[*], spark://host:port, ...; default: the environment variable MASTER, else local[*]",
     )
     spark.add_argument(
-        "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="a Spark setting; repeatable"
+        "--conf", action="append", default=[], type=_setting, metavar="KEY=VALUE", help="Spark setting; repeatable"
     )
 
 
@@ -135,31 +142,31 @@ def _natural(text: str) -> int:
 
 
 def _whole(text: str) -> int:
-    if (found := _natural(text)) < 1:
+    if (number := _natural(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 1 or more")
-    return found
+    return number
 
 
 def _several(text: str) -> int:
-    if (found := _natural(text)) < 2:
+    if (number := _natural(text)) < 2:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 2 or more: one day to search, one to judge")
-    return found
+    return number
 
 
 def _hours(text: str) -> int:
-    if not 1 <= (found := _natural(text)) <= 24:
+    if not 1 <= (number := _natural(text)) <= 24:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 1 to 24")
-    return found
+    return number
 
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
-    if found != 0 and not 1 <= found <= 3600:
+    if seconds != 0 and not 1 <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r}: expected 0, or 1 to 3600 seconds")
-    return found
+    return seconds
 
 
 def _place(text: str) -> str:
@@ -196,10 +203,10 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code."""
-    given = parser().parse_args(arguments)
+    """Run the command and return the exit code."""
+    parsed = parser().parse_args(arguments)
     try:
-        return _run(given)
+        return _run(parsed)
     except ConfigError as error:
         return _failed(str(error), USAGE)
     except StoreError as error:
@@ -208,58 +215,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = getattr(error, "code", "HistoryError")
         figures = getattr(error, "figures", {})
         tell(json.dumps({"refused": code, "reason": str(error), **figures}, ensure_ascii=False))
-        if given.await_history and code == Code.TOO_LITTLE_HISTORY:
+        if parsed.await_history and code == Code.TOO_LITTLE_HISTORY:
             return WRITTEN
         return _failed(f"{code}: {error}", REFUSED)
 
 
-def _run(given: argparse.Namespace) -> int:
-    loaded = _settings(given)
-    given.history = _history(given, loaded)
-    if (folder := folder_named(given.history)) and not os.access(folder, os.F_OK):
-        # It would look like one in which nothing is recorded yet, each night.
-        raise StoreError(f"there is no folder {folder}; another place: --history")
-    given.out = _out(given, loaded)
-    # pyspark and pyarrow are extras: without them there is still --help, and a sentence that says what is missing.
+def _run(parsed: argparse.Namespace) -> int:
+    loaded = _settings(parsed)
+    parsed.history = _history(parsed, loaded)
+    if (folder := folder_named(parsed.history)) and not os.access(folder, os.F_OK):
+        # Otherwise a wrong path would look like an empty history every night.
+        raise StoreError(f"there is no directory {folder}; choose another one with --history")
+    parsed.out = _out(parsed, loaded)
+    # pyspark and pyarrow are extras: without them --help works, and the error names the missing package.
     with _extras():
-        from bundlekeel.jobs.options import explained, newest, reachable, unused  # noqa: PLC0415
-    options = options_of(given, loaded)
-    # Listing months of files in a bucket takes a while: once for all that asks for it.
+        from bundlekeel.jobs.options import check_start, explain, newest, unused  # noqa: PLC0415
+    options = options_of(parsed, loaded)
+    # Listed once, because listing months of files in a bucket takes long.
     history = newest(options)
     for day in unused(options, history):
-        tell(f"--leave-out {day} has no effect: it is not between the first and the last of these days")
-    if given.explain:
-        sys.stdout.write(json.dumps(explained(options, history), indent=1) + "\n")
+        tell(f"--leave-out {day} has no effect: it is not between the first and the last recorded day")
+    if parsed.explain:
+        sys.stdout.write(json.dumps(explain(options, history), indent=1) + "\n")
         return WRITTEN
     with _extras():
-        from bundlekeel.jobs.recalibrate import Progress, recalibrated  # noqa: PLC0415
-        from bundlekeel.jobs.session import crash_told, session, stopped, watched  # noqa: PLC0415
-    # Before Spark starts, which takes seconds: a wrong address, too few days and a missing Java are told at once.
-    reachable(options, history)
+        from bundlekeel.jobs.recalibrate import Progress, run_recalibration  # noqa: PLC0415
+        from bundlekeel.jobs.session import report_crash, session, show_progress, stop_after  # noqa: PLC0415
+    # Checked before Spark starts, which takes seconds: a wrong address, too few days, a missing Java.
+    check_start(options, history)
     _require_java()
     with (
         _terminated(),
         _cleaned(options),
         TemporaryFile() as messages,
-        crash_told(messages, screen.write),
-        stopped(session(given.master, dict(given.conf), messages)) as spark,
-        watched(spark.sparkContext, screen.show, SHOWN_SECONDS) as begin,
+        report_crash(messages, screen.write),
+        stop_after(session(parsed.master, dict(parsed.conf), messages)) as spark,
+        show_progress(spark.sparkContext, screen.show, SHOWN_SECONDS) as begin,
     ):
-        found = recalibrated(spark, options, history, Progress(tell=tell, begin=begin))
-    for text in found.said:
+        result = run_recalibration(spark, options, history, Progress(tell=tell, begin=begin))
+    for text in result.messages:
         tell(text)
-    sys.stdout.write(f"{found.path}\n{found.report}\n")
+    sys.stdout.write(f"{result.path}\n{result.report}\n")
     return WRITTEN
 
 
 @contextmanager
 def _terminated() -> Iterator[None]:
-    """SIGTERM ends the run as an interrupt does: what is open is closed."""
+    """End the run on SIGTERM as on an interrupt, so that open resources are closed."""
 
     def end(number: int, _: object) -> NoReturn:
-        # Past the stream: the signal may have come in the middle of a line, and a stream refuses to be entered twice.
+        # Not through the stream: the signal may interrupt a write, and a stream does not allow a second one.
         os.write(sys.stderr.fileno(), line("SIGTERM: the run ends; its temporary files are removed").encode())
-        # Java may have had the signal as well, and the call into it is cut: what its libraries say of that is no news.
+        # Java may have received the signal, too; the errors of its interrupted libraries are of no use.
         with Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), sys.stderr.fileno())
         raise SystemExit(128 + number)
@@ -273,7 +280,7 @@ def _terminated() -> Iterator[None]:
 
 @contextmanager
 def _cleaned(options: Options) -> Iterator[None]:
-    """Remove the run's arrays once Spark has stopped: until then a task may write more of them."""
+    """Remove the arrays of the run after Spark has stopped: before that, a task may still write some."""
     from bundlekeel.jobs.places import OutputFolder  # noqa: PLC0415
 
     try:
@@ -283,7 +290,7 @@ def _cleaned(options: Options) -> Iterator[None]:
 
 
 def _require_java() -> None:
-    """ConfigError without Java: Spark would only say that its gateway exited."""
+    """Raise ConfigError if there is no Java: Spark itself would only report that its gateway exited."""
     home = os.environ.get("JAVA_HOME")
     if "PYSPARK_GATEWAY_PORT" in os.environ or shutil.which("java", path=f"{home}/bin" if home else None):
         return
@@ -301,61 +308,62 @@ def _extras() -> Iterator[None]:
         raise ConfigError(f"{error.name} is missing: pip install '.[spark]' in the sources", field="spark") from None
 
 
-def options_of(given: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
-    """What is asked for, by the rules of the settings where they are given."""
+def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
+    """Return the options of the run, with the rules of the settings if there are settings."""
     from bundlekeel.jobs.options import Options  # noqa: PLC0415
     from bundlekeel.jobs.rules import HistoryRules  # noqa: PLC0415
     from bundlekeel.jobs.selection import SearchDepth  # noqa: PLC0415
 
     adoption = Adoption() if loaded is None else loaded.settings.adoption_rules
-    # Even where the sidecars are content with one day, one is searched on and another judged by.
-    min_days = given.min_days or max(2, adoption.min_days)
-    if min_days > given.days:
-        text = f"--days {given.days} is less than the {min_days} good days needed (--min-days, calibration.min_days)"
-        raise ConfigError(text, field="--days", value=given.days)
+    # Two days at least: one for the search and one to judge, even if the sidecars accept one day.
+    min_days = parsed.min_days or max(2, adoption.min_days)
+    if min_days > parsed.days:
+        text = f"--days {parsed.days} is less than the {min_days} good days needed (--min-days, calibration.min_days)"
+        raise ConfigError(text, field="--days", value=parsed.days)
     return Options(
-        # Executors work in folders of their own.
-        history=_absolute(given.history),
-        out=_absolute(given.out),
+        # Absolute, because executors have their own working directories.
+        history=_absolute(parsed.history),
+        out=_absolute(parsed.out),
         now=datetime.now(UTC),
-        days=given.days,
+        days=parsed.days,
         adoption=adoption,
-        rules=HistoryRules(min_days=min_days, leave_out=frozenset(given.leave_out)),
-        search=SearchDepth(points=given.points, rounds=given.rounds, seed=given.seed, names=tuple(given.parameter)),
-        strategies=tuple(given.strategy or STRATEGIES),
-        block_hours=given.block_hours,
-        period_seconds=given.period,
+        rules=HistoryRules(min_days=min_days, leave_out=frozenset(parsed.leave_out)),
+        search=SearchDepth(points=parsed.points, rounds=parsed.rounds, seed=parsed.seed, names=tuple(parsed.parameter)),
+        strategies=tuple(parsed.strategy or STRATEGIES),
+        block_hours=parsed.block_hours,
+        period_seconds=parsed.period,
     )
 
 
-def _settings(given: argparse.Namespace) -> LoadedSettings | None:
-    """The sidecar's settings, where they are given. Their secrets are not needed: only the history's store is asked."""
-    if given.settings is None:
+def _settings(parsed: argparse.Namespace) -> LoadedSettings | None:
+    """Return the settings of --settings, or None. Their secrets are not needed: only the store of the history is
+    used."""
+    if parsed.settings is None:
         return None
     from bundlekeel.settings.load import load_settings  # noqa: PLC0415  (spark-submit needs no pydantic)
 
-    return load_settings(given.settings, elsewhere=True)
+    return load_settings(parsed.settings, elsewhere=True)
 
 
-def _history(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """The store of history: the option, else what the settings say, relative to their file."""
-    if given.history:
-        return str(given.history)
+def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
+    """Return the store of history: the option, else the settings, relative to their file."""
+    if parsed.history:
+        return str(parsed.history)
     if loaded is None:
-        raise ConfigError("name the history: --history URI, or --settings FILE with history.uri", field="--history")
+        raise ConfigError("no history: pass --history URI, or --settings FILE with history.uri", field="--history")
     uri = loaded.settings.history.uri
     if uri is None:
-        raise ConfigError(f"history.uri is not set in {given.settings}: nothing is recorded", field="history.uri")
+        raise ConfigError(f"history.uri is not set in {parsed.settings}: nothing is recorded", field="history.uri")
     return uri if "://" in uri else str(loaded.located(Path(uri)))
 
 
-def _out(given: argparse.Namespace, loaded: LoadedSettings | None) -> str:
-    """Where the results go: the option, else where sidecars look for them."""
-    if given.out:
-        return str(given.out)
+def _out(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
+    """Return the directory of the results: the option, else the one that sidecars read."""
+    if parsed.out:
+        return str(parsed.out)
     uri = loaded.settings.calibration.uri if loaded is not None else None
     if loaded is None or uri is None:
-        text = "name the folder for the results: --out URI, or --settings FILE with calibration.uri"
+        text = "no directory for the results: pass --out URI, or --settings FILE with calibration.uri"
         raise ConfigError(text, field="--out")
     return uri if "://" in uri else str(loaded.located(Path(uri)))
 
@@ -365,32 +373,32 @@ def _absolute(place: str) -> str:
 
 
 def line(text: str) -> str:
-    """As it stands on standard error."""
+    """Return a line of standard error, with the time in UTC."""
     return f"{datetime.now(UTC):%H:%M:%S} {text}\n"
 
 
 class Screen:
-    """Standard error: lines that stay, and on a terminal below them one that is rewritten."""
+    """Standard error: permanent lines, and on a terminal one line below them that is rewritten."""
 
     def __init__(self) -> None:
-        self._shown = time.monotonic()
+        self._last_write = time.monotonic()
 
     def tell(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self.write(line(text))
 
     def show(self, text: str) -> None:
-        """How far it is: on a terminal in place of the line before, else as a line that stays, each half minute."""
+        """Show the progress: on a terminal replace the last line, else print a permanent line every 30 s."""
         if sys.stderr.isatty():
             self.write(text)
-        elif time.monotonic() >= self._shown + PLAIN_SECONDS:
+        elif time.monotonic() >= self._last_write + PLAIN_SECONDS:
             self.tell(text)
 
     def write(self, text: str) -> None:
-        """In place of a line that does not stay."""
+        """Write in place of the line that is rewritten."""
         sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else text)
         sys.stderr.flush()
-        self._shown = time.monotonic()
+        self._last_write = time.monotonic()
 
 
 screen = Screen()

@@ -1,7 +1,7 @@
-"""The back-test on Spark: blocks of history x chunks of candidates, a task each, and no shuffle. Loads pyspark.
+"""The back-test on Spark: one task per block of history and chunk of candidates, without a shuffle. Loads pyspark.
 
-The dense arrays of a block are made once, by one task, and lie in files below the output; the tasks that plan read
-them. A row that Spark moves holds names and settings, and a row that comes back ten sums.
+One task builds the dense arrays of a block and stores them in a file below the output; the planning tasks read it.
+Spark moves only names and settings, and rows of ten sums.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCKS: Final = pa.schema(
         ("periods", pa.list_(pa.struct(list(PERIODS)))),
     ]
 )
-# One block as arrays. `periods`: counted ones; `why`: what is wrong with it, then it is left out.
+# One block as arrays. `periods`: number that counts; `why`: fault, for which the block is omitted.
 DENSE: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -44,7 +44,7 @@ DENSE: Final = pa.schema(
         ("why", pa.string()),
     ]
 )
-# `pieces`: blocks that candidates run through without a break. `number`: of the first.
+# `pieces`: blocks of one unbroken run. `number`: that of the first block.
 TASKS: Final = pa.schema(
     [
         ("number", pa.int64()),
@@ -64,7 +64,7 @@ MEASURES: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseBlock:
-    """A block whose arrays are there."""
+    """A block whose arrays are stored."""
 
     number: int
     date: str
@@ -76,7 +76,7 @@ class DenseBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockResult:
-    """One candidate over one block (on one day)."""
+    """The measures of one candidate over one block on one day."""
 
     candidate: str
     number: int
@@ -86,7 +86,7 @@ class BlockResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestInputs:
-    """Where arrays are and what all blocks share."""
+    """The place of the arrays, and the values that all blocks share."""
 
     history: str
     work: str
@@ -95,8 +95,8 @@ class BacktestInputs:
     params: Mapping[str, Any]
 
 
-def blocks(spark: SparkSession, given: Sequence[Block]) -> DataFrame:
-    """One row a block, of schema `BLOCKS`, a task each."""
+def blocks(spark: SparkSession, items: Sequence[Block]) -> DataFrame:
+    """Return one row per block, of schema `BLOCKS`, each for one task."""
     rows = [
         (
             block.number,
@@ -107,94 +107,99 @@ def blocks(spark: SparkSession, given: Sequence[Block]) -> DataFrame:
                 for item in block.periods
             ],
         )
-        for block in given
+        for block in items
     ]
     return spread(spark, rows, spark_schema(BLOCKS))
 
 
-def densed(given: DataFrame, ground: BacktestInputs) -> DataFrame:
-    """`BLOCKS` -> `DENSE`: every block rebuilt once and written as arrays."""
+def write_dense(rows: DataFrame, inputs: BacktestInputs) -> DataFrame:
+    """Rebuild every block once and write its arrays: `BLOCKS` to `DENSE`."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store, place = open_store(ground.history), OutputFolder(ground.work)
+        store, place = open_store(inputs.history), OutputFolder(inputs.work)
         for batch in batches:
             for row in batch.to_pylist():
                 block = Block(**row | {"periods": tuple(period_of(item) for item in row["periods"])})
-                made = {"number": block.number, "date": block.date, "start_ms": block.start_ms, "name": block.name}
+                result = {"number": block.number, "date": block.date, "start_ms": block.start_ms, "name": block.name}
                 try:
                     traffic = dense(
-                        store, block, period_ms=ground.period_ms, per_unit=ground.per_unit, params=ground.params
+                        store, block, period_ms=inputs.period_ms, per_unit=inputs.per_unit, params=inputs.params
                     )
                 except HistoryError as error:
-                    made |= {"periods": 0, "bytes": 0, "why": str(error)}
+                    result |= {"periods": 0, "bytes": 0, "why": str(error)}
                 else:
                     place.write(block.name, traffic.to_bytes())
                     counted = traffic.periods - warm_of(traffic, block.start_ms)
-                    made |= {"periods": counted, "bytes": traffic.nbytes, "why": ""}
-                yield pa.RecordBatch.from_pylist([made], schema=DENSE)
+                    result |= {"periods": counted, "bytes": traffic.nbytes, "why": ""}
+                yield pa.RecordBatch.from_pylist([result], schema=DENSE)
 
-    return given.mapInArrow(work, spark_schema(DENSE))
+    return rows.mapInArrow(work, spark_schema(DENSE))
 
 
 def tasks(
-    spark: SparkSession, given: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], chunk: int
+    spark: SparkSession, runs: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], chunk: int
 ) -> DataFrame:
-    """Every run of blocks with every chunk of candidates, a task each. Chunks of a run follow one another, so that a
-    worker that takes the next one has the arrays of a single block still."""
+    """Return one row per run of blocks and chunk of candidates, each for one task.
+
+    The chunks of a run follow one another, so that a worker still has the arrays of its last block.
+    """
     texts = [item.to_json() for item in candidates]
     chunks = [texts[at : at + chunk] for at in range(0, len(texts), chunk)]
-    rows = [(run[0].number, [(block.name, block.start_ms) for block in run], part) for run in given for part in chunks]
+    rows = [(run[0].number, [(block.name, block.start_ms) for block in run], part) for run in runs for part in chunks]
     return spread(spark, rows, spark_schema(TASKS))
 
 
-def measured(given: DataFrame, work_uri: str) -> DataFrame:
-    """`TASKS` -> `MEASURES`: one row a candidate and day of the run. The same `core.model.plan()` as in a sidecar."""
+def measure(rows_of_tasks: DataFrame, work_uri: str) -> DataFrame:
+    """Plan with the same `plan()` as a sidecar: `TASKS` to `MEASURES`, one row per candidate and day of the run."""
 
     def piece(name: str, start_ms: int) -> Chunk:
-        traffic = loaded(work_uri, name)
+        traffic = load_dense(work_uri, name)
         return Chunk(traffic=traffic, warm=warm_of(traffic, start_ms))
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                wanted = [Candidate.from_json(text) for text in row["candidates"]]
-                found = unbroken((piece(**item) for item in row["pieces"]), wanted)
+                candidates = [Candidate.from_json(text) for text in row["candidates"]]
+                results = unbroken((piece(**item) for item in row["pieces"]), candidates)
                 rows = [
                     {"candidate": item.candidate, "number": row["number"], "day": item.day, **item.measures.row()}
-                    for item in found
+                    for item in results
                 ]
                 yield pa.RecordBatch.from_pylist(rows, schema=MEASURES)
 
-    return given.mapInArrow(work, spark_schema(MEASURES))
+    return rows_of_tasks.mapInArrow(work, spark_schema(MEASURES))
 
 
 @lru_cache(maxsize=1)
-def loaded(work_uri: str, name: str) -> RecordedTraffic:
-    """The arrays of a block; a worker keeps the last ones."""
+def load_dense(work_uri: str, name: str) -> RecordedTraffic:
+    """Return the arrays of a block; a worker caches the last ones."""
     return RecordedTraffic.from_bytes(OutputFolder(work_uri).read(name))
 
 
-def made_dense(
-    spark: SparkSession, given: Sequence[Block], ground: BacktestInputs
+def build_dense(
+    spark: SparkSession, blocks_to_read: Sequence[Block], inputs: BacktestInputs
 ) -> tuple[list[DenseBlock], dict[str, str]]:
-    """The blocks that can be back-tested, and by date why others cannot. One small row a block comes back."""
-    there: list[DenseBlock] = []
+    """Return the blocks that can be back-tested, and by date why others cannot.
+
+    The driver receives one small row per block.
+    """
+    usable: list[DenseBlock] = []
     without: dict[str, str] = {}
-    for row in densed(blocks(spark, given), ground).collect():
-        known = row.asDict()
-        why = known.pop("why")
-        if why or not known["periods"]:
-            without[known["date"]] = why or "nothing of it is counted"
+    for row in write_dense(blocks(spark, blocks_to_read), inputs).collect():
+        values = row.asDict()
+        why = values.pop("why")
+        if why or not values["periods"]:
+            without[values["date"]] = why or "none of its periods count"
         else:
-            there.append(DenseBlock(**known))
-    return sorted(there, key=lambda item: item.number), without
+            usable.append(DenseBlock(**values))
+    return sorted(usable, key=lambda item: item.number), without
 
 
-def tried(
-    spark: SparkSession, given: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], work_uri: str
+def run_candidates(
+    spark: SparkSession, runs: Sequence[Sequence[DenseBlock]], candidates: Sequence[Candidate], work_uri: str
 ) -> list[BlockResult]:
-    """All candidates on all runs of blocks. What comes back is one row of figures a candidate, run and day."""
-    found = measured(tasks(spark, given, candidates, chunk_of(spark, len(given), len(candidates))), work_uri)
+    """Run all candidates on all runs of blocks. The driver receives one row of sums per candidate, run and day."""
+    rows = measure(tasks(spark, runs, candidates, chunk_size(spark, len(runs), len(candidates))), work_uri)
     return [
         BlockResult(
             candidate=row["candidate"],
@@ -202,12 +207,12 @@ def tried(
             day=row["day"],
             measures=CandidateMeasures.of_row(row.asDict()),
         )
-        for row in found.collect()
+        for row in rows.collect()
     ]
 
 
-def chunk_of(spark: SparkSession, given: int, candidates: int) -> int:
-    """Candidates a task: as many as leave three tasks for each core, so that all cores end at about the same time."""
-    wanted = max(1, 3 * spark.sparkContext.defaultParallelism)
-    parts = min(candidates, max(1, -(-wanted // max(1, given))))
+def chunk_size(spark: SparkSession, runs: int, candidates: int) -> int:
+    """Return the candidates per task, such that each core has three tasks and all end at about the same time."""
+    target = max(1, 3 * spark.sparkContext.defaultParallelism)
+    parts = min(candidates, max(1, -(-target // max(1, runs))))
     return max(1, -(-candidates // parts))

@@ -1,4 +1,4 @@
-"""Blocks of history for the back-test: some counted hours, and the hours before them to warm up. No Spark here."""
+"""Blocks of history for the back-test: hours that count, and the warm-up hours before them. No Spark here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bundlekeel.sim.backtest import RecordedTraffic, traffic_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One stretch. `start_ms`: from when on it counts; `periods`: what is read, warm-up included."""
+    """One block. `start_ms`: start of the hours that count, Unix ms; `periods`: all hours to read, with warm-up."""
 
     number: int
     date: str
@@ -26,41 +26,42 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Its file among the dense arrays."""
+        """File name of its dense arrays."""
         return f"{self.number:05d}.npz"
 
     @property
     def size(self) -> int:
-        """Bytes of the files it reads."""
+        """Bytes of the files to read."""
         return sum(period.size for period in self.periods)
 
 
 def blocks_of(periods: Sequence[HistoryPeriod], dates: Collection[str], *, hours: int, warm_hours: int) -> list[Block]:
-    """Blocks of these days, `hours` long, each begun `warm_hours` earlier as far as there is history.
+    """Return the blocks of these days, each `hours` long with `warm_hours` of history before it, as far as there is
+    any.
 
-    Where there is nothing before a block (the first day, or one after a day that is left out), its own first
-    `warm_hours` warm up and are not counted, for all candidates alike.
+    If there is no history before a block (the first day, or a day after an omitted one), its own first `warm_hours` are
+    the warm-up and do not count, for all candidates alike.
     """
     usable = {start_of(item) for item in periods if item.date in dates}
-    found: list[Block] = []
+    blocks: list[Block] = []
     for date in sorted(dates):
         midnight = _midnight(date)
         for begin in range(0, 24, hours):
             start = midnight + begin * HOUR_MS
-            counted = {start + hour * HOUR_MS for hour in range(min(hours, 24 - begin))} & usable
-            if not counted:
+            counted_hours = {start + hour * HOUR_MS for hour in range(min(hours, 24 - begin))} & usable
+            if not counted_hours:
                 continue
             before = {start - hour * HOUR_MS for hour in range(1, warm_hours + 1)} & usable
-            first = start if before else min(counted) + warm_hours * HOUR_MS
-            wanted = counted | before
-            taken = tuple(item for item in periods if start_of(item) in wanted)
-            if first <= max(counted):
-                found.append(Block(number=len(found), date=date, start_ms=first, periods=taken))
-    return found
+            first = start if before else min(counted_hours) + warm_hours * HOUR_MS
+            needed = counted_hours | before
+            block_periods = tuple(item for item in periods if start_of(item) in needed)
+            if first <= max(counted_hours):
+                blocks.append(Block(number=len(blocks), date=date, start_ms=first, periods=block_periods))
+    return blocks
 
 
 def start_of(period: HistoryPeriod) -> int:
-    """When a period's hour begins, in ms since 1970."""
+    """Return the start of a period's hour, Unix ms."""
     return _midnight(period.date) + period.hour * HOUR_MS
 
 
@@ -76,8 +77,11 @@ def dense(
     per_unit: Mapping[str, Floats],
     params: Mapping[str, Any],
 ) -> RecordedTraffic:
-    """The block as arrays. `params`: `params.*` of a recorded document, what all candidates change (those of now, not
-    those of then). HistoryError when nothing of it can be rebuilt."""
+    """Return the block as arrays.
+
+    `params`: `params.*` of the present settings, which replace the recorded ones: candidates change these. Raises
+    HistoryError if no cycle can be rebuilt.
+    """
     traffic = traffic_of(_frames(store, block), period_ms=period_ms, per_unit=per_unit or None)
     return replace(traffic, start=json.dumps(json.loads(traffic.start) | dict(params), ensure_ascii=False))
 
@@ -86,12 +90,12 @@ def _frames(store: HistoryStore, block: Block) -> Iterator[Frame]:
     last = -1
     for period in sorted(block.periods, key=lambda item: (item.date, item.hour, item.epoch)):
         for item in read(store, period):
-            # A leader that has been replaced may have gone on for some seconds.
+            # A leader that was replaced may have continued for some seconds.
             if isinstance(item, RecordedCycle) and item.frame is not None and item.record.wall_ms > last:
                 last = item.record.wall_ms
                 yield item.frame
 
 
 def warm_of(traffic: RecordedTraffic, start_ms: int) -> int:
-    """How many of its periods lie before the counted ones."""
+    """Return the number of warm-up periods."""
     return int((traffic.wall_ms < start_ms).sum())

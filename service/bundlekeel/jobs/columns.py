@@ -1,7 +1,7 @@
-"""Schemas of what tasks return, as Arrow; `read.py` has the same for Spark. No Spark here.
+"""Arrow schemas of the tasks' results; `read.py` has the Spark schemas. No Spark here.
 
-`DIGEST` is what is left of a period: one row a cycle, one a broker and ten minutes, one a bundle and hour, one an
-unreadable file. `kind` says which of the four parts is there.
+A `DIGEST` row is one cycle, one broker's ten minutes, one bundle's hour, or one unreadable file; `kind` identifies the
+part.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _schema(fields: list[tuple[str, pa.DataType]]) -> pa.Schema:
 _FILE: Final = pa.struct([("first", pa.int64()), ("last", pa.int64()), ("size", pa.int64())])
 PERIODS: Final = _schema([*_PLACE, ("files", pa.list_(_FILE))])
 
-# `nan`, `negative`, `absurd`: impossible figures in the whole snapshot. `imbalance`: largest score over mean, less 1.
-# `params`: the parameters then, as JSON, at the last usable cycle of a period only.
+# `nan`, `negative`, `absurd`: number of impossible values in the snapshot. `imbalance`: highest score / mean, less 1.
+# `params`: the parameters at that time as JSON, only in the last usable cycle of a period.
 CYCLES: Final = _schema(
     [
         *_PLACE,
@@ -51,7 +51,7 @@ CYCLES: Final = _schema(
     ]
 )
 
-# Ten minutes of one broker: means over the cycles. `carried_*`: sums over its bundles; `told_*`: what itself reports.
+# Ten minutes of one broker: means over the cycles. `carried_*`: sums over its bundles; `told_*`: the broker's report.
 SLICES: Final = _schema(
     [
         *_PLACE,
@@ -84,8 +84,8 @@ FILES: Final = _schema([*_PLACE, ("path", pa.string()), ("why", pa.string())])
 PARTS: Final = {"cycle": CYCLES, "slice": SLICES, "bundle": BUNDLES, "file": FILES}
 DIGEST: Final = _schema([("kind", pa.string()), *((name, pa.struct(list(part))) for name, part in PARTS.items())])
 
-# One UTC day in figures. `silent`: share of cycles without any traffic. `interval_seconds`: usual time between cycles.
-# `why`: of one of the cycles or files that cannot be used.
+# One UTC day. `silent`: share of cycles without traffic. `interval_seconds`: usual time between cycles.
+# `why`: fault of one of the cycles or files that cannot be used.
 DAYS: Final = _schema(
     [
         ("date", pa.string()),
@@ -114,8 +114,8 @@ WEEK: Final = _schema(
     ]
 )
 
-# What is typical of a broker, bundle or namespace. `volatility`: standard deviation over mean, hour to hour.
-# `growth`: a day, as a share of the mean. `clients`: producers and consumers, which a move disconnects.
+# Typical load of a broker, bundle or namespace. `volatility`: standard deviation over mean, by hour.
+# `growth`: per day, as a share of the mean. `clients`: producers and consumers, which a move disconnects.
 PROFILE: Final = _schema(
     [
         ("kind", pa.string()),
@@ -126,8 +126,8 @@ PROFILE: Final = _schema(
     ]
 )
 
-# Usage of one resource by traffic: base + per_unit . traffic. `error`: median of |seen - predicted| in percent of the
-# limit, in hours the fit has not seen; `blind`: the broker reports no limit, so nothing could be fitted.
+# Usage of one resource by traffic: base + per_unit . traffic. `error`: median of |measured - predicted| in percent of
+# the limit, in held-out hours; `blind`: the broker reports no limit, so there is no fit.
 CAPACITY: Final = _schema(
     [
         ("broker", pa.string()),

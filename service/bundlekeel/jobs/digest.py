@@ -1,6 +1,6 @@
-"""What is left of a period for quality, features and capacity: small rows instead of every cycle's whole snapshot.
+"""Digest of a period for quality, features and capacity: small rows instead of every cycle's whole snapshot.
 
-Runs inside of a task; no Spark here.
+Runs inside a task; no Spark here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bundlekeel.ports.history import HistoryStore
 
 Row = dict[str, Any]
 
-# No broker sends a billion messages or a terabyte a second; nothing is used more than a hundred times over.
+# No broker sends a billion messages or a terabyte per second, or uses 100 times the limit of a resource.
 ABSURD_RATE: Final = 1e9
 ABSURD_THROUGHPUT: Final = 1e12
 ABSURD_USAGE: Final = 100.0
@@ -42,7 +42,8 @@ _TOPICS: Final = BROKERS.whole.index("topics")
 
 
 def digest(store: HistoryStore, period: HistoryPeriod) -> Iterator[pa.RecordBatch]:
-    """The rows of one period, in batches of the schema `DIGEST`. StoreError when the store does not answer."""
+    """Yield the rows of one period in batches of the schema `DIGEST`. Raises StoreError if the store does not
+    respond."""
     place: Row = {"date": period.date, "hour": period.hour, "epoch": period.epoch}
     cycles: list[Row] = []
     files: list[Row] = []
@@ -89,26 +90,26 @@ def _batches(kind: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
             continue
         columns = [pa.array([kind] * count, pa.string())]
         for name in PARTS:
-            made = batch.to_struct_array() if name == kind else pa.nulls(count, DIGEST.field(name).type)
-            columns.append(made.cast(DIGEST.field(name).type))
+            values = batch.to_struct_array() if name == kind else pa.nulls(count, DIGEST.field(name).type)
+            columns.append(values.cast(DIGEST.field(name).type))
         yield pa.RecordBatch.from_arrays(columns, schema=DIGEST)
 
 
 def broker_scores(frame: Frame) -> Floats:
-    """Every broker's score by the weights in force then, as a ratio; not a number where its figures are none."""
+    """Return every broker's score as a ratio, by the weights at that time; NaN if its values are not numbers."""
     document, floats = frame.document, frame.brokers.floats
     names = ("cpu_weight", "direct_memory_weight", "bandwidth_in_weight", "bandwidth_out_weight")
-    told = {name: document[f"params.{name}"] for name in names if f"params.{name}" in document}
-    weights = weights_of(Parameters(**told), str(document.get("mode", "modular")))
+    recorded = {name: document[f"params.{name}"] for name in names if f"params.{name}" in document}
+    weights = weights_of(Parameters(**recorded), str(document.get("mode", "modular")))
     with np.errstate(invalid="ignore", over="ignore"):
         return score_of(floats[:, :_WIDTH], floats[:, _WIDTH : 2 * _WIDTH], weights)
 
 
 def figures(frame: Frame, scores: Floats) -> Row:
-    """What one snapshot says in a few figures, and how many of its values are impossible."""
+    """Return totals of one snapshot, and the number of its count_impossible values."""
     latest = frame.bundles.floats[:, : len(TRAFFIC)]
     sums = latest.sum(axis=0)
-    wrong = impossible(frame)
+    wrong = count_impossible(frame)
     return {
         "brokers": len(frame.brokers),
         "bundles": len(frame.bundles),
@@ -121,16 +122,18 @@ def figures(frame: Frame, scores: Floats) -> Row:
     }
 
 
-def impossible(frame: Frame) -> tuple[int, int, int]:
-    """Values that are not finite, below zero, or beyond anything a broker does. Limits below zero are none: Pulsar
-    reports so what it cannot see."""
+def count_impossible(frame: Frame) -> tuple[int, int, int]:
+    """Return the number of values that are not finite, negative, or larger than possible.
+
+    Negative limits do not count: Pulsar uses them for unknown limits.
+    """
     brokers, bundles = frame.brokers.floats, frame.bundles.floats
-    usage, limit, told = brokers[:, :_WIDTH], brokers[:, _WIDTH : 2 * _WIDTH], brokers[:, 2 * _WIDTH :]
-    traffic = [told, *(bundles[:, at : at + len(TRAFFIC)] for at in range(0, bundles.shape[1], len(TRAFFIC)))]
+    usage, limit, reported = brokers[:, :_WIDTH], brokers[:, _WIDTH : 2 * _WIDTH], brokers[:, 2 * _WIDTH :]
+    traffic = [reported, *(bundles[:, at : at + len(TRAFFIC)] for at in range(0, bundles.shape[1], len(TRAFFIC)))]
     nan = sum(int((~np.isfinite(part)).sum()) for part in (brokers, bundles))
-    # Where there is no limit, brokers report usage below zero as well.
+    # Without a limit, brokers may report a negative usage.
     negative = int(((usage < 0) & (limit > 0)).sum()) + sum(int((part < 0).sum()) for part in traffic)
-    # Samples, topics, consumers, producers; of a broker's whole numbers some are flags, which may be -1.
+    # Of a broker's integers only the topics: some of the others are flags, which may be -1.
     negative += int((frame.bundles.whole < 0).sum()) + int((frame.brokers.whole[:, _TOPICS] < 0).sum())
     most = np.array([ABSURD_RATE, ABSURD_RATE, ABSURD_THROUGHPUT, ABSURD_THROUGHPUT])
     absurd = int(((usage > ABSURD_USAGE * limit) & (limit > 0)).sum()) + sum(
@@ -146,16 +149,16 @@ class BrokerSlices:
     sums: dict[tuple[int, str], Floats] = field(default_factory=dict)
 
     def add(self, wall_ms: int, frame: Frame, scores: Floats) -> None:
-        """One cycle."""
+        """Add one cycle."""
         names, start = frame.brokers.names.tolist(), wall_ms // SLICE_MS * SLICE_MS
         rows = {name: number for number, name in enumerate(names)}
         owner = np.fromiter(
             (rows.get(name, -1) for name in frame.bundles.texts[:, 0].tolist()), np.int64, len(frame.bundles)
         )
-        known = owner >= 0
+        has_owner = owner >= 0
         carried = np.zeros((len(names), len(TRAFFIC)))
-        np.add.at(carried, owner[known], frame.bundles.floats[known, : len(TRAFFIC)])
-        owned = np.bincount(owner[known], minlength=len(names)).astype(np.float64)
+        np.add.at(carried, owner[has_owner], frame.bundles.floats[has_owner, : len(TRAFFIC)])
+        owned = np.bincount(owner[has_owner], minlength=len(names)).astype(np.float64)
         floats = frame.brokers.floats
         # In the order of the columns of SLICES, from `samples` on.
         now = np.column_stack(
@@ -180,7 +183,7 @@ class BrokerSlices:
             before[2] = highest
 
     def table(self, place: Row) -> pa.Table:
-        """Means, of schema `SLICES`."""
+        """Return the means, of schema `SLICES`."""
         keys = sorted(self.sums)
         if not keys:
             return SLICES.empty_table()
@@ -201,7 +204,7 @@ class BrokerSlices:
 
 @dataclass(slots=True)
 class HourlyBundles:
-    """Sums by bundle over an hour."""
+    """Sums by bundle over one hour."""
 
     rows: dict[str, int] = field(default_factory=dict)
     sums: Floats = field(default_factory=lambda: np.zeros((0, 8)))
@@ -212,7 +215,7 @@ class HourlyBundles:
     _at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def add(self, frame: Frame) -> None:
-        """One cycle."""
+        """Add one cycle."""
         names = frame.bundles.names.tolist()
         if names != self._names:
             self._at = np.fromiter((self.rows.setdefault(name, len(self.rows)) for name in names), np.int64, len(names))
@@ -223,7 +226,7 @@ class HourlyBundles:
             latest[:, :THROUGHPUT_IN].sum(axis=1),
             latest[:, [THROUGHPUT_IN, THROUGHPUT_OUT]].sum(axis=1),
         )
-        # Whole numbers of a bundle: short and long samples, topics, consumers, producers.
+        # Integers of a bundle: short and long samples, topics, consumers, producers.
         topics, clients = whole[:, 2], whole[:, 3] + whole[:, 4]
         with np.errstate(over="ignore", invalid="ignore"):
             self.sums[self._at] += np.column_stack(
@@ -246,7 +249,7 @@ class HourlyBundles:
             self.owners[name] = owner
 
     def table(self, place: Row) -> pa.Table:
-        """Means, of schema `BUNDLES`."""
+        """Return the means, of schema `BUNDLES`."""
         names, count = list(self.rows), self.sums[:, 0]
         if not names:
             return BUNDLES.empty_table()
@@ -274,6 +277,6 @@ def _table(columns: Row, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([pa.array(columns[item.name], item.type) for item in schema], schema=schema)
 
 
-# The order in which a frame holds a broker's figures; a change of it must be seen here.
+# Fail on import if the order of a broker's values in a frame changes.
 assert BROKERS.floats[:REPORTED_RESOURCES] == tuple(f"usage_{name}" for name in REPORTED)
 assert BROKERS.floats[2 * _WIDTH :] == tuple(f"traffic_{name}" for name in TRAFFIC)

@@ -1,4 +1,4 @@
-"""Builds the content of `thresholds.json` from the results of the back-tests. No Spark here."""
+"""Content of `thresholds.json` from the results of the back-tests. No Spark here."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ from bundlekeel.sim.backtest.measures import ByBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceInput:
-    """Everything that goes into the document. `blocks`: candidate's key -> its figures on held-out days; `searched`:
-    on the days of the search. `unbroken`: of one unbroken run over the held-out days, of the present and the chosen
-    one; empty where nothing changes.
-    `reason`: what the chosen one brings, else why nothing changes. `period_seconds`: between two plans."""
+    """Everything that goes into the document.
+
+    `blocks`: measures on held-out days by candidate key and block; `searched`: the same on the days of the search.
+    `unbroken`: one unbroken run over the held-out days for the present and the proposed candidate; empty if nothing
+    changes. `reason`: benefit of the proposed candidate, else why nothing changes. `period_seconds`: between two plans.
+    `tried`: tested values by parameter.
+    """
 
     base: Parameters
     chosen: Candidate
@@ -43,29 +46,29 @@ class EvidenceInput:
     cluster: str = ""
 
 
-def thresholds_of(given: EvidenceInput, *, pyspark: str) -> core.Thresholds:
-    """The document. `EvidenceInput.tried`: parameter -> values that were looked at."""
-    previous, chosen = given.blocks[given.present.key], given.blocks[given.chosen.key]
-    runs = {key: measures_of({0: found}, seed=given.seed) for key, found in given.unbroken.items()}
+def thresholds_of(inputs: EvidenceInput, *, pyspark: str) -> core.Thresholds:
+    """Return the document."""
+    previous, proposed = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
+    runs = {key: measures_of({0: measures}, seed=inputs.seed) for key, measures in inputs.unbroken.items()}
     evidence = core.Evidence(
-        held_out=given.held_out,
+        held_out=inputs.held_out,
         confidence=LEVEL,
-        previous=measures_of(previous, seed=given.seed),
-        chosen=measures_of(chosen, seed=given.seed),
-        difference=measures_of(chosen, seed=given.seed, before=previous),
-        strategies={name: measures_of(given.blocks[key], seed=given.seed) for name, key in given.strategies.items()},
-        unbroken=core.Unbroken(previous=runs[given.present.key], chosen=runs[given.chosen.key]) if runs else None,
-        period_seconds=given.period_seconds,
+        previous=measures_of(previous, seed=inputs.seed),
+        chosen=measures_of(proposed, seed=inputs.seed),
+        difference=measures_of(proposed, seed=inputs.seed, before=previous),
+        strategies={name: measures_of(inputs.blocks[key], seed=inputs.seed) for name, key in inputs.strategies.items()},
+        unbroken=core.Unbroken(previous=runs[inputs.present.key], chosen=runs[inputs.chosen.key]) if runs else None,
+        period_seconds=inputs.period_seconds,
     )
     return core.Thresholds(
-        created_ms=given.created_ms,
+        created_ms=inputs.created_ms,
         software=", ".join(f"{name} {release}" for name, release in _software(pyspark).items()),
-        strategy=given.base.strategy,
-        parameters=_proposed(given),
+        strategy=inputs.base.strategy,
+        parameters=_proposed(inputs),
         evidence=evidence,
-        data=given.data,
-        advice=given.advice,
-        cluster=given.cluster,
+        data=inputs.data,
+        advice=inputs.advice,
+        cluster=inputs.cluster,
     )
 
 
@@ -74,30 +77,35 @@ def _software(pyspark: str) -> dict[str, str]:
     return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
 
 
-def _proposed(given: EvidenceInput) -> dict[str, core.Proposed]:
-    found: dict[str, core.Proposed] = {}
-    for name in searched(given.base.strategy):
-        now, limits = getattr(given.base, name), RANGES[name]
-        looked_at = sorted({float(value) for value in (given.tried or {}).get(name, ())} - {float(now)})
-        changed = name in given.chosen.changes
-        # A value in force outside of the range is proposed as it is only if it may be: else it is not this job's.
+def _proposed(inputs: EvidenceInput) -> dict[str, core.Proposed]:
+    proposals: dict[str, core.Proposed] = {}
+    for name in searched(inputs.base.strategy):
+        now, limits = getattr(inputs.base, name), RANGES[name]
+        tested = sorted({float(value) for value in (inputs.tried or {}).get(name, ())} - {float(now)})
+        changed = name in inputs.chosen.changes
+        # A present value outside of the range is set by an operator, so it is not part of the proposal.
         if not changed and not limits.minimum <= float(now) <= limits.maximum:
             continue
-        if not changed and not looked_at:
+        if not changed and not tested:
             continue
-        value = given.chosen.changes[name] if changed else now
+        value = inputs.chosen.changes[name] if changed else now
         assert isinstance(value, int | float)
         if changed:
-            said = f"with the other changes: {given.reason}" if len(given.chosen.changes) > 1 else given.reason
+            evidence = f"with the other changes: {inputs.reason}" if len(inputs.chosen.changes) > 1 else inputs.reason
         else:
-            said = unchanged_sentence(looked_at)
-        found[name] = core.Proposed(
-            value=value, previous=now, minimum=limits.minimum, maximum=limits.maximum, step=limits.step, evidence=said
+            evidence = unchanged_sentence(tested)
+        proposals[name] = core.Proposed(
+            value=value,
+            previous=now,
+            minimum=limits.minimum,
+            maximum=limits.maximum,
+            step=limits.step,
+            evidence=evidence,
         )
-    return found
+    return proposals
 
 
-def unchanged_sentence(looked_at: Sequence[float]) -> str:
-    """What was tried and is no part of what was chosen."""
-    shown = ", ".join(figure(value) for value in looked_at[:8]) + (", ..." if len(looked_at) > 8 else "")
-    return f"other values were tried ({shown}), and none is part of what was chosen"
+def unchanged_sentence(tested: Sequence[float]) -> str:
+    """Return the sentence for a parameter whose tested values are not part of the proposal."""
+    values = ", ".join(figure(value) for value in tested[:8]) + (", ..." if len(tested) > 8 else "")
+    return f"other values were tried ({values}), and none is part of what was chosen"

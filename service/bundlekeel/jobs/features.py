@@ -1,4 +1,4 @@
-"""What is usual: load by hour of the week, peaks, volatility, growth and what moves cost. Loads pyspark."""
+"""Usual load: by hour of the week, with peaks, volatility, growth and the cost of moves. Loads pyspark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ _BYTES = ("carried_msg_throughput_in", "carried_msg_throughput_out")
 
 
 def hourly(digests: DataFrame) -> DataFrame:
-    """One row an hour of each broker, bundle and namespace: messages and bytes a second, clients, moves, clients of the
-    moved bundles, score."""
+    """Return one row per hour of each broker, bundle and namespace.
+
+    Columns: messages and bytes per second, clients, moves, clients of the moved bundles, score.
+    """
     slices, bundles = part(digests, "slice"), part(digests, "bundle")
     brokers = slices.groupBy("date", "hour", F.col("broker").alias("name")).agg(
         _mean(sum((F.col(name) for name in _MESSAGES), F.lit(0.0)), "messages"),
@@ -24,7 +26,7 @@ def hourly(digests: DataFrame) -> DataFrame:
         F.lit(None).cast("double").alias("clients_moved"),
         _mean(F.col("score"), "score"),
     )
-    # A leader change within an hour leaves two rows of a bundle: they are two parts of one hour.
+    # After a leader change within an hour a bundle has two rows, which are two parts of the hour.
     single = bundles.groupBy("date", "hour", F.col("bundle").alias("name"), "namespace").agg(
         *(_mean(F.col(name), name) for name in ("messages", "bytes")),
         F.max("bytes_max").alias("bytes_peak"),
@@ -32,7 +34,7 @@ def hourly(digests: DataFrame) -> DataFrame:
         F.sum("moves").alias("moves"),
         F.lit(None).cast("double").alias("score"),
     )
-    # Before bundles are added up: a move takes the clients of its bundle, not those of the namespace.
+    # Computed per bundle, because a move disconnects only the clients of its bundle.
     single = single.withColumn("clients_moved", F.col("moves") * F.col("clients"))
     spaces = single.groupBy("date", "hour", F.col("namespace").alias("name")).agg(
         *(F.sum(name).alias(name) for name in ("messages", "bytes")),
@@ -41,8 +43,8 @@ def hourly(digests: DataFrame) -> DataFrame:
         F.lit(None).cast("double").alias("score"),
     )
     parts = {"broker": brokers, "bundle": single.drop("namespace"), "namespace": spaces}
-    found = [rows.withColumn("kind", F.lit(kind)) for kind, rows in parts.items()]
-    return found[0].unionByName(found[1]).unionByName(found[2])
+    frames = [rows.withColumn("kind", F.lit(kind)) for kind, rows in parts.items()]
+    return frames[0].unionByName(frames[1]).unionByName(frames[2])
 
 
 def _mean(value: Column, name: str) -> Column:
@@ -50,10 +52,10 @@ def _mean(value: Column, name: str) -> Column:
 
 
 def week(hours: DataFrame) -> DataFrame:
-    """`hourly` -> `WEEK`: the usual hour of the week, Monday 00:00 UTC being 0."""
+    """Compute `WEEK` from `hourly`: the usual hour of the week, 0 is Monday 00:00 UTC."""
     weekday = (F.dayofweek(F.to_date("date")) + 5) % 7
-    found = hours.withColumn("hour_of_week", (weekday * 24 + F.col("hour")).cast("int"))
-    return found.groupBy("kind", "name", "hour_of_week").agg(
+    numbered = hours.withColumn("hour_of_week", (weekday * 24 + F.col("hour")).cast("int"))
+    return numbered.groupBy("kind", "name", "hour_of_week").agg(
         F.count("*").alias("hours"),
         F.avg("messages").alias("messages"),
         F.avg("bytes").alias("bytes"),
@@ -63,14 +65,14 @@ def week(hours: DataFrame) -> DataFrame:
 
 
 def profile(hours: DataFrame) -> DataFrame:
-    """`hourly` -> `PROFILE`: what is typical of each broker, bundle and namespace."""
+    """Compute `PROFILE` from `hourly`: the typical load of each broker, bundle and namespace."""
     keys = ("kind", "name")
     day = F.datediff(F.to_date("date"), F.lit("1970-01-01")).cast("double")
     daily = hours.groupBy(*keys, "date").agg(F.avg("bytes").alias("mean"))
     trend = daily.groupBy(*keys).agg(
         F.expr("regr_slope(mean, cast(datediff(to_date(date), '1970-01-01') as double))").alias("slope")
     )
-    found = (
+    totals = (
         hours.withColumn("day", day)
         .groupBy(*keys)
         .agg(
@@ -85,7 +87,7 @@ def profile(hours: DataFrame) -> DataFrame:
         )
     )
     relative = (
-        found.join(trend, list(keys))
+        totals.join(trend, list(keys))
         .withColumn("volatility", _share("deviation"))
         .withColumn("growth", _share("slope"))
     )
@@ -93,5 +95,5 @@ def profile(hours: DataFrame) -> DataFrame:
 
 
 def _share(name: str) -> Column:
-    """Of the mean; nothing where there is no traffic."""
+    """Return a column divided by the mean traffic; null without traffic."""
     return F.when(F.col("bytes") > 0, F.col(name) / F.col("bytes"))

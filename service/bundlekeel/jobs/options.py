@@ -1,4 +1,4 @@
-"""What one run is asked to do, and what it would read. No Spark here."""
+"""Options of one run, and what it would read. No Spark here."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ from bundlekeel.ports.history import clusters_of, mixed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One run. `days`: at most so many, the newest. `period_seconds`: 0 takes the recorded interval, at least a minute.
-    `now`: when it runs. `adoption`: by which rules sidecars will look at it; the search goes as far as these let."""
+    """Options of one run.
+
+    `days`: at most this many, the newest. `period_seconds`: 0 means the recorded interval, at least 60. `now`: start of
+    the run. `adoption`: rules of the sidecars, which limit the range of the search.
+    """
 
     history: str
     out: str
@@ -37,26 +40,32 @@ class Options:
 
     @property
     def folder(self) -> str:
-        """Where the results go, below `out`: the day of the run."""
+        """Directory of the results below `out`: the day of the run."""
         return self.now.strftime("%Y-%m-%d")
 
     @property
     def work(self) -> str:
-        """Where arrays lie while it runs, below `out`: no other run's."""
+        """Directory of the arrays during the run, below `out`; every run has its own."""
         return f"_work/{self.now.strftime('%Y%m%dT%H%M%S%f')}"
 
 
-def reachable(options: Options, found: Sequence[HistoryPeriod]) -> None:
-    """Ask the place of the results something. StoreError: it does not answer. TooLittleHistory: of too few days."""
+def check_start(options: Options, history: Sequence[HistoryPeriod]) -> None:
+    """Check that the run can start.
+
+    Raises StoreError if the directory of the results does not respond, and TooLittleHistory if there are too few days.
+    """
     OutputFolder(options.out).check()
-    if few := too_few(options, found):
-        raise few
+    if refusal := too_few(options, history):
+        raise refusal
 
 
-def too_few(options: Options, found: Sequence[HistoryPeriod]) -> TooLittleHistory | None:
-    """The refusal where the names of the files say it already; how many good days and cycles there are, they do not.
-    A day between them of which nothing is recorded counts: it is a bad one, and no waiting mends it."""
-    days = set(days_between(found[0].date, found[-1].date)) - options.rules.leave_out
+def too_few(options: Options, history: Sequence[HistoryPeriod]) -> TooLittleHistory | None:
+    """Return the refusal if the file names already show too few days, else None.
+
+    Only a run can count good days and cycles. A day without records between the others counts: it is bad, and waiting
+    does not help.
+    """
+    days = set(days_between(history[0].date, history[-1].date)) - options.rules.leave_out
     needed = options.rules.min_days
     if len(days) >= needed:
         return None
@@ -67,60 +76,66 @@ def too_few(options: Options, found: Sequence[HistoryPeriod]) -> TooLittleHistor
         "cycles": None,
         "bad_days": {},
     }
-    said = f"history of {numbered(len(days), 'day')}; {needed} good days are needed"
-    return TooLittleHistory(said, figures=figures)
+    message = f"history of {numbered(len(days), 'day')}; {needed} good days are needed"
+    return TooLittleHistory(message, figures=figures)
 
 
 def newest(options: Options) -> list[HistoryPeriod]:
-    """The periods of the newest whole days, and of today, but the hour that is still written: what is read later would
-    be more than what was listed. TooLittleHistory when there are none."""
-    begun = options.now.strftime("%Y-%m-%d"), options.now.hour
-    found = [item for item in periods_of(open_store(options.history).files()) if (item.date, item.hour) != begun]
-    if not found:
+    """Return the periods of the newest whole days and of today, without the hour that is still written.
+
+    Raises TooLittleHistory if there are none.
+    """
+    current_hour = options.now.strftime("%Y-%m-%d"), options.now.hour
+    periods = [
+        item for item in periods_of(open_store(options.history).files()) if (item.date, item.hour) != current_hour
+    ]
+    if not periods:
         figures = {"good_days": 0, "min_days": options.rules.min_days, "span_days": 0, "cycles": 0, "bad_days": {}}
-        needed = f"{options.rules.min_days} good days are needed; another place: --history"
+        needed = f"{options.rules.min_days} good days are needed; choose another place with --history"
         raise TooLittleHistory(f"nothing is recorded in {options.history}: {needed}", figures=figures)
-    # There may be more days asked for than there have been. Today is no whole day.
-    days = options.days + (found[-1].date == begun[0])
-    first = date.fromordinal(max(1, date.fromisoformat(found[-1].date).toordinal() - days + 1)).isoformat()
-    return [item for item in found if item.date >= first]
+    # There may be fewer days than requested. Today is in addition to them.
+    days = options.days + (periods[-1].date == current_hour[0])
+    first = date.fromordinal(max(1, date.fromisoformat(periods[-1].date).toordinal() - days + 1)).isoformat()
+    return [item for item in periods if item.date >= first]
 
 
-def unused(options: Options, found: Sequence[HistoryPeriod]) -> list[str]:
-    """Days to leave out that are not between the first and the last day: perhaps misspelt, perhaps too old by now."""
-    return sorted(options.rules.leave_out - set(days_between(found[0].date, found[-1].date)))
+def unused(options: Options, history: Sequence[HistoryPeriod]) -> list[str]:
+    """Return the omitted days that are not between the first and the last day: misspelled, or too old."""
+    return sorted(options.rules.leave_out - set(days_between(history[0].date, history[-1].date)))
 
 
-def cluster_of(options: Options, found: Sequence[HistoryPeriod]) -> str:
-    """Whose history these periods are; empty: no file says. OtherCluster: of several clusters, or not of the one that
-    the settings name."""
-    clusters = clusters_of(open_store(options.history), [file for period in found for file in period.files])
+def cluster_of(options: Options, history: Sequence[HistoryPeriod]) -> str:
+    """Return the cluster of the periods; empty if no file contains one.
+
+    Raises OtherCluster if the periods are of several clusters, or of another one than in the settings.
+    """
+    clusters = clusters_of(open_store(options.history), [file for period in history for file in period.files])
     figures = {"clusters": {name: [file.path for file in files] for name, files in clusters.items()}}
-    if said := mixed(clusters):
-        raise OtherCluster(said, figures=figures)
-    cluster, wanted = next(iter(clusters), ""), options.adoption.cluster
-    if cluster and wanted and cluster != wanted:
-        text = f"{options.history} is the history of cluster {cluster}, but the settings are for cluster {wanted}"
+    if fault := mixed(clusters):
+        raise OtherCluster(fault, figures=figures)
+    cluster, expected = next(iter(clusters), ""), options.adoption.cluster
+    if cluster and expected and cluster != expected:
+        text = f"{options.history} is the history of cluster {cluster}, but the settings are for cluster {expected}"
         raise OtherCluster(text, figures=figures)
     return cluster
 
 
-def explained(options: Options, found: Sequence[HistoryPeriod]) -> dict[str, Any]:
-    """What a run would read and compute: from names and sizes of the files only."""
-    dates = sorted({item.date for item in found})
+def explain(options: Options, history: Sequence[HistoryPeriod]) -> dict[str, Any]:
+    """Return what a run would read and compute, from names and sizes of the files only."""
+    dates = sorted({item.date for item in history})
     used = set(dates) - options.rules.leave_out
-    few = too_few(options, found)
+    refusal = too_few(options, history)
     return {
         "history": options.history,
         "out": below(options.out, f"{options.folder}/thresholds.json"),
         "days": dates,
         "min_days": options.rules.min_days,
-        "refused": few and f"{few.code}: {few}",
+        "refused": refusal and f"{refusal.code}: {refusal}",
         "left_out": sorted(options.rules.leave_out),
-        "hours": len(found),
-        "files": sum(len(item.files) for item in found),
-        "megabytes": round(sum(item.size for item in found) / 1e6, 3),
-        "blocks": len(blocks_of(found, used, hours=options.block_hours, warm_hours=options.warm_hours)),
+        "hours": len(history),
+        "files": sum(len(item.files) for item in history),
+        "megabytes": round(sum(item.size for item in history) / 1e6, 3),
+        "blocks": len(blocks_of(history, used, hours=options.block_hours, warm_hours=options.warm_hours)),
         "block_hours": options.block_hours,
         "warm_hours": options.warm_hours,
         "held_out": options.search.held_out,

@@ -1,7 +1,7 @@
 """Recorded history by period, as one task reads it. No Spark here.
 
-A period is one hour of one leader's epoch. It begins with a whole snapshot, so it is rebuilt without any other one.
-Nothing is ever written, moved or deleted: what cannot be read is reported.
+A period is one hour of one leader's epoch. It begins with a whole snapshot, so it can be rebuilt alone. Files are never
+written, moved or deleted: unreadable ones are reported.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class HistoryPeriod:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the files."""
         return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadableFile:
-    """A file that is torn, empty, no file of ours, or of another schema; it stays where it is."""
+    """A file that is incomplete, empty, of another program or of another schema; it is not changed."""
 
     path: str
     why: str
@@ -47,7 +47,7 @@ class UnreadableFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCycle:
-    """One recorded cycle. `status`: ok (then there is a frame), double, misplaced (of another hour), broken."""
+    """One recorded cycle. `status`: ok (with a frame), double, misplaced (of another hour) or broken."""
 
     record: CycleRecord
     status: str
@@ -56,29 +56,29 @@ class RecordedCycle:
 
 
 def open_store(uri: str) -> HistoryStore:
-    """The store at a folder or URI. StoreError when there is no such file system."""
+    """Return the store at a directory or URI. Raises StoreError if there is no such file system."""
     return ParquetStore(uri if "://" in uri else Path(uri))
 
 
 def periods_of(files: Iterable[HistoryFile]) -> list[HistoryPeriod]:
-    """The periods of all files that count, oldest first."""
-    found: dict[tuple[str, int, int], list[HistoryFile]] = {}
+    """Return the periods of all files that count, oldest first."""
+    by_period: dict[tuple[str, int, int], list[HistoryFile]] = {}
     for file in in_force(files):
-        found.setdefault((file.date, file.hour, file.epoch), []).append(file)
+        by_period.setdefault((file.date, file.hour, file.epoch), []).append(file)
     return [
         HistoryPeriod(
             date=date, hour=hour, epoch=epoch, files=tuple(sorted(together, key=lambda file: (file.first, file.last)))
         )
-        for (date, hour, epoch), together in sorted(found.items())
+        for (date, hour, epoch), together in sorted(by_period.items())
     ]
 
 
 def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle | UnreadableFile]:
-    """Everything recorded in a period, rebuilt, in order. StoreError when the store does not answer.
+    """Yield everything recorded in a period, rebuilt, in order. Raises StoreError if the store does not respond.
 
-    A cycle that is there twice is told once more and not rebuilt, so that a copied file does not break the chain of
-    changes; the same holds for a cycle of another hour, as of a file that lies in the wrong folder. Files that the
-    leader has put together since they were listed are read there.
+    Duplicate cycles and cycles of another hour (files in the wrong directory) are reported but not rebuilt, so that a
+    copied file does not break the chain of changes. Files that the leader has merged since they were listed are read
+    from the larger file.
     """
     aside: list[RecordedCycle | UnreadableFile] = []
     instead: set[HistoryFile] = set()
@@ -86,7 +86,7 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
     def chain() -> Iterator[CycleRecord]:
         last = -1
         for file in period.files:
-            known = len(instead)
+            merged_before = len(instead)
             try:
                 records = records_in_force(store, file, instead)
             except HistoryError as error:
@@ -103,8 +103,8 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
                             record=record, status=MISPLACED, why=f"it lies in {period.date} {period.hour:02d}"
                         )
                     )
-                elif record.cycle <= last and len(instead) > known:
-                    continue  # the larger file begins with what was read from smaller ones
+                elif record.cycle <= last and len(instead) > merged_before:
+                    continue  # the merged file repeats the cycles of the smaller ones
                 elif record.cycle <= last:
                     aside.append(
                         RecordedCycle(record=record, status=DOUBLE, why=f"cycle {record.cycle} is there twice")
@@ -114,14 +114,14 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
                     yield record
 
     for item in rebuilt(chain()):
-        yield from _taken(aside)
+        yield from _drain(aside)
         if item.frame is None:
             yield RecordedCycle(record=item.record, status=BROKEN, why=item.why)
         else:
             yield RecordedCycle(record=item.record, status=OK, frame=item.frame)
-    yield from _taken(aside)
+    yield from _drain(aside)
 
 
-def _taken(aside: list[RecordedCycle | UnreadableFile]) -> list[RecordedCycle | UnreadableFile]:
-    found, aside[:] = list(aside), []
-    return found
+def _drain(aside: list[RecordedCycle | UnreadableFile]) -> list[RecordedCycle | UnreadableFile]:
+    items, aside[:] = list(aside), []
+    return items

@@ -1,4 +1,4 @@
-"""Where jobs write: a folder or URI by pyarrow. A file appears whole or not at all. No Spark here."""
+"""Output of the jobs: a directory or URI through pyarrow. A file appears completely or not at all. No Spark here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from bundlekeel.core.model.errors import StoreError
 
 
 def below(uri: str, name: str) -> str:
-    """The place of this name below a folder or URI, whose options (`?endpoint_override=...`) stay at its end."""
+    """Return the place of a name below a directory or URI; the options of a URI (`?endpoint_override=...`) stay at its
+    end."""
     path, mark, options = uri.partition("?") if "://" in uri else (uri, "", "")
     return f"{path.rstrip('/')}/{name}{mark}{options}"
 
 
 class OutputFolder:
-    """A folder, here or in an object store. Every method raises StoreError when it cannot be reached."""
+    """A local directory or one in an object store. Every method raises StoreError if it is unreachable."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -33,20 +34,20 @@ class OutputFolder:
                 self._fs, self._root = pafs.LocalFileSystem(), str(Path(uri).resolve())
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{uri} cannot be opened: {error}") from None
-        # Elsewhere a file appears when it is complete, and is renamed by copying it.
+        # Object stores show only complete files, and rename by copying.
         self._renames = self._fs.type_name in ("local", "hdfs")
 
     def check(self) -> None:
-        """Ask the store something, so that it is known to answer; a folder here must be one that may be written to."""
+        """Check that the store responds, and that a local directory is writable."""
         with self._answering():
             self._fs.get_file_info(self._root)
         if self._fs.type_name == "local":
             there = next(path for path in (Path(self._root), *Path(self._root).parents) if path.exists())
             if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-                raise StoreError(f"{self.uri} cannot be written to: {there} is not a writable folder")
+                raise StoreError(f"{self.uri} cannot be written to: {there} is not a writable directory")
 
     def write(self, name: str, data: bytes) -> str:
-        """Write a file below the folder and return where it is; an older one of that name is replaced."""
+        """Write a file below the directory, replacing an older one, and return its place."""
         final = self._at(name)
         with self._answering():
             self._fs.create_dir(final.rpartition("/")[0], recursive=True)
@@ -57,7 +58,7 @@ class OutputFolder:
                 if self._renames:
                     self._fs.move(at, final)
             except OSError:
-                # On a full disk what is there of it would keep it full.
+                # Remove the partial file: the disk may be full.
                 if self._renames:
                     with suppress(OSError):
                         self._fs.delete_file(at)
@@ -65,31 +66,34 @@ class OutputFolder:
         return below(self.uri, name)
 
     def read(self, name: str) -> bytes:
-        """The contents of a file."""
+        """Return the contents of a file."""
         with self._answering(), self._fs.open_input_file(self._at(name)) as stream:
-            found: bytes = stream.read()
-        return found
+            content: bytes = stream.read()
+        return content
 
     def keep(self, folder: str, names: Sequence[str]) -> str:
-        """Copy the files of these names into `folder/earlier/TIME`, TIME being when the last of them was written, and
-        return that place; empty: there are none. They stay where they are, too: readers must not find them gone."""
+        """Copy these files into `folder/earlier/TIME` and return that place; empty if there are none.
+
+        TIME is that of the newest file. The originals stay, because readers must not miss them.
+        """
         with self._answering():
-            there = {info.base_name: info.mtime for info in self._fs.get_file_info(self._all(folder)) if info.is_file}
-        found = {name: there[name] for name in names if name in there}
-        if not found:
+            existing = {
+                info.base_name: info.mtime for info in self._fs.get_file_info(self._all(folder)) if info.is_file
+            }
+        times = {name: existing[name] for name in names if name in existing}
+        if not times:
             return ""
-        last = max((at for at in found.values() if at is not None), default=datetime.now(UTC)).astimezone(UTC)
-        kept = f"{folder}/earlier/{last:%Y%m%dT%H%M%SZ}"
-        for name in found:
-            self.write(f"{kept}/{name}", self.read(f"{folder}/{name}"))
-        return below(self.uri, kept)
+        last = max((at for at in times.values() if at is not None), default=datetime.now(UTC)).astimezone(UTC)
+        copy = f"{folder}/earlier/{last:%Y%m%dT%H%M%SZ}"
+        for name in times:
+            self.write(f"{copy}/{name}", self.read(f"{folder}/{name}"))
+        return below(self.uri, copy)
 
     def _all(self, folder: str) -> pafs.FileSelector:
         return pafs.FileSelector(self._at(folder), allow_not_found=True)
 
     def remove(self, folder: str) -> None:
-        """Delete a folder of ours and everything in it, and the one above it where that is empty then; nothing happens
-        when it is gone."""
+        """Delete a directory of a run, and its parent if that becomes empty. Does nothing if it does not exist."""
         above = folder.rpartition("/")[0]
         with self._answering():
             if self._fs.get_file_info(self._at(folder)).type != pafs.FileType.Directory:

@@ -15,7 +15,7 @@ from bundlekeel.sim.page import BAD, COLOURS, GOOD, INK, svg
 
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _IN_FORCE: Final = COLOURS[1]
-# By kind of a candidate: title, colour, size; the last one is drawn on top.
+# Title, color and size by kind of a candidate; later ones are drawn on top.
 _KINDS: Final = {
     "far": ("other", INK, 8),
     "near": ("within one night's reach", COLOURS[0], 8),
@@ -27,8 +27,10 @@ _VERDICTS: Final = {"good": GOOD, "partial": INK, "bad": BAD}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One candidate: moves an hour and max/mean. `kind`: present, chosen, near (may be adopted) or far. `searched`:
-    what it came to on the days of the search, in words."""
+    """One candidate: moves per hour and max/mean.
+
+    `kind`: present, chosen, near (may be adopted) or far. `searched`: its values on the days of the search, in words.
+    """
 
     x: float
     y: float
@@ -52,7 +54,7 @@ def candidate_plot(points: Sequence[Point]) -> str:
             across, up = [point.x for point in own], [point.y for point in own]
             axes.scatter(across, up, s=size, color=colour, alpha=0.8, label=title, zorder=2)
     axes.ticklabel_format(useOffset=False, style="plain")
-    axes.set_xlabel("moves an hour")
+    axes.set_xlabel("moves per hour")
     axes.set_ylabel("max/mean of score (1 is even)")
     plot.legend(loc="outside right upper")
     return svg(plot)
@@ -72,8 +74,8 @@ def block_plot(dates: Sequence[str], before: Sequence[float], after: Sequence[fl
     if list(after) != list(before):
         axes.plot(after, color=GOOD, label="proposed")
     firsts = sorted({date: dates.index(date) for date in dates}.values())
-    shown = _evenly(firsts, 5)
-    axes.set_xticks(shown, [dates[place] for place in shown])
+    ticks = _evenly(firsts, 5)
+    axes.set_xticks(ticks, [dates[place] for place in ticks])
     axes.ticklabel_format(axis="y", useOffset=False, style="plain")
     axes.set_xlabel("held-out days, UTC")
     axes.set_ylabel("max/mean of score")
@@ -91,8 +93,8 @@ def day_bars(rows: Sequence[tuple[str, float, str]]) -> str:
     # A day of which nothing is recorded is visible, too.
     shares = [max(0.04, min(share, 1.0)) for _, share, _ in rows]
     axes.bar(places, shares, color=[_VERDICTS[verdict] for _, _, verdict in rows])
-    shown = _evenly(places, 5)
-    axes.set_xticks(shown, [rows[place][0] for place in shown])
+    ticks = _evenly(places, 5)
+    axes.set_xticks(ticks, [rows[place][0] for place in ticks])
     axes.set_yticks((0, 1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylabel("recorded")

@@ -1,4 +1,4 @@
-"""Quality of recorded history, day by day: DataFrames of figures; verdicts on them are in `rules.py`. Loads pyspark."""
+"""Quality of recorded history by day, as DataFrames; `rules.py` has the verdicts. Loads pyspark."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pyspark.sql import functions as F
 
 from bundlekeel.jobs import columns
 from bundlekeel.jobs.read import DAYS, LIES, part
-from bundlekeel.jobs.rules import DayFigures, day_of, liars
+from bundlekeel.jobs.rules import DayFigures, day_of, find_liars
 
-# A pause of so many usual intervals is a gap; what is shorter counts as recorded.
+# A pause longer than this many usual intervals is a gap; a shorter one counts as recorded.
 _PATIENCE = 3.0
 _DAY_MS = 86_400_000
 _COUNTED = {"doubles": "double", "misplaced": "misplaced", "broken": "broken"}
 
 
 def days(digests: DataFrame) -> DataFrame:
-    """`DIGEST` -> `DAYS`: one row a day of which anything is recorded, be it an unreadable file."""
+    """Compute `DAYS` from `DIGEST`: one row per day with any record, even an unreadable file."""
     cycles = part(digests, "cycle")
     counted = cycles.groupBy("date").agg(
         F.min(F.when(F.col("status") == "broken", F.col("why"))).alias("cycle_why"),
@@ -32,25 +32,25 @@ def days(digests: DataFrame) -> DataFrame:
         F.sum(F.when(F.col("acted"), F.col("moves")).otherwise(0).cast("long")).alias("moves"),
     )
     files = part(digests, "file").groupBy("date").agg(F.count("*").alias("unreadable"), F.min("why").alias("file_why"))
-    found = counted
-    for other in (covered(cycles), missing(cycles), files):
-        found = found.join(other, "date", "full")
-    told = found.withColumn("why", F.coalesce("file_why", "cycle_why"))
-    return told.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in DAYS)).orderBy("date")
+    joined = counted
+    for other in (measure_coverage(cycles), missing(cycles), files):
+        joined = joined.join(other, "date", "full")
+    explained = joined.withColumn("why", F.coalesce("file_why", "cycle_why"))
+    return explained.select(*(F.col(item.name).cast(item.dataType).alias(item.name) for item in DAYS)).orderBy("date")
 
 
-def covered(cycles: DataFrame) -> DataFrame:
-    """How much of each day is recorded: the time from each usable cycle to the next, pauses cut off."""
+def measure_coverage(cycles: DataFrame) -> DataFrame:
+    """Compute how much of each day is recorded: the time from each usable cycle to the next, without long pauses."""
     by_time = Window.partitionBy("date").orderBy("wall_ms")
     midnight = (F.floor(F.col("wall_ms") / _DAY_MS) + 1) * _DAY_MS
     usable = cycles.where(F.col("status") == "ok").withColumn("next", F.lead("wall_ms").over(by_time))
     gaps = usable.withColumn("gap", F.col("next") - F.col("wall_ms")).withColumn("midnight", midnight)
     usual = gaps.groupBy("date").agg(F.percentile_approx("gap", 0.5).alias("usual"))
-    # Of one cycle alone nothing is known but itself.
-    told = gaps.join(usual, "date").withColumn("usual", F.coalesce("usual", F.lit(0)))
+    # A single cycle has no interval: it counts as 0.
+    with_usual = gaps.join(usual, "date").withColumn("usual", F.coalesce("usual", F.lit(0)))
     rest = F.coalesce(F.col("gap"), F.col("midnight") - F.col("wall_ms"))
     inside = F.when(rest <= _PATIENCE * F.col("usual"), rest).otherwise(F.col("usual"))
-    return told.groupBy("date").agg(
+    return with_usual.groupBy("date").agg(
         F.count("*").alias("cycles"),
         F.min("wall_ms").alias("first_ms"),
         F.max("wall_ms").alias("last_ms"),
@@ -67,16 +67,17 @@ def covered(cycles: DataFrame) -> DataFrame:
 
 
 def missing(cycles: DataFrame) -> DataFrame:
-    """Numbers of cycles that are missing within an epoch, and neither dropped nor left undecided."""
+    """Count the cycle numbers that are missing within an epoch, and were neither dropped nor skipped."""
     ordered = Window.partitionBy("epoch").orderBy("cycle")
-    known = cycles.where(F.col("status").isin("ok", "broken"))
-    told = F.col("cycle") - F.lag("cycle").over(ordered) - 1 - F.col("dropped") - F.col("skipped")
-    jumped = known.withColumn("jump", F.greatest(F.coalesce(told, F.lit(0)), F.lit(0)))
+    numbered = cycles.where(F.col("status").isin("ok", "broken"))
+    lost = F.col("cycle") - F.lag("cycle").over(ordered) - 1 - F.col("dropped") - F.col("skipped")
+    jumped = numbered.withColumn("jump", F.greatest(F.coalesce(lost, F.lit(0)), F.lit(0)))
     return jumped.groupBy("date").agg(F.sum("jump").alias("missing"))
 
 
 def lies(digests: DataFrame) -> DataFrame:
-    """`DIGEST` -> `LIES`: brokers that contradict themselves, by day. A task looks at one day of all brokers."""
+    """Compute `LIES` from `DIGEST`: brokers that contradict themselves, by day. One task reads one day of all
+    brokers."""
     slices = part(digests, "slice").select(
         "date",
         "broker",
@@ -91,22 +92,22 @@ def lies(digests: DataFrame) -> DataFrame:
 
 def _lies_of(table: pa.Table) -> pa.Table:
     names = table.column("broker").to_pylist()
-    known = sorted(set(names))
-    row = {name: number for number, name in enumerate(known)}
+    brokers = sorted(set(names))
+    row = {name: number for number, name in enumerate(brokers)}
     arrays = {name: table.column(name).to_numpy() for name in ("usage_cpu", "score", "carried", "told")}
-    # Extensible brokers may tell a score and no CPU.
+    # Extensible brokers may report a score without CPU.
     cpu, score = arrays.pop("usage_cpu"), arrays.pop("score")
     arrays["usage"] = cpu if np.any(cpu > 0) else score
     arrays["broker"] = np.array([row[name] for name in names], dtype=np.float64)
     date = table.column("date")[0].as_py()
-    rows = [{"date": date, "broker": broker, "why": why} for broker, why in sorted(liars(known, arrays).items())]
+    rows = [{"date": date, "broker": broker, "why": why} for broker, why in sorted(find_liars(brokers, arrays).items())]
     return pa.Table.from_pylist(rows, columns.LIES)
 
 
 def figures(digests: DataFrame) -> list[DayFigures]:
-    """The days as values for `rules.judge`: one small row a day, so the driver may hold them."""
+    """Return the days as values for `rules.judge`: one small row per day, so the driver has enough memory."""
     lying: dict[str, dict[str, str]] = {}
     for row in lies(digests).collect():
         lying.setdefault(row["date"], {})[row["broker"]] = row["why"]
-    found: list[Mapping[str, Any]] = [row.asDict() for row in days(digests).collect()]
-    return [day_of(row, lying.get(row["date"])) for row in found]
+    rows: list[Mapping[str, Any]] = [row.asDict() for row in days(digests).collect()]
+    return [day_of(row, lying.get(row["date"])) for row in rows]

@@ -1,7 +1,7 @@
 """Recorded history as DataFrames: tasks rebuild the cycles of whole periods and return small rows. Loads pyspark.
 
-The driver only lists files. Which rows a task makes is plain Python (`periods.py`, `digest.py`). The schema of every
-DataFrame of the jobs is here, explicitly.
+The driver only lists files; plain Python in tasks makes the rows (`periods.py`, `digest.py`). The schema of every
+DataFrame of the jobs is here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN: dict[pa.DataType, DataType] = {
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """The same type for Spark. KeyError for one that the jobs do not use."""
+    """Return the Spark type of an Arrow type. Raises KeyError if the jobs do not use it."""
     if pa.types.is_struct(kind):
         return StructType([StructField(item.name, spark_type(item.type)) for item in kind])
     if pa.types.is_list(kind):
@@ -48,7 +48,7 @@ def spark_type(kind: pa.DataType) -> DataType:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same columns for Spark, all nullable."""
+    """Return the Spark schema with the same columns, all nullable."""
     return StructType([StructField(item.name, spark_type(item.type)) for item in schema])
 
 
@@ -60,33 +60,33 @@ WEEK = spark_schema(columns.WEEK)
 PROFILE = spark_schema(columns.PROFILE)
 CAPACITY = spark_schema(columns.CAPACITY)
 
-# Tasks a core: enough for all cores to end at about the same time, few enough for a task to be worth its start.
+# Tasks per core: enough that all cores end at about the same time, and few enough to justify the start of each.
 _TASKS = 8
 
 
 def spread(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: Any, tasks: int | None = None) -> DataFrame:
-    """These rows in so many partitions, a task each; None: each row in one of its own."""
+    """Return these rows in this many partitions, each for one task; None: one partition per row."""
     parts = len(rows) if tasks is None else min(len(rows), tasks)
     return spark.createDataFrame(spark.sparkContext.parallelize(rows, max(1, parts)), schema)
 
 
-def periods(spark: SparkSession, found: Sequence[HistoryPeriod]) -> DataFrame:
-    """One row a period, of schema `PERIODS`; a task takes some that follow one another."""
+def periods(spark: SparkSession, history: Sequence[HistoryPeriod]) -> DataFrame:
+    """Return one row per period, of schema `PERIODS`; a task has consecutive ones."""
     rows = [
         (item.date, item.hour, item.epoch, [(file.first, file.last, file.size) for file in item.files])
-        for item in found
+        for item in history
     ]
     return spread(spark, rows, PERIODS, _TASKS * spark.sparkContext.defaultParallelism)
 
 
 def period_of(row: dict[str, Any]) -> HistoryPeriod:
-    """The period of a row of `PERIODS`."""
+    """Return the period of a row of `PERIODS`."""
     place = {name: row[name] for name in ("date", "hour", "epoch")}
     return HistoryPeriod(**place, files=tuple(HistoryFile(**place, **file) for file in row["files"]))
 
 
-def digests(given: DataFrame, uri: str) -> DataFrame:
-    """`PERIODS` -> `DIGEST`: every period read once. Persist it: quality, features and capacity all use it."""
+def digests(rows: DataFrame, uri: str) -> DataFrame:
+    """Read every period once: `PERIODS` to `DIGEST`. Persist the result: quality, features and capacity all use it."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = open_store(uri)
@@ -94,15 +94,15 @@ def digests(given: DataFrame, uri: str) -> DataFrame:
             for row in batch.to_pylist():
                 yield from digest(store, period_of(row))
 
-    return given.mapInArrow(work, DIGEST)
+    return rows.mapInArrow(work, DIGEST)
 
 
-def of_days(given: DataFrame, dates: Sequence[str]) -> DataFrame:
-    """The rows of a digest that are of these days."""
+def of_days(digest: DataFrame, dates: Sequence[str]) -> DataFrame:
+    """Return the rows of a digest of these days."""
     date = F.coalesce(*(F.col(f"{kind}.date") for kind in columns.PARTS))
-    return given.where(date.isin(list(dates)))
+    return digest.where(date.isin(list(dates)))
 
 
-def part(given: DataFrame, kind: str) -> DataFrame:
-    """The rows of one kind of a digest: `cycle`, `slice`, `bundle` or `file`."""
-    return given.where(F.col("kind") == kind).select(f"{kind}.*")
+def part(digest: DataFrame, kind: str) -> DataFrame:
+    """Return the rows of one kind of a digest: `cycle`, `slice`, `bundle` or `file`."""
+    return digest.where(F.col("kind") == kind).select(f"{kind}.*")

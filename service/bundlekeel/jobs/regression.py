@@ -40,12 +40,12 @@ def fit_huber(x: Floats, y: Floats) -> RegressionLine:
     scale, height = np.abs(x).max(axis=0), max(float(np.abs(y).max()), 1e-300)
     used = np.ptp(x, axis=0) > 1e-9 * scale
     # All columns, and y, are about 1: the solver's tolerances suit such values.
-    design, wanted = np.column_stack([np.ones(len(y)), x[:, used] / scale[used]]), y / height
+    design, target = np.column_stack([np.ones(len(y)), x[:, used] / scale[used]]), y / height
     lowest = np.zeros(design.shape[1])
     start, spread, lowest[0] = np.full(len(lowest), 0.5), 1.0, -np.inf
     for _ in range(_ROUNDS):
         fit = least_squares(
-            lambda line: design @ line - wanted,
+            lambda line: design @ line - target,
             start,
             jac=lambda _: design,
             bounds=(lowest, np.inf),

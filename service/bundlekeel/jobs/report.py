@@ -45,13 +45,13 @@ _MEANING: Final = {
     "thrash_per_day": "a broker's load up and down beyond its trend, % of the mean",
     "overloaded_minutes_per_day": "any broker above 85%",
 }
-# Better points that the page explains.
+# Most better points that the page explains.
 _MOST_BETTER: Final = 8
 _WHY_NOT: Final = {
-    "near": "another one came first on the days of the search. They put candidates in order by the share of moves "
-    "that each saves and by the chance that other days confirm it, not by these two values. "
-    "The held-out days judge only the first one: if they chose among many, no days would be left to judge the choice",
-    "far": "of another strategy, or with another time between cycles: not for a threshold to change",
+    "near": "another one was first on the days of the search. They order candidates by the share of moves that "
+    "each saves and by the chance that other days confirm it, not by these two values. "
+    "The held-out days judge only the first one: if they selected among many, no days would remain to judge the result",
+    "far": "of another strategy, or with another time between cycles: a threshold cannot change that",
     "present": "in force",
 }
 # As Pulsar reports them.
@@ -84,7 +84,7 @@ class ReportInputs:
     plans: Mapping[str, int] = field(default_factory=dict)
 
 
-def page(document: Thresholds, shown: ReportInputs) -> str:
+def page(document: Thresholds, inputs: ReportInputs) -> str:
     """Return the whole page."""
     days, changed = document.data.days, document.values != document.previous
     span = f"{numbered(len(days), 'day')}, {days[0] if days else '-'} to {days[-1] if days else '-'}"
@@ -93,52 +93,52 @@ def page(document: Thresholds, shown: ReportInputs) -> str:
         "recalibration.html",
         document=document,
         created=f"{datetime.fromtimestamp(document.created_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC",
-        state=headline(document, shown.objections, shown.reason),
-        colour="" if not changed else "warning" if shown.objections else "good",
+        state=headline(document, inputs.objections, inputs.reason),
+        colour="" if not changed else "warning" if inputs.objections else "good",
         changed=changed,
-        compared=shown.compared,
-        objections=[_objection(item) for item in shown.objections],
-        how_to_adopt=how_to_adopt(document, shown.objections),
+        compared=inputs.compared,
+        objections=[_objection(item) for item in inputs.objections],
+        how_to_adopt=how_to_adopt(document, inputs.objections),
         span=span,
         parameters=_parameters(document),
-        left_alone=shown.left_alone,
-        evidence=_evidence(document, shown.clients, shown.searched),
-        candidates=candidate_plot(shown.points),
-        blocks=block_plot(*shown.blocks),
-        better=_better(shown),
-        days=_days(shown, document),
-        week=week_map(shown.week),
-        spaces=[_namespace(row) for row in shown.spaces],
-        capacity=[_capacity(row) for row in shown.capacity[:MOST_ROWS]],
+        left_alone=inputs.left_alone,
+        evidence=_evidence(document, inputs.clients, inputs.searched),
+        candidates=candidate_plot(inputs.points),
+        blocks=block_plot(*inputs.blocks),
+        better=_better(inputs),
+        days=_days(inputs, document),
+        week=week_map(inputs.week),
+        spaces=[_namespace(row) for row in inputs.spaces],
+        capacity=[_capacity(row) for row in inputs.capacity[:MOST_ROWS]],
         most=MOST_ROWS,
     )
 
 
 def headline(document: Thresholds, objections: Sequence[Objection], reason: str) -> tuple[str, str]:
-    """What comes of the run, and what it rests on; the terminal says the same."""
+    """Return the result of the run and its evidence, for the page and the terminal."""
     changes = ", ".join(
         f"{name} {figure(row.previous)} -> {figure(row.value)}"
         for name, row in sorted(document.parameters.items())
         if row.value != row.previous
     )
     if not changes:
-        return "Nothing to change", f"The thresholds in force stay: {reason or 'they are the best that was found'}"
+        return "Nothing to change", f"The thresholds in force stay: {reason or 'no better ones were found'}"
     state, codes = "Proposed", ", ".join(dict.fromkeys(item.code.value for item in objections))
     if objections:
-        state = "Not to be adopted" if refused(objections) else "Found, and not adopted by the sidecars as it is"
+        state = "Not to be adopted" if explain_refusal(objections) else "Not adopted automatically by the sidecars"
         state += f" ({codes})"
-    held, ran = numbered(len(document.evidence.held_out), "day"), ""
-    if alone := document.evidence.unbroken:
+    days, unbroken_run = numbered(len(document.evidence.held_out), "day"), ""
+    if unbroken := document.evidence.unbroken:
         moves, imbalance = (
-            (getattr(alone.previous, name).mean, getattr(alone.chosen, name).mean)
+            (getattr(unbroken.previous, name).mean, getattr(unbroken.chosen, name).mean)
             for name in ("moves_per_hour", "imbalance")
         )
-        ran = f". In one unbroken run over them: {gain(moves, imbalance)}"
-    return f"{state}: {changes}", f"On {held} that the search did not see: {reason}{ran}"
+        unbroken_run = f". In one unbroken run over them: {gain(moves, imbalance)}"
+    return f"{state}: {changes}", f"On {days} that the search did not use: {reason}{unbroken_run}"
 
 
 def meanings(document: Thresholds) -> tuple[str, ...]:
-    """A line for each parameter that would change: what it does, for the terminal."""
+    """Return one line per changed parameter with its purpose, for the terminal."""
     changed = (name for name, row in sorted(document.parameters.items()) if row.value != row.previous)
     return tuple(f"{name}: {_meaning(name)}" for name in changed)
 
@@ -147,25 +147,27 @@ def _meaning(name: str) -> str:
     return f"{BY_NAME[name].why} ({BY_NAME[name].unit})"
 
 
-def refused(objections: Sequence[Objection]) -> str:
-    """Why nobody can adopt it, or should; empty: a person may."""
+def explain_refusal(objections: Sequence[Objection]) -> str:
+    """Return why an operator cannot or should not adopt the proposal; empty if they may."""
     codes = dict.fromkeys(item.code for item in objections)
     if not OVERRIDABLE.issuperset(codes):
-        return "It cannot be adopted, not with `--force` either."
+        return "It cannot be adopted, even with `--force`."
     if worse := ", ".join(code.value for code in codes if code in WORSE):
-        return f"Do not adopt it ({worse}): on the held-out days it was worse than what is in force, or not better."
+        return (
+            f"Do not adopt it ({worse}): on the held-out days it was worse than the present thresholds, or not better."
+        )
     return ""
 
 
 def how_to_adopt(document: Thresholds, objections: Sequence[Objection]) -> str:
-    """The command and the way back, or why there is none."""
-    if why := refused(objections):
+    """Return the commands to adopt and to revert, or why the proposal cannot be adopted."""
+    if why := explain_refusal(objections):
         return why
-    # As the sidecars read it: a whole number may be written as 20 or 20.0.
+    # Encoded as the sidecars do it, because a number may be written as 20 or 20.0.
     digest = digest_of(thresholds_of(document_of(document)))
     command = f'--reason "..." --digest {digest}`. {WAY_BACK}'
     if objections:
-        return f"If you want to try it in spite of that: `bundlekeel thresholds adopt --force {command}"
+        return f"To adopt it despite the objections: `bundlekeel thresholds adopt --force {command}"
     return f"To adopt it: `bundlekeel thresholds adopt {command}"
 
 
@@ -206,17 +208,21 @@ def _evidence(document: Thresholds, clients: Mapping[str, str], searched: Mappin
         ]
         rows.append([f"{TITLES[name]}\n{_MEANING[name]}", *cells])
     if clients:
-        moved = "clients moved an hour\nproducers and consumers of the bundles that moved; without an interval"
+        moved = "clients moved per hour\nproducers and consumers of the bundles that moved; without an interval"
         rows.insert(2, [moved, *(clients.get(title, "") for title in columns)])
     about = (
-        f"On {numbered(len(evidence.held_out), 'day')} that the search did not see ({', '.join(evidence.held_out)}). "
+        f"On {numbered(len(evidence.held_out), 'day')} that the search did not use ({', '.join(evidence.held_out)}). "
         f"Planned again every {figure(evidence.period_seconds)} s. The result holds for balancers that plan as often. "
         "A sidecar that plans more often, as with counters, acts sooner than this shows, with the thresholds in force "
         f"and with the proposed ones. Intervals of {evidence.confidence:.0%}, by resampling whole blocks of hours; "
         "each block begins where bundles were recorded to be, and its warm-up is not counted. Unbroken: one run over "
         "all of these days. "
         + (_ON_SEARCH_DAYS if searched else "")
-        + ("Columns behind these are other strategies at their best, to compare." if evidence.strategies else "")
+        + (
+            "The last columns are the best candidates of other strategies, for comparison."
+            if evidence.strategies
+            else ""
+        )
     )
     return {"about": about, "heads": ["", *(f">{title}" for title in columns)], "rows": rows}
 
@@ -233,19 +239,20 @@ def _interval(value: BootstrapInterval, before: BootstrapInterval | None, name: 
     return f"{mean}{part}" if low == high else f"{mean}{part}\n{low} to {high}"
 
 
-def _better(shown: ReportInputs) -> Section:
+def _better(inputs: ReportInputs) -> Section:
     """Explain why points that lie lower and further left than the proposal are not proposed."""
-    proposed = next((point for kind in ("chosen", "present") for point in shown.points if point.kind == kind), None)
+    proposed = next((point for kind in ("chosen", "present") for point in inputs.points if point.kind == kind), None)
     if proposed is None:
         return {"rows": []}
     own = _printed(proposed)
-    points = [point for point in shown.points if all(map(le, _printed(point), own)) and _printed(point) != own]
+    points = [point for point in inputs.points if all(map(le, _printed(point), own)) and _printed(point) != own]
     return {
         "count": numbered(len(points), "candidate"),
         "than": "proposed" if proposed.kind == "chosen" else "in force",
-        "own": f"max/mean {proposed.y:.4f}, {figure(proposed.x, 3)} moves an hour{_on_search_days(proposed)}",
+        "own": f"max/mean {proposed.y:.4f}, {figure(proposed.x, 3)} moves per hour{_on_search_days(proposed)}",
         "rows": [
-            f"{point.label}{_on_search_days(point)}: {_why_not(point, shown.reason)}" for point in points[:_MOST_BETTER]
+            f"{point.label}{_on_search_days(point)}: {_why_not(point, inputs.reason)}"
+            for point in points[:_MOST_BETTER]
         ],
     }
 
@@ -261,11 +268,11 @@ def _printed(point: Point) -> tuple[float, float]:
 
 def _why_not(point: Point, reason: str) -> str:
     if point.label.rpartition(": max/mean")[0] in reason:
-        return "the one that these days were to confirm, and they did not, as the top of this page says"
+        return "the held-out days did not confirm it, see the top of this page"
     return _WHY_NOT[point.kind]
 
 
-def _days(shown: ReportInputs, document: Thresholds) -> Section:
+def _days(inputs: ReportInputs, document: Thresholds) -> Section:
     used = dict.fromkeys(document.data.days, "search") | dict.fromkeys(document.evidence.held_out, "held out")
     rows = [
         [
@@ -274,15 +281,18 @@ def _days(shown: ReportInputs, document: Thresholds) -> Section:
             used.get(item.day.date, "left out"),
             f"{item.day.coverage:.1%}",
             figure(item.day.cycles),
-            figure(shown.plans[item.day.date]) if item.day.date in shown.plans else "",
+            figure(inputs.plans[item.day.date]) if item.day.date in inputs.plans else "",
             f"{item.day.longest_gap_minutes:.0f}",
             level(item.day.imbalance),
             figure(item.day.moves),
             "; ".join(item.reasons),
         ]
-        for item in shown.judged[-MOST_ROWS:]
+        for item in inputs.judged[-MOST_ROWS:]
     ]
-    return {"plot": day_bars([(item.day.date, item.day.coverage, item.verdict) for item in shown.judged]), "rows": rows}
+    return {
+        "plot": day_bars([(item.day.date, item.day.coverage, item.verdict) for item in inputs.judged]),
+        "rows": rows,
+    }
 
 
 def _namespace(row: Mapping[str, Any]) -> list[str]:
@@ -309,60 +319,62 @@ def _capacity(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-# More points would hide one another.
+# More points would cover each other.
 _MOST = 600
 
 
-def points_of(told: EvidenceInput, chosen: Selection) -> list[Point]:
-    """Every candidate on the held-out days: moves an hour and max/mean."""
-    found = []
-    for key, blocks in told.blocks.items():
+def points_of(inputs: EvidenceInput, selection: Selection) -> list[Point]:
+    """Return every candidate with moves per hour and max/mean on the held-out days."""
+    points = []
+    for key, blocks in inputs.blocks.items():
         whole = CandidateMeasures.sum(blocks.values())
         if not whole.seconds:
             continue
-        kind = "near" if key in chosen.near else "far"
-        kind = "present" if key == told.present.key else "chosen" if key == told.chosen.key else kind
-        label = f"{chosen.tried.candidates[key].name}: {_told(whole)}"
-        days = CandidateMeasures.sum(told.searched.get(key, {}).values())
-        searched = _told(days) if days.seconds else ""
+        kind = "near" if key in selection.near else "far"
+        kind = "present" if key == inputs.present.key else "chosen" if key == inputs.chosen.key else kind
+        label = f"{selection.tried.candidates[key].name}: {_describe(whole)}"
+        days = CandidateMeasures.sum(inputs.searched.get(key, {}).values())
+        searched = _describe(days) if days.seconds else ""
         point = Point(x=whole.moves_per_day / 24, y=1 + whole.imbalance, kind=kind, label=label, searched=searched)
-        found.append(point)
-    ranked = sorted(found, key=lambda point: (point.kind == "far", point.y))
+        points.append(point)
+    ranked = sorted(points, key=lambda point: (point.kind == "far", point.y))
     return ranked[:_MOST]
 
 
-def _told(found: CandidateMeasures) -> str:
-    return f"max/mean {1 + found.imbalance:.4f}, {figure(found.moves_per_day / 24, 3)} moves an hour"
+def _describe(measures: CandidateMeasures) -> str:
+    return f"max/mean {1 + measures.imbalance:.4f}, {figure(measures.moves_per_day / 24, 3)} moves per hour"
 
 
-def searched_of(told: EvidenceInput) -> dict[str, HeldOutMeasures]:
-    """Columns of the evidence on the days of the search; none where nothing changes."""
-    if told.chosen.key == told.present.key or not told.searched:
+def searched_of(inputs: EvidenceInput) -> dict[str, HeldOutMeasures]:
+    """Return the evidence on the days of the search by column; empty if nothing changes."""
+    if inputs.chosen.key == inputs.present.key or not inputs.searched:
         return {}
     return {
-        f"{title}, days of the search": measures_of(told.searched[key], seed=told.seed)
-        for title, key in (("in force", told.present.key), ("proposed", told.chosen.key))
+        f"{title}, days of the search": measures_of(inputs.searched[key], seed=inputs.seed)
+        for title, key in (("in force", inputs.present.key), ("proposed", inputs.chosen.key))
     }
 
 
-def clients_of(told: EvidenceInput) -> dict[str, str]:
-    """Producers and consumers that moved in an hour, by column of the evidence."""
-    chosen = {"in force": told.present.key, "proposed": told.chosen.key}
-    whole = {**chosen, **told.strategies}
-    sums = {title: CandidateMeasures.sum(told.blocks[key].values()) for title, key in whole.items()}
-    sums |= {f"{title}, unbroken": told.unbroken[key] for title, key in chosen.items() if key in told.unbroken}
-    searched = {title: told.searched[key].values() for title, key in chosen.items() if key in told.searched}
+def clients_of(inputs: EvidenceInput) -> dict[str, str]:
+    """Return the producers and consumers that moved per hour, by column of the evidence."""
+    keys = {"in force": inputs.present.key, "proposed": inputs.chosen.key}
+    whole = {**keys, **inputs.strategies}
+    sums = {title: CandidateMeasures.sum(inputs.blocks[key].values()) for title, key in whole.items()}
+    sums |= {f"{title}, unbroken": inputs.unbroken[key] for title, key in keys.items() if key in inputs.unbroken}
+    searched = {title: inputs.searched[key].values() for title, key in keys.items() if key in inputs.searched}
     sums |= {f"{title}, days of the search": CandidateMeasures.sum(blocks) for title, blocks in searched.items()}
-    moved = {title: found.per_day(found.moved_sessions) / 24 for title, found in sums.items()}
-    less = moved["proposed"] - moved["in force"]
+    moved = {title: measures.per_day(measures.moved_sessions) / 24 for title, measures in sums.items()}
+    difference = moved["proposed"] - moved["in force"]
     return {title: figure(value, 3) for title, value in moved.items()} | {
-        "difference": f"{figure(less, 3)} ({share(less, moved['in force'])})"
+        "difference": f"{figure(difference, 3)} ({share(difference, moved['in force'])})"
     }
 
 
-def blocks_shown(told: EvidenceInput, labels: Sequence[str]) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
-    """Labels, and max/mean block by block of what is in force and of what is proposed."""
-    before, after = told.blocks[told.present.key], told.blocks[told.chosen.key]
+def block_series(
+    inputs: EvidenceInput, labels: Sequence[str]
+) -> tuple[Sequence[str], Sequence[float], Sequence[float]]:
+    """Return labels, and max/mean of the present and the proposed thresholds by block."""
+    before, after = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
     numbers = sorted(set(before) & set(after))
     return (
         [labels[place] if place < len(labels) else "" for place in range(len(numbers))],

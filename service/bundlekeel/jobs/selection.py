@@ -1,6 +1,6 @@
-"""What is proposed of all that was tried, and what is only told: other strategies, other cycles, next steps. No Spark.
+"""Selection of the proposal, and advice: other strategies, other cycles, next steps. No Spark here.
 
-The rule itself is `sim.backtest.choice`; here it is applied to what sidecars may adopt in one night.
+The rule itself is `sim.backtest.choice`; here it is applied to changes that sidecars may adopt in one night.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from bundlekeel.core.model.errors import ConfigError
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.core.model.text_format import figure
 from bundlekeel.sim.backtest import Candidate
-from bundlekeel.sim.backtest.choice import Choice, brought, choose
+from bundlekeel.sim.backtest.choice import Choice, choose, describe_gain
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, ranked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchDepth:
-    """How thorough a search is. `points`: values of each parameter in the first round; `rounds`, `keep`: of refinement
-    and the best candidates it goes on from; `tolerance`: share of imbalance that counts as equal; `names`: parameters,
-    empty: all.
+    """Depth of a search.
+
+    `points`: values of each parameter in the first round; `rounds`: refinements; `keep`: best candidates that a
+    refinement starts from; `tolerance`: difference of imbalance that counts as equal; `names`: parameters, empty: all.
     """
 
     points: int = 3
@@ -35,9 +36,12 @@ class SearchDepth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """`strategies`: by other strategy, its best candidate's key. `values`: parameter -> values that were looked at.
-    `labels`: of the held-out blocks, in order. `near`: keys of what might have been adopted. `plans`: by day, how often
-    the back-test planned."""
+    """The proposal and its context.
+
+    `strategies`: key of the best candidate by other strategy. `values`: tested values by parameter. `labels`: of the
+    held-out blocks, in order. `near`: keys of candidates that could be adopted. `plans`: number of plans in the
+    back-test by day.
+    """
 
     choice: Choice
     tried: TriedCandidates
@@ -49,104 +53,105 @@ class Selection:
     plans: Mapping[str, int] = field(default_factory=dict)
 
 
-def chosen_of(
+def select(
     tried: TriedCandidates,
     base: Parameters,
-    given: SearchDepth,
+    depth: SearchDepth,
     *,
     train: Collection[int],
-    held: Collection[int],
+    held_out: Collection[int],
     reach: float,
 ) -> Selection:
-    """The choice among thresholds of the strategy in force, and advice about the rest."""
+    """Select among thresholds of the active strategy, and give advice about the other candidates."""
     near = adoptable(tried)
-    choice = choose(near, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
-    others = best_of_others(tried, base, train, given.tolerance)
+    choice = choose(near, train=train, held_out=held_out, tolerance=depth.tolerance, seed=depth.seed)
+    others = best_of_others(tried, base, train, depth.tolerance)
     return Selection(
         choice=choice,
         tried=tried,
         near=frozenset(near.candidates),
         strategies=others,
-        values=looked_at(near),
+        values=tested_values(near),
         advice=(
             *_at_the_end(choice.candidate, base, reach),
-            *_elsewhere(tried, near, base, choice, train, held, given),
+            *_elsewhere(tried, near, base, choice, train, held_out, depth),
         ),
     )
 
 
-def searchable(space: SearchSpace, given: SearchDepth) -> None:
-    """ConfigError when no value of the strategy in force would be looked at: hours of work with nothing to propose."""
+def check_searchable(space: SearchSpace, depth: SearchDepth) -> None:
+    """Raise ConfigError if no value of the active strategy would be tested, because hours of work would propose
+    nothing."""
     strategy = space.base.strategy
     free = [name for name in space.names_of(strategy) if space.at(name, 1.0) != space.at(name, -1.0)]
-    if free and (given.points > 1 or given.rounds):
+    if free and (depth.points > 1 or depth.rounds):
         return
     if free:
-        raise ConfigError("--points 1 with --rounds 0 tries nothing", field="--points", value=given.points)
-    asked = ", ".join(given.names) or "all that it reads"
-    alone = f"; not changed: {', '.join(space.without)}" if space.without else ""
-    text = f"--parameter {asked}: strategy {strategy}, which is in force, has no such parameter to search{alone}"
-    raise ConfigError(text, field="--parameter", value=asked, allowed=", ".join(searched(strategy)))
+        raise ConfigError("--points 1 with --rounds 0 tries nothing", field="--points", value=depth.points)
+    names = ", ".join(depth.names) or "all that it reads"
+    excluded = f"; not changed: {', '.join(space.without)}" if space.without else ""
+    text = f"--parameter {names}: the active strategy {strategy} has no such parameter to search{excluded}"
+    raise ConfigError(text, field="--parameter", value=names, allowed=", ".join(searched(strategy)))
 
 
-def left_alone(space: SearchSpace) -> dict[str, str]:
-    """What was asked for (all that the strategy in force reads, where nothing was named) and is not searched for this
-    strategy, and why."""
-    strategy, found = space.base.strategy, dict[str, str]()
+def find_excluded(space: SearchSpace) -> dict[str, str]:
+    """Return requested parameters that are not searched for the active strategy, and why. None requested: all it
+    reads."""
+    strategy, reasons = space.base.strategy, dict[str, str]()
     for name in space.names or searched(strategy):
         value, row = getattr(space.base, name), RANGES[name]
         if name not in searched(strategy):
-            found[name] = f"strategy {strategy}, which is in force, does not read it"
+            reasons[name] = f"the active strategy {strategy} does not read it"
         elif name in space.without:
-            found[name] = space.without[name]
+            reasons[name] = space.without[name]
         elif not row.minimum <= value <= row.maximum:
-            found[name] = f"its value {figure(value)} is outside of {figure(row.minimum)} to {figure(row.maximum)}"
-    return found
+            reasons[name] = f"its value {figure(value)} is outside of {figure(row.minimum)} to {figure(row.maximum)}"
+    return reasons
 
 
 def adoptable(tried: TriedCandidates) -> TriedCandidates:
-    """Only what changes thresholds alone: no other strategy, and the cycle as it is."""
-    kept = {
+    """Return only the candidates that change thresholds: the same strategy and cycle."""
+    candidates = {
         key: item
         for key, item in tried.candidates.items()
         if not item.cycle_seconds and all(name in RANGES for name in item.changes)
     }
-    return replace(tried, candidates=kept, results={key: tried.results[key] for key in kept})
+    return replace(tried, candidates=candidates, results={key: tried.results[key] for key in candidates})
 
 
 def best_of_others(
     tried: TriedCandidates, base: Parameters, train: Collection[int], tolerance: float
 ) -> dict[str, str]:
-    """By other strategy the key of what did best on the days of the search."""
-    found: dict[str, str] = {}
+    """Return the key of the best candidate on the days of the search, by other strategy."""
+    best: dict[str, str] = {}
     for item in ranked(tried, blocks=train, tolerance=tolerance):
         strategy = item.changes.get("strategy", base.strategy)
         if strategy != base.strategy:
-            found.setdefault(str(strategy), item.key)
-    return found
+            best.setdefault(str(strategy), item.key)
+    return best
 
 
-def looked_at(tried: TriedCandidates) -> dict[str, set[float]]:
-    """Which values of which parameter were tried."""
-    found: dict[str, set[float]] = {}
+def tested_values(tried: TriedCandidates) -> dict[str, set[float]]:
+    """Return the tested values by parameter."""
+    values: dict[str, set[float]] = {}
     for item in tried.candidates.values():
         for name, value in item.changes.items():
             if isinstance(value, int | float):
-                found.setdefault(name, set()).add(float(value))
-    return found
+                values.setdefault(name, set()).add(float(value))
+    return values
 
 
 def _at_the_end(candidate: Candidate, base: Parameters, reach: float) -> list[str]:
-    """Values that went as far as one night may take them."""
-    found = []
+    """Return advice for values that are as far as one night allows."""
+    advice = []
     for name, value in sorted(candidate.changes.items()):
         assert isinstance(value, int | float)
         if steps_between(name, getattr(base, name), value) > reach - 0.5:
-            found.append(
-                f"{name} {figure(value)} is as far as one night goes from {figure(getattr(base, name))}; "
-                "further may be better"
+            advice.append(
+                f"{name} {figure(value)} is as far as one night may change it from {figure(getattr(base, name))}; "
+                "a larger change may be better"
             )
-    return found
+    return advice
 
 
 def _elsewhere(
@@ -155,11 +160,11 @@ def _elsewhere(
     base: Parameters,
     choice: Choice,
     train: Collection[int],
-    held: Collection[int],
-    given: SearchDepth,
+    held_out: Collection[int],
+    depth: SearchDepth,
 ) -> list[str]:
-    """Another strategy or another cycle that would do better than what is proposed."""
-    best = choose(tried, train=train, held=held, tolerance=given.tolerance, seed=given.seed)
+    """Return advice if another strategy or another cycle would be better than the proposal."""
+    best = choose(tried, train=train, held_out=held_out, tolerance=depth.tolerance, seed=depth.seed)
     if best.candidate.key in near.candidates or best.chosen.moves >= choice.chosen.moves:
         return []
-    return [f"{best.candidate.name}: {brought(best.present, best.chosen)}, on the held-out days"]
+    return [f"{best.candidate.name}: {describe_gain(best.present, best.chosen)}, on the held-out days"]

@@ -1,4 +1,4 @@
-"""The Spark session of a run: local, standalone, or what spark-submit decides. Loads pyspark."""
+"""Spark session of a run: local, standalone, or from spark-submit. Loads pyspark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A few large groups of plain numbers: batches of this size stay well below what a worker may hold.
+    # Groups are few and large, but of plain numbers: batches of this size fit easily into a worker's memory.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Stages with few rows need no two hundred tasks.
     "spark.sql.adaptive.enabled": "true",
 }
 _ON_LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-# Of what Java and Spark said, after a crash.
+# Bytes of the output of Java and Spark to show after a crash.
 _LAST_BYTES: Final = 20_000
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
@@ -41,21 +41,22 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 def session(
     master: str | None = None, settings: Mapping[str, str] | None = None, messages: BinaryIO | None = None
 ) -> SparkSession:
-    """A session. `master`: `local[*]` unless given or decided by spark-submit; `settings` go over our own; `messages`:
-    the file that gets what Java and Spark write to standard error.
+    """Return a session.
 
-    ConfigError: Spark does not start (no Java, no such master, a setting that it does not take).
+    `master`: default `local[*]`, or decided by spark-submit; `settings` override our own; `messages`: file for the
+    standard error of Java and Spark. Raises ConfigError if Spark does not start (no Java, no such master, an invalid
+    setting).
     """
-    # Workers on this machine must be the Python that has Bundlekeel; elsewhere the cluster's own settings say it.
+    # Local workers must use the Python that contains Bundlekeel; elsewhere the cluster's own settings apply.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("bundlekeel-recalibrate")
     own = dict(_SETTINGS)
     if master is not None or _SUBMITTED not in os.environ:
-        chosen = master or os.environ.get("MASTER") or "local[*]"
-        builder = builder.master(chosen)
-        local = chosen == "local" or chosen.startswith("local[")
-        if local or chosen.startswith("k8s://"):
-            # Here Spark makes the secret itself and hands it to the executors; elsewhere the cluster must know it.
+        address = master or os.environ.get("MASTER") or "local[*]"
+        builder = builder.master(address)
+        local = address == "local" or address.startswith("local[")
+        if local or address.startswith("k8s://"):
+            # In these modes Spark creates the secret and passes it to the executors; others need one in the cluster.
             own["spark.authenticate"] = "true"
         if local:
             own |= _ON_LOOPBACK
@@ -63,30 +64,30 @@ def session(
         builder = builder.config(name, value)
     try:
         with nullcontext() if messages is None else _stderr_into(messages):
-            made = builder.getOrCreate()
+            spark = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        raise ConfigError(f"Spark does not start: {_told(error)}", field="--master", value=master) from None
-    made.sparkContext.setLogLevel("ERROR")
-    _give_wheel(made)
-    return made
+        raise ConfigError(f"Spark does not start: {_reason_of(error)}", field="--master", value=master) from None
+    spark.sparkContext.setLogLevel("ERROR")
+    _give_wheel(spark)
+    return spark
 
 
 @contextmanager
 def _stderr_into(file: BinaryIO) -> Iterator[None]:
-    """What is started meanwhile has this file as its standard error, for as long as it runs."""
+    """Redirect the standard error of processes that start meanwhile into a file, as long as they run."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)
 
 
 @contextmanager
-def crash_told(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[None]:
-    """Where Spark crashes, what it and Java said last is written."""
+def report_crash(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[None]:
+    """Write the last output of Java and Spark if Spark crashes."""
     try:
         yield
     except (PySparkException, Py4JError):
@@ -96,17 +97,20 @@ def crash_told(messages: BinaryIO, write: Callable[[str], None]) -> Iterator[Non
 
 
 @contextmanager
-def stopped(spark: SparkSession) -> Iterator[SparkSession]:
-    """Spark, stopped in the end. Where a signal cut a call into Java no further one is answered right: Java ends with
-    its input."""
-    asked = spark.stop
+def stop_after(spark: SparkSession) -> Iterator[SparkSession]:
+    """Stop Spark at the end.
+
+    If a signal interrupted a call into Java, later calls may get wrong responses. In that case the end of its input
+    ends Java.
+    """
+    stop = spark.stop
     try:
         yield spark
     except SystemExit:
-        asked = _end_java
+        stop = _end_java
         raise
     finally:
-        asked()
+        stop()
 
 
 def _end_java() -> None:
@@ -117,9 +121,11 @@ def _end_java() -> None:
 
 
 @contextmanager
-def watched(context: SparkContext, show: Callable[[str], None], every: float) -> Iterator[Callable[[str], None]]:
-    """Show meanwhile how far Spark is with the present step, each so many seconds. What is yielded begins a step: its
-    name is in Spark's own page, too. A step may take several passes over the data (Spark's stages)."""
+def show_progress(context: SparkContext, show: Callable[[str], None], every: float) -> Iterator[Callable[[str], None]]:
+    """Show the progress of Spark's present step every this many seconds. Yields a function that starts a step.
+
+    Spark's own page shows the name of the step, too. A step may take several passes over the data (Spark's stages).
+    """
     ended, steps = Event(), ["Spark"]
 
     def begin(step: str) -> None:
@@ -138,37 +144,39 @@ def watched(context: SparkContext, show: Callable[[str], None], every: float) ->
 def _watch(
     tracker: StatusTracker, steps: Sequence[str], show: Callable[[str], None], every: float, ended: Event
 ) -> None:
-    begun: dict[int, tuple[str, float]] = {}
+    starts: dict[int, tuple[str, float]] = {}
     passes = Counter[int]()
     while not ended.wait(every):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             if info is None:
                 continue
-            if stage not in begun:
+            if stage not in starts:
                 number = len(steps)
                 passes[number] += 1
                 again = f", pass {passes[number]}" if passes[number] > 1 else ""
-                begun[stage] = f"{steps[-1]}{again}", time.monotonic() - every
-            name, since = begun[stage]
+                starts[stage] = f"{steps[-1]}{again}", time.monotonic() - every
+            name, since = starts[stage]
             far = how_far(info.numCompletedTasks, info.numTasks, "task", time.monotonic() - since)
             show(f"{name}: {far}")
 
 
-def _told(error: Exception) -> str:
-    """What Spark says of it: Java's own words where there are any, instead of where they were caught."""
+def _reason_of(error: Exception) -> str:
+    """Return Java's message of an error if there is one, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return next((line.lstrip(": ") for line in lines if line.startswith(":")), lines[0] if lines else "no reason")[:300]
 
 
-def _give_wheel(made: SparkSession) -> None:
-    """Where the driver runs from a wheel (`--py-files`), the executors shall too: Spark copies a .whl to them but puts
-    only .zip, .egg and .jar on their path."""
+def _give_wheel(spark: SparkSession) -> None:
+    """Add the wheel to the executors' path if the driver runs from one (`--py-files`).
+
+    Spark copies a .whl to the executors, but adds only .zip, .egg and .jar to their path.
+    """
     wheel = next((path for path in Path(bundlekeel.__file__).parents if path.suffix == ".whl" and path.is_file()), None)
     if wheel is None:
         return
-    # Below the session's own folder, which is gone with it.
+    # In the session's own directory, which is deleted with it.
     copy = Path(SparkFiles.getRootDirectory()) / "wheel" / f"{wheel.stem}.zip"
     copy.parent.mkdir(exist_ok=True)
     shutil.copyfile(wheel, copy)
-    made.sparkContext.addPyFile(str(copy))
+    spark.sparkContext.addPyFile(str(copy))

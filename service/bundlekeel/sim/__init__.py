@@ -1,5 +1,5 @@
-"""The simulator: a virtual Pulsar cluster that reports as late and as rarely as a real one, and what drives it.
+"""The simulator: a virtual Pulsar cluster with the delays of a real one, and its balancers.
 
-Pure: standard library, numpy and `bundlekeel.core`. Time is the cluster's own, randomness comes from seeds only, so
-the same scenario, strategy and seed give the same run, byte for byte.
+Pure: standard library, numpy and `bundlekeel.core`. It has its own time, and randomness comes only from seeds, so the
+same scenario, strategy and seed give the same run, byte for byte.
 """

@@ -1,4 +1,4 @@
-"""What drives a virtual cluster: Bundlekeel with the daemon's books, brokers' own loop, or none."""
+"""Balancers of a virtual cluster: Bundlekeel with the daemon's state, the brokers' own loop, or none."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from bundlekeel.sim.splitter import SimulatedSplitter
 
 # `cycle.interval`.
 CYCLE = 10.0
-# What the daemon says of a report that cannot be used (codec: `load_fault`); usage above 100 % is usable.
+# The daemon's code for an unusable report (codec: `load_fault`); usage above 100 % is usable.
 UNUSABLE = {"nan": Code.NOT_A_NUMBER, "negative": Code.NEGATIVE_VALUE, "empty": Code.EMPTY_REPORT}
 
 
 class Balancer(Protocol):
-    """Called once a tick, after time has advanced. `landed`: (bundle, broker) of what landed in this tick."""
+    """Called once per tick, after time has advanced. `landed`: (bundle, broker) of moves that ended in this tick."""
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None: ...
 
 
 class NoBalancer:
-    """Nothing is balanced."""
+    """Balances nothing."""
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Look away."""
+        """Do nothing."""
 
 
 @dataclass(kw_only=True)
 class RunBooks:
-    """What was seen, counted and timed: the same for every balancer."""
+    """Moves, counters and times of a run, the same for every balancer."""
 
     moves: list[tuple[float, Move]] = field(default_factory=list)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -58,28 +58,28 @@ class RunBooks:
     keep: Callable[[float, Plan], None] | None = None
     timer: Callable[[], float] | None = None
 
-    def plan(self, given: PlanInput) -> PlanResult:
-        """`plan()`, timed where a clock was given."""
+    def plan(self, inputs: PlanInput) -> PlanResult:
+        """Run `plan()`, timed if there is a timer."""
         before = self.timer() if self.timer else 0.0
-        result = plan(given)
+        result = plan(inputs)
         if self.timer:
             self.slowest = max(self.slowest, self.timer() - before)
         return result
 
     def unloaded(self, now: float, bundle: str, broker: int) -> None:
-        """One move of a loop that makes no plans."""
+        """Record one move of a loop that makes no plans."""
         self.hashes.append(hashlib.sha256(f"{now} {bundle} {broker}".encode()).hexdigest()[:16])
 
-    def add(self, now: float, made: Plan) -> None:
-        """One cycle's plan."""
+    def add(self, now: float, result: Plan) -> None:
+        """Record the plan of one cycle."""
         self.cycles += 1
-        self.verdicts[made.verdict.code.value] += 1
-        self.verdicts.update({item.code.value for item in made.brokers} - {made.verdict.code.value})
-        self.refusals.update(item.code.value for item in (*made.refusals, *made.split_refusals))
-        self.hashes.append(made.hash)
-        self.moves += [(now, move) for move in made.moves]
+        self.verdicts[result.verdict.code.value] += 1
+        self.verdicts.update({item.code.value for item in result.brokers} - {result.verdict.code.value})
+        self.refusals.update(item.code.value for item in (*result.refusals, *result.split_refusals))
+        self.hashes.append(result.hash)
+        self.moves += [(now, move) for move in result.moves]
         if self.keep:
-            self.keep(now, made)
+            self.keep(now, result)
 
 
 @dataclass(kw_only=True)
@@ -101,23 +101,23 @@ class Bundlekeel(SimulatedLeader):
     averages: Averages = field(default_factory=Averages)
     books: RunBooks = field(default_factory=RunBooks)
     splitter: SimulatedSplitter = field(default_factory=SimulatedSplitter)
-    # The brokers as their nodes show them, and with the loads that plans are made from.
+    # The brokers' nodes, and the brokers with the loads that plans use.
     _reported: RawClusterView | None = None
     _view: RawClusterView | None = None
-    _seen: tuple[RawClusterView, Snapshot] | None = None
+    _last_snapshot: tuple[RawClusterView, Snapshot] | None = None
     _last: float = 0.0
     _hurry: bool = False
 
     def turn(self, cluster: VirtualCluster, arrived: list[tuple[str, str]]) -> None:
-        """Add what landed to the ledger and new loads to the averages, and run a cycle when one is due."""
+        """Add ended moves to the ledger and new loads to the averages, and run a cycle if one is due."""
         for bundle, where in arrived:
             self.land(bundle, where, cluster.wall_ms)
         before, self._view = self._view, self._read(cluster)
-        known = (
+        old_ids = (
             set(map(id, before.reports)) if before else set()
-        )  # `before` holds them, so no new one has such a number
+        )  # `before` references them, so no new report has such an id
         for report in self._view.reports:
-            if id(report) not in known:
+            if id(report) not in old_ids:
                 self._hurry = self._hurry or self.live is not None
                 self.averages.add_report(
                     self.splitter.updated(report), now_ms=cluster.wall_ms, skip=self.ledger.bundles()
@@ -136,13 +136,13 @@ class Bundlekeel(SimulatedLeader):
         return self._reported if self.live is None else self.live.fused(self._reported)
 
     def cycle(self, cluster: VirtualCluster) -> None:
-        """One turn: snapshot, plan, books, moves."""
+        """Run one cycle: snapshot, plan, records, moves."""
         if self.shed_themselves:
-            # The daemon reads the brokers' settings in every cycle, and then only looks on.
+            # The daemon reads the brokers' settings in every cycle, and does not act in this case.
             self.books.cycles += 1
             self.books.verdicts[Code.BROKERS_SHED_THEMSELVES.value] += 1
             return
-        given = PlanInput(
+        inputs = PlanInput(
             snapshot=self._snapshot(cluster),
             params=self.params,
             guard=GuardState(pinned=self.pinned),
@@ -150,23 +150,23 @@ class Bundlekeel(SimulatedLeader):
             brokers_split=self.brokers_split,
             seed=self.seed,
         )
-        _, result = self.decide(given, self.books.plan)
+        _, result = self.decide(inputs, self.books.plan)
         moves = result.plan.moves
         for move in moves:
             cluster.move(move.bundle, cluster_index(move.target), by="balancer")
         self.books.add(cluster.now, result.plan)
         codes = {refusal.code for refusal in result.plan.refusals}
-        # The budgets of one cycle were all that limited the plan.
+        # Continue early if only the budgets of one cycle limited the plan.
         self._hurry = self.live is not None and bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)
         if self.splits:
             for split in result.plan.splits:
                 self.end_split(split.bundle, self.splitter.split(cluster, split, self.averages))
-            self._seen = None if result.plan.splits else self._seen
+            self._last_snapshot = None if result.plan.splits else self._last_snapshot
 
     def _snapshot(self, cluster: VirtualCluster) -> Snapshot:
         """Return the snapshot of this cycle: the one before with a new time if no load has changed."""
         view = self._view or self._read(cluster)
-        if self._seen is None or not _same(self._seen[0], view):
+        if self._last_snapshot is None or not _same(self._last_snapshot[0], view):
             snapshot = build_snapshot(
                 reports=[self.splitter.updated(report) for report in view.reports],
                 averages=self.averages,
@@ -174,9 +174,9 @@ class Bundlekeel(SimulatedLeader):
                 excluded=view.excluded,
                 capacity=self.capacity,
             )
-            self._seen = view, snapshot
+            self._last_snapshot = view, snapshot
             self.books.refusals.update(item.code for item in view.excluded)
-        return replace(self._seen[1], wall_ms=cluster.wall_ms)
+        return replace(self._last_snapshot[1], wall_ms=cluster.wall_ms)
 
 
 def _same(before: RawClusterView, now: RawClusterView) -> bool:
@@ -185,7 +185,7 @@ def _same(before: RawClusterView, now: RawClusterView) -> bool:
 
 
 def reported(cluster: VirtualCluster) -> RawClusterView:
-    """Return what the brokers' nodes hold; `generation`: the reporter's version."""
+    """Return the contents of the brokers' nodes; `generation`: the reporter's version."""
     stored = cluster.reporter.stored_ms
     reports = [dated(item, stored[cluster_index(item.broker_id)]) for item in cluster.reports()]
     faults = {item.broker_id: UNUSABLE.get(cluster.reporter.bad[cluster_index(item.broker_id)]) for item in reports}
@@ -206,17 +206,17 @@ def reported(cluster: VirtualCluster) -> RawClusterView:
 
 
 def cluster_index(broker: str) -> int:
-    """The number in a virtual broker's id."""
+    """Return the number in a virtual broker's id."""
     return int(broker[1:].partition(":")[0])
 
 
 def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[CapacityOverride, ...]) -> int:
-    """How many moves the plan needs when reports are true at once and there are no budgets; moves nothing."""
+    """Return the number of moves that a plan needs with exact reports and without budgets; nothing is moved."""
     averages = Averages()
     reports = [dated(item, cluster.wall_ms) for item in cluster.exact_reports()]
     for item in reports:
         averages.add_report(item, now_ms=cluster.wall_ms)
-    seen = build_snapshot(reports=reports, averages=averages, wall_ms=cluster.wall_ms, capacity=capacity)
+    snapshot = build_snapshot(reports=reports, averages=averages, wall_ms=cluster.wall_ms, capacity=capacity)
     many = 10**6
     eager = replace(
         params,
@@ -226,7 +226,7 @@ def direct_moves(cluster: VirtualCluster, params: Parameters, capacity: tuple[Ca
         max_moves_per_target=many,
         max_moves_per_namespace=many,
     )
-    return len(plan(PlanInput(snapshot=seen, params=eager)).plan.moves)
+    return len(plan(PlanInput(snapshot=snapshot, params=eager)).plan.moves)
 
 
 __all__ = ["Balancer", "Bundlekeel", "NoBalancer", "RunBooks", "broker_id", "cluster_index", "direct_moves"]

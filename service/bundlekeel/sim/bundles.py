@@ -1,4 +1,4 @@
-"""Bundles, their topics, what these carry and who owns them, as columns; splits included."""
+"""Bundles, their topics, traffic and owners, as columns; with splits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from bundlekeel.core.model.names import FULL_UPPER
 from bundlekeel.sim.scenario import Tenant
 
 DAY = 24 * 60.0
-# The random walk of `jitter` forgets half of its deviation in about seven minutes.
+# The random walk of `jitter` loses half of its deviation in about seven minutes.
 WALK_STEP = 60.0
 WALK_MEMORY = 0.9
 
 
 def zipf(count: int, exponent: float, *, largest: float = 1.0) -> Floats:
-    """Shares that fall with rank and sum to 1; none above `largest` (the rest is spread over the others)."""
+    """Return shares that fall with rank and sum to 1; at most `largest` each (the rest is distributed over the
+    others)."""
     shares: Floats = np.arange(1, count + 1, dtype=np.float64) ** -exponent
     shares /= shares.sum()
     while shares.max() > largest * (1 + 1e-9):
@@ -30,7 +31,7 @@ def zipf(count: int, exponent: float, *, largest: float = 1.0) -> Floats:
 
 
 class TrafficModel:
-    """Loads of all topics. `sizes`: each topic's share at factor 1; `tenant`: which factor applies to it."""
+    """Loads of all topics. `sizes`: each topic's load at factor 1; `tenant`: index of its tenant."""
 
     def __init__(self, sizes: Floats, tenant: Ints, tenants: Sequence[Tenant], seed: np.random.SeedSequence) -> None:
         self.sizes = sizes
@@ -44,7 +45,7 @@ class TrafficModel:
         self._last: tuple[bytes, Floats] | None = None
 
     def topic_loads(self, now: float) -> Floats:
-        """Every topic's load at `now` (seconds since the start). The same array as before when nothing changed."""
+        """Return every topic's load at `now` (seconds since the start); the same array as before if nothing changed."""
         factors = self.factors(now)
         key = factors.tobytes()
         if self._last is None or self._last[0] != key:
@@ -52,7 +53,7 @@ class TrafficModel:
         return self._last[1]
 
     def factors(self, now: float) -> Floats:
-        """Every tenant's factor. Time must not run backwards where there is jitter."""
+        """Return every tenant's factor. With jitter, `now` must not decrease."""
         if self._steady:
             return self.scale
         self._walk(now)
@@ -78,7 +79,7 @@ def _is_steady(tenant: Tenant) -> bool:
 
 
 def factor_of(tenant: Tenant, minute: float) -> float:
-    """A tenant's factor at a minute, its random walk apart."""
+    """Return a tenant's factor at a minute, without its random walk."""
     factor = math.pow(1 + tenant.growth_percent_per_day / 100, minute / DAY)
     wave, ramp, season, recorded = tenant.wave, tenant.ramp, tenant.season, tenant.recorded
     if wave is not None and minute >= wave.start and (minute - wave.start) % wave.period < wave.high:
@@ -97,7 +98,7 @@ def factor_of(tenant: Tenant, minute: float) -> float:
 
 
 def bundle_sizes(tenant: Tenant, capacity: float, rng: np.random.Generator) -> Floats:
-    """Each bundle's load at factor 1. `capacity`: that of all brokers of the start together."""
+    """Return each bundle's load at factor 1. `capacity`: total of all brokers at the start."""
     if tenant.sizes:
         return np.array(tenant.sizes, dtype=np.float64)
     sizes: Floats = zipf(tenant.bundles, tenant.zipf, largest=tenant.largest) * float(tenant.usage or 0.0) * capacity
@@ -108,15 +109,18 @@ def bundle_sizes(tenant: Tenant, capacity: float, rng: np.random.Generator) -> F
 
 # --- bundles ---
 
-# Owners that are no broker: on the way to one, or divided into others.
+# Values of `owner` without a broker: in transit, or split into other bundles.
 IN_TRANSIT = -1
 GONE = -2
 
 
 @dataclass(slots=True)
 class VirtualBundles:
-    """Columns over bundles (and, with `topic_`, over topics). `unit`: msg/s in and out and bytes/s in and out at a
-    load of 1; `cost`: CPU at a load of 1; `clients`: consumers and producers. `version` changes with every split."""
+    """Columns of bundles and, with `topic_`, of topics.
+
+    `unit`: msg/s in and out and bytes/s in and out at a load of 1; `cost`: CPU at a load of 1. `version` changes with
+    every split.
+    """
 
     names: list[str]
     lower: Ints
@@ -134,19 +138,19 @@ class VirtualBundles:
     version: int = 0
 
     def loads(self, topic_loads: Floats) -> Floats:
-        """Each bundle's load."""
+        """Return each bundle's load."""
         summed = np.bincount(self.topic_bundle, weights=topic_loads, minlength=len(self.names))
         return summed.astype(np.float64, copy=False)
 
     def topic_rows(self, row: int) -> Ints:
-        """The topics of one bundle."""
-        found: Ints = np.flatnonzero(self.topic_bundle == row)
-        return found
+        """Return the topics of one bundle."""
+        rows: Ints = np.flatnonzero(self.topic_bundle == row)
+        return rows
 
     def split(self, row: int, positions: Sequence[int]) -> list[int]:
-        """Divide a bundle at these hash positions; returns the rows of its children, owned by the same broker.
+        """Split a bundle at these hash positions and return the rows of its children, which have the same owner.
 
-        Raises ValueError when a position is not strictly inside.
+        Raises ValueError if a position is not strictly inside the range.
         """
         low, high = int(self.lower[row]), int(self.upper[row])
         cuts = sorted(set(positions))
@@ -175,9 +179,9 @@ class VirtualBundles:
 def build(
     tenants: Sequence[Tenant], capacities: Floats, broker_bytes: float, seed: np.random.SeedSequence
 ) -> tuple[VirtualBundles, TrafficModel]:
-    """The bundles and the traffic of these tenants. `capacities`: of the brokers at the start.
+    """Return the bundles and the traffic of these tenants. `capacities`: of the brokers at the start.
 
-    Sizes, places in the hash ring and jitter come from the seed.
+    The seed determines sizes, places in the hash ring and jitter.
     """
     for_sizes, for_walks = seed.spawn(2)
     rng = np.random.default_rng(for_sizes)
@@ -248,7 +252,8 @@ def _tenant_part(tenant: Tenant, capacities: Floats, rng: np.random.Generator) -
 
 
 def _balanced(sizes: Floats, on: Ints, capacities: Floats) -> Ints:
-    """Owners so that the brokers are about equally busy: the largest bundle first, each to the least busy broker."""
+    """Return owners such that the brokers are about equally busy: largest bundle first, each to the least busy
+    broker."""
     owner = np.zeros(len(sizes), dtype=np.int64)
     busy = np.zeros(len(on))
     for row in np.argsort(-sizes, kind="stable").tolist():
@@ -259,7 +264,7 @@ def _balanced(sizes: Floats, on: Ints, capacities: Floats) -> Ints:
 
 
 def _unit(tenant: Tenant, broker_bytes: float) -> tuple[float, float, float, float]:
-    """Traffic at a load of 1: in and out together are always twice `broker_bytes`."""
+    """Return the traffic at a load of 1: in and out together are always twice `broker_bytes`."""
     bytes_in = 2 * broker_bytes / (1 + tenant.fanout)
     bytes_out = bytes_in * tenant.fanout
     return bytes_in / tenant.message_bytes, bytes_out / tenant.message_bytes, bytes_in, bytes_out

@@ -1,4 +1,4 @@
-"""What a scenario's schema cannot say: ranges, and names that must exist. Each error names field and value."""
+"""Checks of a scenario beyond its schema: ranges, and names that must exist. Each error contains field and value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BROKER_EVENTS = ("kill", "drain", "restart", "foreign", "skew", "lose", "delay"
 
 
 def check(scenario: Scenario) -> None:
-    """Raise ConfigError at the first value that makes no sense."""
+    """Raise ConfigError at the first invalid value."""
     _above(scenario.minutes, "minutes")
     if not scenario.brokers:
         raise _refuse("brokers", scenario.brokers, "at least one group")
@@ -49,7 +49,7 @@ def _tenant(tenant: Tenant, field: str, brokers: int) -> None:
     _above(tenant.message_bytes, f"{field}.message_bytes")
     _above(tenant.fanout, f"{field}.fanout")
     if (tenant.usage is None) == (not tenant.sizes):
-        raise _refuse(f"{field}.usage", tenant.usage, "a number, or `sizes` instead of it")
+        raise _refuse(f"{field}.usage", tenant.usage, "a number, or `sizes` instead")
     if tenant.sizes and len(tenant.sizes) != tenant.bundles:
         raise _refuse(f"{field}.sizes", tenant.sizes, f"one size for each of the {tenant.bundles} bundles")
     if min((*tenant.sizes, tenant.usage or 0.0)) < 0:
@@ -104,10 +104,10 @@ def _event(event: Event, field: str, brokers: int, scenario: Scenario) -> None:
 
 def _expect(scenario: Scenario, brokers: int) -> None:
     expect = scenario.expect
-    known = [code.value for code in Code]
+    codes = [code.value for code in Code]
     for name in ("verdicts", "verdicts_any", "refusals"):
         for code in getattr(expect, name):
-            _one_of(code, f"expect.{name}", known)
+            _one_of(code, f"expect.{name}", codes)
     if expect.balanced_by is not None and expect.balanced is None:
         raise _refuse("expect.balanced_by", expect.balanced_by, "only together with `balanced`")
     _brokers((*expect.untouched, *(item.broker for item in expect.filled)), "expect.untouched", brokers)
@@ -121,8 +121,8 @@ def _bundle(tenant: str, bundle: int, field: str, scenario: Scenario) -> None:
     _between(bundle, f"{field}.bundle", 0, sizes[tenant] - 1)
 
 
-def _brokers(given: tuple[int, ...], field: str, count: int) -> None:
-    for number in given:
+def _brokers(numbers: tuple[int, ...], field: str, count: int) -> None:
+    for number in numbers:
         _between(number, field, 0, count - 1)
 
 
@@ -132,7 +132,7 @@ def _one_of(value: str, field: str, allowed: list[str] | dict[str, int]) -> None
 
 
 def _some(names: Iterator[str]) -> list[str]:
-    """Enough to help, not the whole table of codes."""
+    """Return at most twelve names, because an error need not contain the whole table of codes."""
     listed = list(names)
     return listed if len(listed) <= 12 else [*listed[:12], "..."]
 

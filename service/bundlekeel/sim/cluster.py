@@ -1,4 +1,4 @@
-"""The virtual cluster: brokers, bundles and time. Moves take a while, and the bundle carries nothing meanwhile."""
+"""The virtual cluster: brokers, bundles and time. A move takes some seconds, in which the bundle has no traffic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANYWHERE = -1
 class SimulatedMove:
     """One bundle that left its broker. `by`: balancer, person, or the broker itself (drain, kill, split).
 
-    `load` is what it carried, `gap` the seconds its `clients` were without service.
+    `load`: its load; `gap`: seconds in which its `clients` had no service.
     """
 
     at: float
@@ -63,11 +63,11 @@ class VirtualCluster:
         self.capacity: Floats = np.array(capacities, dtype=np.float64)
         self.foreign: Floats = np.zeros(count)
         self.running = np.ones(count, dtype=bool)
-        # A broker that drains still serves what it has, but takes nothing and has no node any more.
+        # A draining broker still serves its bundles, but accepts no others and has no node.
         self.takes = np.ones(count, dtype=bool)
         self.started: Floats = np.zeros(count)
         self.reporter = Reporter(count, settings, for_reports)
-        # Which namespace may live on which broker; None: everywhere.
+        # Whether a namespace may be on a broker, by namespace and broker; None: everywhere.
         self.allowed: np.ndarray[tuple[int, int], np.dtype[np.bool_]] | None = None
         self.moved: list[SimulatedMove] = []
         self.divided: list[SimulatedSplit] = []
@@ -76,15 +76,16 @@ class VirtualCluster:
         self._owners = 0
         self._carried: Floats = np.zeros(len(bundles.names))
         self._busy: Floats = np.zeros(count)
-        # Counters: what each topic has carried since it was loaded (load times seconds), CPU seconds of each process.
+        # Counters: load times seconds of each topic since it was loaded, CPU seconds of each process.
         self.carried: Floats = np.zeros(len(bundles.topic_hash))
         self.cpu_seconds: Floats = np.zeros(count)
         self._cached: tuple[object, tuple[Floats, Floats, Floats]] | None = None
-        self._kept: Floats = np.zeros(0)
+        self._topic_array: Floats = np.zeros(0)
         self._grouped: tuple[object, Ints, Ints] | None = None
 
     def begin(self) -> None:
-        """Everybody has been running for a while: first reports are true, intervals under way have seen the same."""
+        """Start with brokers that have run for a while: first reports are true, and open intervals have the same
+        loads."""
         loads, busy = self._rates()[0], self.busy()
         statistics, host = self.reporter.since()
         for broker in range(len(self.capacity)):
@@ -99,34 +100,34 @@ class VirtualCluster:
 
     @property
     def wall_ms(self) -> int:
-        """The cluster's clock, ms since 1970."""
+        """The cluster's clock, Unix time in ms."""
         return START_MS + int(self.now * 1000)
 
     def bundle_loads(self) -> Floats:
-        """Every bundle's load right now, with or without an owner."""
+        """Return every bundle's present load, with or without an owner."""
         return self._rates()[0]
 
     def topic_loads(self) -> Floats:
-        """Every topic's load right now."""
+        """Return every topic's present load."""
         return self._topic_loads(self.now)
 
     def load(self) -> Floats:
-        """What every broker carries in relation to its capacity; bundles in transit count nowhere."""
+        """Return every broker's load divided by its capacity, without bundles in transit."""
         return self._rates()[2] / self.capacity
 
     def settled_load(self) -> Floats:
-        """The same with bundles in transit counted where they go."""
+        """Return every broker's load divided by its capacity, with bundles in transit counted at their destination."""
         owner = self.bundles.owner.copy()
         for _, _, row, target in self._landing:
             if target >= 0 and owner[row] == IN_TRANSIT:
                 owner[row] = target
-        held = owner >= 0
-        summed = np.bincount(owner[held], weights=self.bundle_loads()[held], minlength=len(self.capacity))
-        found: Floats = summed / self.capacity
-        return found
+        has_owner = owner >= 0
+        summed = np.bincount(owner[has_owner], weights=self.bundle_loads()[has_owner], minlength=len(self.capacity))
+        load: Floats = summed / self.capacity
+        return load
 
     def busy(self) -> Floats:
-        """Each broker's CPU, 0 to 1: its own work, its base, and what others on its host take."""
+        """Return each broker's CPU, 0 to 1: its own work, its base, and other processes on its host."""
         worked = self.settings.cpu_base + self._rates()[1] / self.capacity + self.foreign
         used: Floats = np.where(self.running, np.minimum(worked, 1.0), 0.0)
         return used
@@ -137,7 +138,7 @@ class VirtualCluster:
         return own
 
     def rows_of(self, broker: int) -> Ints:
-        """The bundles a broker owns."""
+        """Return the bundles of a broker."""
         key = (self._owners, self.bundles.version)
         if self._grouped is None or self._grouped[0] != key:
             order = np.argsort(self.bundles.owner, kind="stable")
@@ -148,30 +149,32 @@ class VirtualCluster:
         return rows
 
     def _rates(self) -> tuple[Floats, Floats, Floats]:
-        """Loads of bundles, CPU work and load of brokers; computed anew only when something changed."""
+        """Return loads of bundles, CPU work and load of brokers; cached until something changes."""
         topic_loads = self._topic_loads(self.now)
         key = (id(topic_loads), self._owners, self.bundles.version, len(self.capacity))
         if self._cached is None or self._cached[0] != key:
             bundles = self.bundles
             loads = bundles.loads(topic_loads)
-            held = bundles.owner >= 0
+            has_owner = bundles.owner >= 0
             work, carried = (
-                np.bincount(bundles.owner[held], weights=values[held], minlength=len(self.capacity)).astype(np.float64)
+                np.bincount(bundles.owner[has_owner], weights=values[has_owner], minlength=len(self.capacity)).astype(
+                    np.float64
+                )
                 for values in (loads * bundles.cost, loads)
             )
-            # `id` stays unique only as long as the array lives.
-            self._cached, self._kept = (key, (loads, work, carried)), topic_loads
+            # Keep the array: its `id` is unique only while it exists.
+            self._cached, self._topic_array = (key, (loads, work, carried)), topic_loads
         return self._cached[1]
 
     # --- time ---
 
     def advance(self) -> list[tuple[str, str]]:
-        """One tick; returns (bundle, broker) of what landed."""
+        """Advance by one tick; return (bundle, broker) of the moves that ended."""
         step, bundles = self.settings.tick, self.bundles
         loads = self._rates()[0]
         self._carried += np.where(bundles.owner >= 0, loads * step, 0.0)
         self._busy += self.busy() * step
-        self.carried = np.where(bundles.owner[bundles.topic_bundle] >= 0, self.carried + self._kept * step, 0.0)
+        self.carried = np.where(bundles.owner[bundles.topic_bundle] >= 0, self.carried + self._topic_array * step, 0.0)
         self.cpu_seconds += self.own_busy() * step
         self._tick += 1
         self.now = self._tick * step
@@ -208,21 +211,21 @@ class VirtualCluster:
         return done
 
     def _lookup(self, row: int) -> int:
-        """Where brokers place a bundle no broker owns, -1 when no broker may have it."""
+        """Return the broker that brokers select for an unowned bundle, -1 if none may have it."""
         bundles, candidates = self.bundles, np.flatnonzero(self.takes)
         namespace = int(bundles.namespace[row])
         if self.allowed is not None:
             candidates = candidates[self.allowed[namespace, candidates]]
         if len(candidates) == 0:
             return -1
-        held = (bundles.namespace == namespace) & (bundles.owner >= 0)
-        counts = np.bincount(bundles.owner[held], minlength=len(self.capacity))
+        in_namespace = (bundles.namespace == namespace) & (bundles.owner >= 0)
+        counts = np.bincount(bundles.owner[in_namespace], minlength=len(self.capacity))
         return choose(candidates, counts[candidates], self.reporter.visible, self.settings, self._rng)
 
     # --- acts ---
 
     def move(self, bundle: str, target: int, *, by: str) -> bool:
-        """Unload a bundle to a broker, or to ANYWHERE a lookup puts it. False when no broker owns it now."""
+        """Unload a bundle to a broker, or to ANYWHERE, which a lookup decides. Returns False if it has no owner now."""
         row = self.bundles.index[bundle]
         if self.bundles.owner[row] < 0:
             return False
@@ -233,7 +236,7 @@ class VirtualCluster:
         return True
 
     def _leave(self, row: int, target: int, delay: float, by: str, *, waits: float = 0.0) -> None:
-        """`waits`: how much of the delay the bundle is still served in truth (its turn in a shutdown)."""
+        """Unload a bundle. `waits`: part of the delay in which it is still served (its turn in a shutdown)."""
         bundles = self.bundles
         source = int(bundles.owner[row])
         bundles.owner[row] = IN_TRANSIT
@@ -255,7 +258,7 @@ class VirtualCluster:
         )
 
     def under_way(self) -> int:
-        """Bundles that have left and not landed."""
+        """Return the number of bundles in transit."""
         return len({row for _, _, row, _ in self._landing if self.bundles.owner[row] == IN_TRANSIT})
 
     def _launch(self, row: int, target: int, delay: float) -> None:
@@ -263,7 +266,7 @@ class VirtualCluster:
         heapq.heappush(self._landing, (self.now + delay, self._serial, row, target))
 
     def split(self, bundle: str, positions: Sequence[int], *, by: str, unload: bool = False) -> tuple[str, ...]:
-        """Divide a bundle; with `unload` the children are then placed by lookups, as brokers do."""
+        """Split a bundle; with `unload`, lookups then place the children, as with real brokers."""
         row = self.bundles.index[bundle]
         if self.bundles.owner[row] < 0:
             return ()
@@ -278,7 +281,7 @@ class VirtualCluster:
         return children
 
     def add(self, count: int, capacity: float) -> None:
-        """More brokers, empty."""
+        """Add empty brokers."""
         more = np.zeros(count)
         self.capacity = np.concatenate([self.capacity, more + capacity])
         columns = (self.foreign, self._busy, self.cpu_seconds)
@@ -294,18 +297,18 @@ class VirtualCluster:
             self.reporter.write(broker, self.now, self.now, self.bundles)
 
     def kill(self, broker: int) -> None:
-        """The broker dies. Its node and its bundles are free only after the session has expired."""
+        """Kill a broker. Its node and its bundles are free only after its session has expired."""
         wait = self.settings.session_seconds + self.settings.lookup_seconds
         self.running[broker] = self.takes[broker] = False
         for row in self.rows_of(broker).tolist():
             self._leave(row, ANYWHERE, wait, "kill")
 
     def expire(self, broker: int) -> None:
-        """The session of a dead broker is over: its node is gone."""
+        """End the session of a dead broker, which deletes its node."""
         self.reporter.forget(broker)
 
     def drain(self, broker: int) -> None:
-        """The broker shuts down: its node goes first, then it unloads its bundles one after the other."""
+        """Shut a broker down: delete its node, then unload its bundles one at a time."""
         self.takes[broker] = False
         self.reporter.forget(broker)
         wait = self.settings.lookup_seconds
@@ -315,7 +318,7 @@ class VirtualCluster:
         self.running[broker] = False
 
     def start(self, broker: int) -> None:
-        """A broker that was away comes back, empty."""
+        """Start a stopped broker without bundles."""
         self.running[broker] = self.takes[broker] = True
         self.started[broker] = self.now
         self._busy[broker] = 0.0
@@ -323,7 +326,7 @@ class VirtualCluster:
         self.reporter.write(broker, self.now, self.now, self.bundles)
 
     def hand_out(self, targets: Sequence[int]) -> None:
-        """What is under way lands at once, in order, on these brokers."""
+        """End all moves immediately, in order, at these brokers."""
         under_way = sorted(self._landing, key=lambda item: item[1])
         for (_, _, row, _), target in zip(under_way, targets, strict=True):
             self.bundles.owner[row] = target
@@ -333,11 +336,11 @@ class VirtualCluster:
     # --- reports ---
 
     def reports(self) -> list[BrokerReport]:
-        """What the brokers' nodes hold."""
+        """Return the contents of the brokers' nodes."""
         return [report for report in self.reporter.visible if report is not None]
 
     def exact_reports(self) -> list[BrokerReport]:
-        """What they would hold if statistics took no time."""
+        """Return the reports as they would be if statistics had no delay."""
         loads, busy = self.bundle_loads(), self.busy()
         return [
             self.reporter.exact(b, self.now, self.bundles, self.rows_of(b), loads[self.rows_of(b)], float(busy[b]))

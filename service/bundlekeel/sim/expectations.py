@@ -20,7 +20,7 @@ EPSILON = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectationResult:
-    """One expectation: its name, whether it held, and in words what was seen against what was wanted."""
+    """One expectation: its name, whether it was met, and the measured and expected values in words."""
 
     name: str
     held: bool
@@ -28,7 +28,7 @@ class ExpectationResult:
 
 
 def judge(run: Run, *, still: float, direct: int) -> tuple[ExpectationResult, ...]:
-    """All findings. `still`: mean max/mean without a balancer; `direct`: moves the plan needs on true reports."""
+    """Return all findings. `still`: mean max/mean without a balancer; `direct`: moves of a plan on exact reports."""
     expect = run.scenario.expect
     return (
         *_limits(run, expect),
@@ -40,17 +40,17 @@ def judge(run: Run, *, still: float, direct: int) -> tuple[ExpectationResult, ..
 
 
 def _limits(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
-    found = run.measures
+    measures = run.measures
     most: tuple[tuple[str, float, float | None], ...] = (
-        ("balanced", found.max_over_mean, expect.balanced),
-        ("spread", found.spread, expect.spread),
-        ("most_moves", found.moves, expect.most_moves),
-        ("most_splits", found.splits, expect.most_splits),
-        ("moved_twice", found.moved_twice, expect.moved_twice),
-        ("most_over_minutes", found.over_minutes, expect.most_over_minutes),
-        ("most_empty_minutes", found.empty_minutes, expect.most_empty_minutes),
-        ("most_client_seconds", found.client_seconds, expect.most_client_seconds),
-        ("most_thrash_percent", found.thrash_percent, expect.most_thrash_percent),
+        ("balanced", measures.max_over_mean, expect.balanced),
+        ("spread", measures.spread, expect.spread),
+        ("most_moves", measures.moves, expect.most_moves),
+        ("most_splits", measures.splits, expect.most_splits),
+        ("moved_twice", measures.moved_twice, expect.moved_twice),
+        ("most_over_minutes", measures.over_minutes, expect.most_over_minutes),
+        ("most_empty_minutes", measures.empty_minutes, expect.most_empty_minutes),
+        ("most_client_seconds", measures.client_seconds, expect.most_client_seconds),
+        ("most_thrash_percent", measures.thrash_percent, expect.most_thrash_percent),
     )
     for name, value, limit in most:
         if limit is not None:
@@ -58,8 +58,8 @@ def _limits(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
                 name=name, held=value <= limit + EPSILON, detail=f"{value:.4g}, expected at most {limit:g}"
             )
     for name, value, limit in (
-        ("fewest_moves", found.moves, expect.fewest_moves),
-        ("fewest_splits", found.splits, expect.fewest_splits),
+        ("fewest_moves", measures.moves, expect.fewest_moves),
+        ("fewest_splits", measures.splits, expect.fewest_splits),
     ):
         if limit is not None:
             yield ExpectationResult(name=name, held=value >= limit, detail=f"{value}, expected at least {limit:g}")
@@ -70,20 +70,20 @@ def _limits(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
 
 
 def _in_time(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
-    found = run.measures
+    measures = run.measures
     if expect.balanced_by is not None:
-        since = found.balanced_minute
+        since = measures.balanced_minute
         detail = f"since minute {since:.1f}" if since is not None else "never"
-        held = since is not None and since <= expect.balanced_by + EPSILON
+        met = since is not None and since <= expect.balanced_by + EPSILON
         yield ExpectationResult(
-            name="balanced_by", held=held, detail=f"{detail}, wanted by minute {expect.balanced_by:g}"
+            name="balanced_by", held=met, detail=f"{detail}, expected by minute {expect.balanced_by:g}"
         )
     if expect.steady_after is not None:
-        last = found.last_move_minute
+        last = measures.last_move_minute
         detail = "no move" if last is None else f"last move at minute {last:.1f}"
-        held = last is None or last <= expect.steady_after + EPSILON
+        met = last is None or last <= expect.steady_after + EPSILON
         yield ExpectationResult(
-            name="steady_after", held=held, detail=f"{detail}, none wanted after {expect.steady_after:g}"
+            name="steady_after", held=met, detail=f"{detail}, none expected after {expect.steady_after:g}"
         )
     own = [move.at / 60 for move in run.cluster.moved if move.by == "balancer"]
     for start, end in expect.quiet:
@@ -105,17 +105,21 @@ def _filled(run: Run, item: Filled) -> ExpectationResult:
     late = times >= 60 * item.by
     mean = np.nanmean(np.where(takes, used, np.nan), axis=1)
     share = float((used[late, item.broker] / mean[late]).min())
-    detail = f"broker {item.broker} has at least {share:.2f} of the mean from minute {item.by:g}, wanted {item.share:g}"
+    detail = (
+        f"broker {item.broker} has at least {share:.2f} of the mean from minute {item.by:g}, expected {item.share:g}"
+    )
     return ExpectationResult(name="filled", held=share >= item.share - EPSILON, detail=detail)
 
 
 def _codes(run: Run, expect: Expect) -> Iterator[ExpectationResult]:
-    for name, wanted, seen in (
+    for name, expected, occurrences in (
         ("verdicts", expect.verdicts, run.books.verdicts),
         ("refusals", expect.refusals, run.books.refusals),
     ):
-        for code in wanted:
-            yield ExpectationResult(name=name, held=seen[code] > 0, detail=f"{code} seen {seen[code]} times")
+        for code in expected:
+            yield ExpectationResult(
+                name=name, held=occurrences[code] > 0, detail=f"{code} occurred {occurrences[code]} times"
+            )
     if expect.verdicts_any:
         counts = {code: run.books.verdicts[code] for code in expect.verdicts_any}
         detail = ", ".join(f"{code} {count}" for code, count in counts.items())
@@ -126,11 +130,11 @@ def _moves(run: Run, expect: Expect, direct: int) -> Iterator[ExpectationResult]
     if expect.gain:
         bad = [move for _, move in run.books.moves if not move.target_after < move.source_before]
         yield ExpectationResult(
-            name="gain", held=not bad, detail=f"{len(bad)} of {len(run.books.moves)} moves gained nothing"
+            name="gain", held=not bad, detail=f"{len(bad)} of {len(run.books.moves)} moves had no benefit"
         )
     if expect.within_direct is not None:
         moves = run.measures.moves
-        detail = f"{moves} moves, {direct} on true reports, at most {expect.within_direct} more"
+        detail = f"{moves} moves, {direct} on exact reports, at most {expect.within_direct} more"
         yield ExpectationResult(name="within_direct", held=moves <= direct + expect.within_direct, detail=detail)
     own = [move for move in run.cluster.moved if move.by == "balancer"]
     if expect.untouched:
@@ -149,7 +153,7 @@ def _others(run: Run, expect: Expect, still: float) -> Iterator[ExpectationResul
         mean = run.measures.mean_max_over_mean
         detail = f"mean max/mean {mean:.3f}, without a balancer {still:.3f}"
         yield ExpectationResult(name="no_worse_than_still", held=mean <= still + 1e-3, detail=detail)
-    # Always: every bundle is somewhere in the end, unless it was divided or has just left.
+    # Always checked: in the end, every bundle has an owner unless it was split or is in transit.
     owner = run.cluster.bundles.owner
     lost = int(((owner < 0) & (owner != GONE)).sum()) - run.cluster.under_way()
     yield ExpectationResult(name="nothing_lost", held=lost == 0, detail=f"{lost} bundles without an owner at the end")

@@ -1,7 +1,7 @@
-"""The leader of a simulation: the same `plan()` as the daemon's, and the state that one cycle leaves to the next.
+"""The leader of a simulation: the same `plan()` as the daemon's, and its state between cycles.
 
-`simulate` and the back-test both plan with it. They differ in the source of their snapshots, and in how they execute
-moves and splits.
+`simulate` and the back-test both use it. They differ in the source of their snapshots, and in how they execute moves
+and splits.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ class SimulatedLeader:
     split_failed: Mapping[str, SplitFailed] = field(default_factory=dict)
 
     def decide(
-        self, given: PlanInput, make_plan: Callable[[PlanInput], PlanResult] = plan
+        self, inputs: PlanInput, make_plan: Callable[[PlanInput], PlanResult] = plan
     ) -> tuple[PlanInput, PlanResult]:
-        """Plan on `given`, completed with the state of this leader, and enter the moves into that state."""
-        given = self._completed(given)
-        result, snapshot = make_plan(given), given.snapshot
+        """Plan on `inputs`, completed with the state of this leader, and add the moves to that state."""
+        inputs = self._completed(inputs)
+        result, snapshot = make_plan(inputs), inputs.snapshot
         now_ms, moves = snapshot.wall_ms, result.plan.moves
         self.memory, self.ledger = result.memory, open_entries(result.ledger, moves, snapshot, now_ms)
         moved = {move.bundle: RecentMove(at_ms=now_ms + self.landing_ms, source=move.source) for move in moves}
         self.recent = {**self.recent, **moved}
-        self.last_hour += tuple(_begun(move, snapshot) for move in moves)
-        return given, result
+        self.last_hour += tuple(_started_move(move, snapshot) for move in moves)
+        return inputs, result
 
-    def _completed(self, given: PlanInput) -> PlanInput:
-        now_ms, params = given.snapshot.wall_ms, self.params
+    def _completed(self, inputs: PlanInput) -> PlanInput:
+        now_ms, params = inputs.snapshot.wall_ms, self.params
         rest = int(1000 * max(params.cool_down_limited_factor * params.cool_down_seconds, params.no_return_seconds))
         self.recent = {name: move for name, move in self.recent.items() if move.at_ms > now_ms - rest}
         self.last_hour = tuple(move for move in self.last_hour if move.at_ms > now_ms - HOUR_MS)
-        guard = replace(given.guard, recent=self.recent, last_hour=self.last_hour, split_failed=self.split_failed)
-        return replace(given, params=params, memory=self.memory, ledger=self.ledger, guard=guard)
+        guard = replace(inputs.guard, recent=self.recent, last_hour=self.last_hour, split_failed=self.split_failed)
+        return replace(inputs, params=params, memory=self.memory, ledger=self.ledger, guard=guard)
 
     def land(self, bundle: str, broker: str, at_ms: int) -> None:
-        """Enter into the ledger that a bundle is on its new broker."""
+        """Record in the ledger that a bundle is on its new broker."""
         self.ledger = landed(self.ledger, bundle, broker, at_ms)
 
     def end_split(self, bundle: str, failed: SplitFailed | None) -> None:
-        """Enter that a bundle was split, or why not."""
+        """Record that a bundle was split, or why not."""
         if failed is None:
             self.ledger = parted(self.ledger, bundle)
         else:
             self.split_failed = {**self.split_failed, bundle: failed}
 
 
-def _begun(move: Move, snapshot: Snapshot) -> BegunMove:
+def _started_move(move: Move, snapshot: Snapshot) -> BegunMove:
     a, b, c, d = snapshot.brokers.traffic[snapshot.broker_row(move.source)].tolist()
     share = share_of(move, (a, b, c, d))
     return BegunMove(bundle=move.bundle, source=move.source, target=move.target, at_ms=snapshot.wall_ms, share=share)

@@ -1,7 +1,7 @@
 """Placement of an unowned bundle at a client's lookup (`selectBrokerForAssignment`, shortened).
 
-Candidates are the available brokers, of those the ones with the fewest bundles of the namespace, of those the choice of
-the placement.
+Candidates are the available brokers. Those with the fewest bundles of the namespace remain, and the placement selects
+among them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def choose(
     settings: ScenarioSettings,
     rng: np.random.Generator,
 ) -> int:
-    """The broker that takes the bundle. `in_namespace`: bundles of its namespace on each candidate.
+    """Return the broker that gets the bundle. `in_namespace`: bundles of its namespace on each candidate.
 
-    Equal ones are told apart by the seeded `rng`, as brokers do at random.
+    The seeded `rng` selects among equal brokers, as real brokers do at random.
     """
     if settings.evenly:
         candidates = candidates[in_namespace == in_namespace.min()]
@@ -33,7 +33,7 @@ def choose(
         score = np.array([_rate(reports[broker]) for broker in candidates.tolist()])
         candidates = candidates[score == score.min()]
     elif settings.lookup == "least_resource_usage":
-        # A broker whose load is unknown is chosen only where none stands out.
+        # A broker with unknown load is selected only if no broker is far below the average.
         usage = np.array([_cpu(reports[broker]) for broker in candidates.tolist()])
         below = usage + BELOW_AVERAGE <= usage[~np.isnan(usage)].sum() / max(1, int((~np.isnan(usage)).sum()))
         candidates = candidates[below] if below.any() else candidates

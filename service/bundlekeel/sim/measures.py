@@ -1,6 +1,6 @@
-"""What a run is judged by: its measures, and what its scenario expects.
+"""Measures of a run.
 
-Loads are the truth of the virtual cluster, not what brokers report.
+Loads are the true ones of the virtual cluster, not those that brokers report.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ AN_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMeasures:
-    """One run in figures.
+    """The measures of one run.
 
-    max_over_mean: at the end. mean_max_over_mean: over time. std: of the loads, over time, in points of a broker.
-    over_minutes: any broker above 85 %. empty_minutes: any living broker below a tenth of the mean. moves: by the
-    balancer. unloads: bundles that left their broker, for any cause (splits and restarts too). moved_load: what
-    the balancer's moves carried, in brokers' worth. moved_twice: bundles it moved again within an hour.
-    thrash_percent: how far loads went up and down beyond their trend, per broker, in percent of the mean.
-    client_seconds: clients times seconds without service, for any cause; of which balancer_client_seconds.
-    balanced_minute: since when max/mean stays at or below the limit asked for (1.15 if none) and no broker is empty;
-    None if it does not.
+    max_over_mean: at the end. mean_max_over_mean: over time. std: of the loads, over time, in percent of a broker.
+    over_minutes: with any broker above 85 %. empty_minutes: with any running broker below a tenth of the mean. moves:
+    by the balancer. unloads: bundles that left their broker for any reason, splits and restarts included. moved_load:
+    load of the balancer's moves; 1 is the capacity of one broker. moved_twice: bundles that it moved again within an
+    hour. thrash_percent: changes of loads beyond their trend, per broker, in percent of the mean. client_seconds:
+    clients times seconds without service for any reason; balancer_client_seconds: because of the balancer.
+    balanced_minute: start of the time in which max/mean stays within the expected limit (default 1.15) and no broker is
+    empty; None: there is none.
     """
 
     max_over_mean: float
@@ -60,9 +60,9 @@ class RunMeasures:
 
 @dataclass(slots=True)
 class Curves:
-    """What was sampled every cycle: loads (with and without what others take), and who was there.
+    """Samples of every cycle: loads with and without other processes, and which brokers take part.
 
-    `foreign` columns count into the usage a broker suffers, not into what it carries.
+    `foreign` columns add to the usage of a broker, not to its load.
     """
 
     times: list[float] = field(default_factory=list)
@@ -71,14 +71,14 @@ class Curves:
     takes: list[Bools] = field(default_factory=list)
 
     def add(self, now: float, load: Floats, foreign: Floats, takes: Bools) -> None:
-        """One sample."""
+        """Add one sample."""
         self.times.append(now)
         self.loads.append(load)
         self.foreign.append(foreign.copy())
         self.takes.append(takes.copy())
 
     def table(self) -> tuple[Floats, Floats, Bools]:
-        """Times (n), what each broker has to do, foreign work included (n, brokers), and whether it takes part."""
+        """Return times (n), each broker's work with foreign work (n, brokers), and whether it takes part."""
         width = len(self.loads[-1])
         used = np.zeros((len(self.times), width))
         takes = np.zeros((len(self.times), width), dtype=bool)
@@ -89,16 +89,16 @@ class Curves:
 
 
 def imbalance(used: Floats, takes: Bools) -> Floats:
-    """max/mean over the brokers that take part, one value a sample; 1 without load."""
+    """Return max/mean of the brokers that take part, one value per sample; 1 without load."""
     there = np.where(takes, used, np.nan)
     mean = np.nanmean(there, axis=1)
     largest = np.nanmax(there, axis=1)
-    found: Floats = np.divide(largest, mean, out=np.ones_like(mean), where=mean > 0)
-    return found
+    ratio: Floats = np.divide(largest, mean, out=np.ones_like(mean), where=mean > 0)
+    return ratio
 
 
 def balanced_since(times: Floats, values: Floats, limit: float) -> float | None:
-    """Seconds from when on the values stay at or below the limit; None when they do not."""
+    """Return the seconds from which the values stay at or below the limit; None if they do not."""
     above = np.flatnonzero(values > limit + 1e-9)
     if len(above) == 0:
         return 0.0
@@ -106,17 +106,18 @@ def balanced_since(times: Floats, values: Floats, limit: float) -> float | None:
 
 
 def thrash(used: Floats, takes: Bools) -> float:
-    """Trend-discounted total variation: sum of |changes| less |last - first|, over the mean; mean of the brokers."""
-    found = []
+    """Return the trend-discounted total variation in percent: sum of |changes| less |last - first|, over the mean; mean
+    of brokers."""
+    variations = []
     for column, there in zip(used.T, takes.T, strict=True):
         values = column[there]
         if len(values) > 1 and values.mean() > 0:
-            found.append(float((np.abs(np.diff(values)).sum() - abs(values[-1] - values[0])) / values.mean()))
-    return 100 * float(np.mean(found)) if found else 0.0
+            variations.append(float((np.abs(np.diff(values)).sum() - abs(values[-1] - values[0])) / values.mean()))
+    return 100 * float(np.mean(variations)) if variations else 0.0
 
 
 def moved_twice(moves: Sequence[SimulatedMove]) -> int:
-    """Bundles moved again within an hour."""
+    """Return the number of bundles that were moved again within an hour."""
     last: dict[str, float] = {}
     twice: Counter[str] = Counter()
     for move in moves:
@@ -129,14 +130,14 @@ def moved_twice(moves: Sequence[SimulatedMove]) -> int:
 def measure(
     curves: Curves, moves: Sequence[SimulatedMove], splits: Sequence[SimulatedSplit], limit: float = 1.15
 ) -> RunMeasures:
-    """The figures of a run."""
+    """Return the measures of a run."""
     times, used, takes = curves.table()
     ratio = imbalance(used, takes)
     there = np.where(takes, used, np.nan)
     mean = np.nanmean(there, axis=1, keepdims=True)
     step = float(times[1] - times[0]) / 60 if len(times) > 1 else 0.0
     own = [move for move in moves if move.by == "balancer"]
-    # Among ten brokers one may be empty while the fullest is near the mean.
+    # Checked separately, because max/mean of ten brokers may be low although one is empty.
     empty = (takes & (used < EMPTY * mean)).any(axis=1)
     since = balanced_since(times, np.where(empty, np.inf, ratio), limit)
     return RunMeasures(

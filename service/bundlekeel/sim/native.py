@@ -1,8 +1,8 @@
-"""A loop like the modular load manager's: the leader sheds once a minute with Pulsar's classes (`core.compat`), bare.
+"""A loop like the modular load manager's: the leader sheds once a minute with Pulsar's classes (`core.compat`).
 
-What differs from Bundlekeel here is what differs in Pulsar 4.2: no ledger and no guard (only bundles unloaded in the
-last 30 minutes are left alone); averages get one sample of every bundle for every report of any broker; destinations
-are drawn one by one while the picture stays the same (`ModularLoadManagerImpl.doLoadShedding`, `selectBroker`).
+It differs from Bundlekeel as in Pulsar 4.2: there is no ledger and no guard (only bundles unloaded in the last 30
+minutes are skipped), averages get one sample of every bundle for every report of any broker, and destinations are drawn
+one at a time from an unchanged state (`ModularLoadManagerImpl.doLoadShedding`, `selectBroker`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SPLITS_A_CYCLE: Final = 10
 
 @dataclass(kw_only=True)
 class Native:
-    """The brokers' own balancer. `params.compat` names the release."""
+    """The brokers' own balancer. `params.compat`: the release."""
 
     params: Parameters
     seed: int = 0
@@ -49,17 +49,17 @@ class Native:
     _samples: int = 0
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Sample on every report, shed once a minute."""
+        """Sample on every report, and shed once a minute."""
         for _ in cluster.reporter.take_fresh():
             self._sample(cluster)
         if cluster.now % SHEDDING_INTERVAL < 1e-6:
             self._shed(cluster)
 
     def _sample(self, cluster: VirtualCluster) -> None:
-        """`updateBundleData`: every notification adds a sample of every bundle, from whatever its broker wrote last."""
+        """Add a sample of every bundle, from its broker's last report, for each notification (`updateBundleData`)."""
         self._samples += 1
         for item in cluster.reports():
-            # Averages take a report once; another start time makes it a new one, and counts for nothing else.
+            # Averages accept each report once; another start time makes it new, and has no other effect.
             self.averages.add_report(replace(item, start_timestamp=self._samples), now_ms=cluster.wall_ms)
 
     def _shed(self, cluster: VirtualCluster) -> None:
@@ -68,14 +68,14 @@ class Native:
         usable = [item for item in cluster.reports() if not UNUSABLE.get(cluster.reporter.bad[_index(item)])]
         if len(usable) < 2:
             return
-        begun = timer() if timer else 0.0
+        start = timer() if timer else 0.0
         picture = self._picture(usable)
         result = shed(picture, self.params, self.memory, self.params.strategy, self.params.compat)
         placer = Placer(picture, self.params, result.memory, self.params.placement, self.seed + int(now))
         targets = [(row, owner, self._target(cluster, picture, placer, row)) for row, owner in result.unload]
         self.memory = placer.memory()
         if timer:
-            self.books.slowest = max(self.books.slowest, timer() - begun)
+            self.books.slowest = max(self.books.slowest, timer() - start)
         self.books.cycles += 1
         self.books.verdicts[result.verdict.code.value] += 1
         for row, owner, target in targets:
@@ -92,7 +92,7 @@ class Native:
             self.books.unloaded(cluster.now, name, broker)
 
     def _target(self, cluster: VirtualCluster, picture: CompatPicture, placer: Placer, row: int) -> int:
-        """Row of the broker that `selectBroker` answers with, -1 without any."""
+        """Return the row of the broker that `selectBroker` returns, -1 if there is none."""
         namespace = int(cluster.bundles.namespace[cluster.bundles.index[picture.bundles.names[row]]])
         candidates = np.arange(len(picture.brokers))
         if cluster.allowed is not None:
@@ -101,12 +101,12 @@ class Native:
         if cluster.settings.evenly and len(candidates):
             counts = self._of_namespace(cluster, picture, namespace)[candidates]
             candidates = candidates[counts == counts.min()]
-        _, chosen = placer.select(row, candidates)
-        return chosen
+        _, target = placer.select(row, candidates)
+        return target
 
     @staticmethod
     def _of_namespace(cluster: VirtualCluster, picture: CompatPicture, namespace: int) -> Ints:
-        """How many bundles of a namespace each broker reports."""
+        """Return the number of a namespace's bundles in each broker's report."""
         index, spaces = cluster.bundles.index, cluster.bundles.namespace
         mine = np.array([spaces[index[name]] == namespace for name in picture.bundles.names], dtype=bool)
         sizes = np.diff(picture.starts)
@@ -122,8 +122,8 @@ class Native:
         topics = np.zeros(len(names), dtype=np.int64)
         for item in reports:
             topics[[index[name] for name in item.bundle_names]] = item.bundle_counts[:, 0]
-        held = [np.fromiter(map(index.__getitem__, item.bundle_names), dtype=np.int64) for item in reports]
-        starts = np.concatenate([[0], np.cumsum([len(part) for part in held])]).astype(np.int64)
+        owned = [np.fromiter(map(index.__getitem__, item.bundle_names), dtype=np.int64) for item in reports]
+        starts = np.concatenate([[0], np.cumsum([len(part) for part in owned])]).astype(np.int64)
         ten, thousand = np.full(len(names), 10), np.full(len(names), 1000)
         return CompatPicture(
             brokers=tuple(item.broker_id for item in reports),
@@ -131,7 +131,7 @@ class Native:
             traffic=np.array([item.traffic for item in reports]),
             bundle_count=np.diff(starts),
             starts=starts,
-            held=np.concatenate(held),
+            held=np.concatenate(owned),
             stats=None,
             bundles=BundleColumns(
                 names=names,
@@ -152,10 +152,10 @@ def _index(report: BrokerReport) -> int:
 
 @dataclass(kw_only=True)
 class BrokerSplits:
-    """The brokers' automatic splits, with any balancer: in the middle of the hash range.
+    """The brokers' automatic splits in the middle of the hash range, with any balancer.
 
     Modular (`BundleSplitterTask`): by long-term averages, and the halves are unloaded. `extensible` (`SplitScheduler`):
-    by what the reports say now, seen several minutes in a row, and the halves stay.
+    by the present reports, several minutes in a row, and the halves stay.
     """
 
     extensible: bool = False
@@ -163,7 +163,7 @@ class BrokerSplits:
     hits: dict[str, int] = field(default_factory=dict)
 
     def turn(self, cluster: VirtualCluster) -> None:
-        """Once a minute, split what is above a limit."""
+        """Split the bundles above a limit, once a minute."""
         for item in cluster.reports():
             self.averages.add_report(item, now_ms=cluster.wall_ms)
         if cluster.now % SHEDDING_INTERVAL >= 1e-6:

@@ -35,7 +35,7 @@ BOTH_WAYS = [THROUGHPUT_IN, THROUGHPUT_OUT]
 
 @dataclass(kw_only=True)
 class NativeTransfer:
-    """The balancer of brokers with the extensible load manager. `params.compat` names the release."""
+    """The balancer of brokers with the extensible load manager. `params.compat`: the release."""
 
     params: Parameters
     policies: Policies = field(default_factory=Policies)
@@ -43,15 +43,15 @@ class NativeTransfer:
     hits: int = 0
     recent: dict[str, float] = field(default_factory=dict)
     recent_brokers: dict[str, int] = field(default_factory=dict)
-    # By broker: smoothed score and throughput; what it published; when it vanished, and at which refresh.
+    # By broker: smoothed score and throughput; published load; time and refresh of its last disappearance.
     _smoothed: dict[int, tuple[float, float]] = field(default_factory=dict)
     _loads: dict[int, Load] = field(default_factory=dict)
     _vanished: dict[int, float] = field(default_factory=dict)
     _unnamed: dict[int, int] = field(default_factory=dict)
-    _seen: tuple[int, int] = (0, 0)
+    _processed: tuple[int, int] = (0, 0)
 
     def turn(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """Smooth and publish as brokers do, shed once a minute."""
+        """Smooth and publish as brokers do, and shed once a minute."""
         if cluster.now % cluster.settings.report_interval < 1e-6:
             self._smooth(cluster)
         for item in cluster.reporter.take_fresh():
@@ -70,7 +70,7 @@ class NativeTransfer:
         self._tombstones(cluster, landed)
 
     def _smooth(self, cluster: VirtualCluster) -> None:
-        """`BrokerLoadData.update`: a share of the score before, the rest of the present one."""
+        """Combine the previous score with the present one, as `BrokerLoadData.update`."""
         reporter, weight = cluster.reporter, self.params.history_weight
         scores = percent(reporter.cpu * 100, np.full(len(reporter.cpu), 100.0)) / 100 * self.params.cpu_weight
         for broker in np.flatnonzero(cluster.running).tolist():
@@ -83,10 +83,9 @@ class NativeTransfer:
             )
 
     def _tombstones(self, cluster: VirtualCluster, landed: list[tuple[str, str]]) -> None:
-        """A broker that gave (also to a split) or took begins anew; it is not in the tables until it publishes
-        again."""
-        moved, divided = cluster.moved[self._seen[0] :], cluster.divided[self._seen[1] :]
-        self._seen = (len(cluster.moved), len(cluster.divided))
+        """Reset each broker that lost (also by a split) or got a bundle; it is absent until it publishes again."""
+        moved, divided = cluster.moved[self._processed[0] :], cluster.divided[self._processed[1] :]
+        self._processed = (len(cluster.moved), len(cluster.divided))
         owners = [int(cluster.bundles.owner[cluster.bundles.index[item.children[0]]]) for item in divided]
         changed = {item.source for item in moved} | {cluster_index(broker) for _, broker in landed} | set(owners)
         for broker in sorted(changed):
@@ -104,10 +103,10 @@ class NativeTransfer:
         registered = np.flatnonzero(cluster.running & cluster.takes).tolist()
         if len(registered) < 2:
             return
-        begun = timer() if timer else 0.0
+        start = timer() if timer else 0.0
         outcome = find_bundles(self._picture(cluster, registered), self.params, self.hits)
         if timer:
-            self.books.slowest = max(self.books.slowest, timer() - begun)
+            self.books.slowest = max(self.books.slowest, timer() - start)
         self.hits = outcome.hits
         self.books.cycles += 1
         self.books.verdicts[outcome.reason.value] += 1
@@ -120,7 +119,7 @@ class NativeTransfer:
 
     def _picture(self, cluster: VirtualCluster, registered: list[int]) -> TransferPicture:
         reporter, bundles, allowed = cluster.reporter, cluster.bundles, cluster.allowed
-        known = [b for b in registered if reporter.visible[b] is not None and not UNUSABLE.get(reporter.bad[b])]
+        reporting = [b for b in registered if reporter.visible[b] is not None and not UNUSABLE.get(reporter.bad[b])]
         row_of, owner, namespace = bundles.index, bundles.owner, bundles.namespace
 
         def transferable(bundle: str, source: str, target: str) -> bool:
@@ -130,20 +129,20 @@ class NativeTransfer:
 
         return TransferPicture(
             now_ms=cluster.wall_ms,
-            brokers={broker_id(b): self._loads[b] for b in known},
+            brokers={broker_id(b): self._loads[b] for b in reporting},
             top={
                 broker_id(b): self._top(cluster, b)
                 for b in registered
                 if self._unnamed.get(b, -1) < reporter.refreshes[b]
             },
-            missing=[broker_id(b) for b in registered if b not in known],
+            missing=[broker_id(b) for b in registered if b not in reporting],
             recent=self.recent,
             recent_brokers=self.recent_brokers,
             transferable=transferable,
         )
 
     def _top(self, cluster: VirtualCluster, broker: int) -> list[TopBundle]:
-        """What the broker says of its largest bundles, lowest first."""
+        """Return the broker's statistics of its largest bundles, smallest first."""
         rows, traffic = cluster.reporter.statistics(broker, cluster.bundles)
         named = [row for row in range(len(rows)) if traffic[row, BOTH_WAYS].sum() > 0]
         if self.policies.isolation and not self.params.bundles_with_policies:

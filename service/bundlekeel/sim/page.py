@@ -12,7 +12,7 @@ import matplotlib as mpl
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-# Readable on a white and on a dark page, as all colours here.
+# All colors here are readable on a white and on a dark page.
 INK: Final = "#7b7b7b"
 GOOD: Final = "#1f9d61"
 BAD: Final = "#dc4437"
@@ -21,7 +21,7 @@ _NO_METADATA: Final = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 mpl.rcParams.update(
     {
-        # The same figure gives the same text at any time and on any machine.
+        # The same figure gives the same SVG text at any time and on any machine.
         "svg.hashsalt": "bundlekeel",
         "svg.fonttype": "none",
         "font.family": "sans-serif",

@@ -1,4 +1,4 @@
-"""Pairs of shedder and placement as Pulsar combines them, and PIP-364's five properties as measured figures."""
+"""Pairs of shedder and placement as Pulsar combines them, and PIP-364's five properties as measures."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ RELEASE = "4.2"
 MAX_UNLOAD = 0.2
 RATE, USAGE, AVG = "least_long_term_message_rate", "least_resource_usage", "avg"
 
-# The placement that goes with a shedder where nothing else is said (what operators are told to combine).
+# Default placement of each shedder: the usual combination.
 USUAL = {"avg": AVG, "threshold": USAGE, "overload": RATE, "uniform": RATE, "transfer": USAGE, "deviation": USAGE}
-# PIP-364 looks at three shedders with two placements each, then proposes AvgShedder; TransferShedder came beside it.
+# PIP-364 compares three shedders with two placements each, and proposes AvgShedder; TransferShedder was added here.
 ALL_PAIRS = (
     *(f"{shedder}+{placement}" for shedder in ("threshold", "overload", "uniform") for placement in (USAGE, RATE)),
     "avg+avg",
     "transfer",
 )
-# Pulsar ships these, `transfer` in its extensible load manager, which places in one way only; the others have no
-# broker-like form, and run in the corrected one.
+# Pulsar ships these (`transfer` in its extensible load manager, which has only one placement). The others run in the
+# corrected form.
 NATIVE = ("threshold", "overload", "uniform", "avg", "transfer")
 
 
 def contender(strategy: str, source: Source = "counters") -> Contender:
-    """Bundlekeel with a strategy. ConfigError for an unknown one."""
-    _known(strategy, choices("strategy"), "strategy")
+    """Return Bundlekeel with a strategy. Raises ConfigError if it is unknown."""
+    _check_name(strategy, choices("strategy"), "strategy")
     return Contender(label=strategy, source=source, parameters={"strategy": strategy})
 
 
 def native(strategy: str) -> Contender:
-    """The brokers' own class of this name with the placement that usually goes with it."""
-    _known(strategy, NATIVE, "strategy")
+    """Return the brokers' own class of this name with its usual placement."""
+    _check_name(strategy, NATIVE, "strategy")
     return pair(f"{strategy}+{USUAL[strategy]}")
 
 
 def pair(text: str) -> Contender:
-    """`shedder+placement` (or a shedder alone) as brokers run it. ConfigError where a name is unknown."""
+    """Return `shedder+placement` (or a shedder alone) as in brokers. Raises ConfigError if a name is unknown."""
     shedder, _, placement = text.partition("+")
-    _known(shedder, STRATEGIES, "pair")
+    _check_name(shedder, STRATEGIES, "pair")
     placement = placement or USUAL[shedder]
-    _known(placement, (USUAL[shedder],) if shedder == "transfer" else PLACEMENTS, "pair")
+    _check_name(placement, (USUAL[shedder],) if shedder == "transfer" else PLACEMENTS, "pair")
     if shedder not in NATIVE:
-        given = {"strategy": shedder, "placement": placement}
-        return Contender(label=f"corrected {shedder}+{placement}", parameters=given, compared=True)
+        values = {"strategy": shedder, "placement": placement}
+        return Contender(label=f"corrected {shedder}+{placement}", parameters=values, compared=True)
     return Contender(
         label="native transfer" if shedder == "transfer" else f"native {shedder}+{placement}",
         kind="native",
@@ -67,18 +67,18 @@ def pair(text: str) -> Contender:
 
 
 def pairs(text: str) -> list[Contender]:
-    """One pair, or `all` of PIP-364's with avg and transfer."""
+    """Return one pair, or `all`: those of PIP-364 with avg and transfer."""
     return [pair(item) for item in (ALL_PAIRS if text == "all" else (text,))]
 
 
-def _known(name: str, allowed: tuple[str, ...], field: str) -> None:
+def _check_name(name: str, allowed: tuple[str, ...], field: str) -> None:
     if name not in allowed:
         raise ConfigError(f"{field}: {name!r} is not one of {', '.join(allowed)}", field=field, value=name)
 
 
 @dataclass(frozen=True, slots=True)
 class PairProperty:
-    """One of PIP-364's five columns: the scenario that shows it, and the figure it is judged by."""
+    """One of PIP-364's five columns: its scenario, and its measure."""
 
     scenario: str
     title: str
@@ -87,8 +87,10 @@ class PairProperty:
 
 
 def _busiest(run: Run) -> float:
-    """Load in percent, at the end, of the busiest broker that anything can be done about: not of one whose host
-    others keep busy, unless it was given load on top of that."""
+    """Return the load in percent, at the end, of the most loaded broker that a balancer could have helped.
+
+    A broker whose host is busy with other processes is excluded, unless it got additional load.
+    """
     _, used, takes = run.curves.table()
     helpless = (run.curves.foreign[-1] > 0) & (used[-1] <= used[0] + 1e-9)
     return 100 * float(np.where(takes[-1] & ~helpless, used[-1], 0.0).max())
@@ -99,20 +101,20 @@ def _moves(run: Run) -> float:
 
 
 def _onto_loaded(run: Run) -> float:
-    """Moves whose target was above the mean at that moment."""
+    """Return the number of moves whose target was above the mean at that time."""
     times, used, takes = run.curves.table()
     mean = np.nanmean(np.where(takes, used, np.nan), axis=1)
     wrong = 0
     for move in run.cluster.moved:
         if move.by == "balancer" and move.target >= 0:
-            # The sample of the moment itself counts the move already.
+            # The sample at that time already contains the move.
             row = max(0, int(np.searchsorted(times, move.at)) - 1)
             wrong += bool(used[row, move.target] > mean[row])
     return float(wrong)
 
 
 def _needless(run: Run) -> float:
-    """Load moved, as a multiple of what had to move for perfect balance."""
+    """Return the moved load, as a multiple of the load that had to move for perfect balance."""
     _, used, takes = run.curves.table()
     first = used[0][takes[0]]
     needed = float(np.maximum(first - first.mean(), 0.0).sum())
@@ -120,15 +122,15 @@ def _needless(run: Run) -> float:
 
 
 def _time(run: Run) -> float:
-    """Minutes until max/mean stays within the scenario's bar; infinite when it never does."""
+    """Return the minutes until max/mean stays within the scenario's limit; infinite if it never does."""
     since = run.measures.balanced_minute
     return math.inf if since is None else since
 
 
 PROPERTIES = (
-    PairProperty("pip364-unequal", "heterogeneous environment", "busiest broker it could have helped, %", _busiest),
+    PairProperty("pip364-unequal", "heterogeneous environment", "most loaded broker it could have helped, %", _busiest),
     PairProperty("pip364-jitter", "load jitter", "moves in 3 h of a square wave", _moves),
     PairProperty("pip364-over-placement", "over placement", "moves onto brokers above the mean", _onto_loaded),
-    PairProperty("pip364-over-unloading", "over unloading", "load moved, as multiple of what had to", _needless),
+    PairProperty("pip364-over-unloading", "over unloading", "moved load, as multiple of the necessary load", _needless),
     PairProperty("pip364-slow", "slow load balancing", "minutes until balanced", _time),
 )

@@ -1,8 +1,8 @@
-"""What brokers measure and write: late, rarely, and sometimes wrong, as Pulsar's do (`LoadReportUpdaterTask`).
+"""Measurements and reports of brokers: late, rare and sometimes wrong, as in Pulsar (`LoadReportUpdaterTask`).
 
-Bundle statistics are means over the last statistics interval of each broker, its bundle list is refreshed with them;
-CPU is the mean over its last host-usage interval. A report is rewritten only when traffic or number of bundles changed
-by more than 10 %, the highest usage by more than 10 points, or after 15 minutes.
+Bundle statistics are means over the last statistics interval of each broker, and its bundle list is refreshed with
+them; CPU is the mean over its last host-usage interval. A report is rewritten only if traffic or number of bundles
+changed by more than 10 %, the highest usage by more than 10 points, or after 15 minutes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ OVER_REPORTED = 2.5
 
 
 def broker_id(index: int) -> str:
-    """Ids sort by index."""
+    """Return the id of a broker; ids sort by index."""
     return f"b{index:04d}:8080"
 
 
 class Reporter:
-    """The reporting side of all brokers, as columns. `visible`: what each broker's node holds, None without one;
-    `stored_ms`: when that was written, by the store's clock, which is the balancer's, too."""
+    """The reporting side of all brokers, as columns.
+
+    `visible`: content of each broker's node, None if there is no node; `stored_ms`: time of its write by the store's
+    clock, which is also the balancer's.
+    """
 
     def __init__(self, count: int, settings: ScenarioSettings, seed: np.random.SeedSequence) -> None:
         self.settings = settings
@@ -43,13 +46,13 @@ class Reporter:
         self.loss: Floats = np.zeros(0)
         self.delay: Floats = np.zeros(0)
         self.bad: list[str] = []
-        # How often each broker's statistics were refreshed.
+        # Number of refreshes of each broker's statistics.
         self.refreshes: list[int] = []
         self._rows: list[Ints] = []
         self._rates: list[Floats] = []
         self._names: list[tuple[str, ...]] = []
         self._names_of: list[tuple[int, bytes]] = []
-        # Columns that decide whether a report is due: now and as written.
+        # Values that decide whether a report is due: present ones, and those of the last report.
         self._now: Floats = np.zeros((0, 3))
         self._written: Floats = np.zeros((0, 3))
         self._written_at: Floats = np.zeros(0)
@@ -64,7 +67,7 @@ class Reporter:
         return round(settings.statistics_interval / settings.tick), round(settings.host_interval / settings.tick)
 
     def add(self, count: int) -> None:
-        """More brokers, each with its own phases of the two intervals."""
+        """Add brokers, each with its own phases of the two intervals."""
         first = len(self.visible)
         for index in range(first, first + count):
             for slots in self._slots:
@@ -85,21 +88,22 @@ class Reporter:
         self._written_at = np.concatenate([self._written_at, more + NEVER])
 
     def due(self, tick: int) -> tuple[list[int], list[int]]:
-        """Brokers whose statistics, and whose host usage, are refreshed in this tick."""
+        """Return the brokers whose statistics, and those whose host usage, are refreshed in this tick."""
         statistics, host = (slots[tick % len(slots)] for slots in self._slots)
         return statistics, host
 
     def since(self) -> tuple[Floats, Floats]:
-        """Seconds since each broker's last refresh of statistics and of host usage, had there been any before 0."""
+        """Return the seconds since each broker's last refresh of statistics and of host usage, as if there were some
+        before 0."""
         count, step = len(self.visible), self.settings.tick
-        found = np.zeros((2, count))
+        seconds = np.zeros((2, count))
         for place, slots in enumerate(self._slots):
             for slot, brokers in enumerate(slots):
-                found[place, brokers] = ((-slot) % len(slots)) * step
-        return found[0], found[1]
+                seconds[place, brokers] = ((-slot) % len(slots)) * step
+        return seconds[0], seconds[1]
 
     def spoil(self, brokers: Sequence[int], kind: str) -> None:
-        """From now on these brokers' reports hold nonsense (`nan`, `negative`, `over`, `empty`), or again none ("")."""
+        """Set the fault of these brokers' reports: `nan`, `negative`, `over`, `empty`, or "" for none."""
         for broker in brokers:
             self.bad[broker] = kind
         self.version += 1
@@ -107,7 +111,7 @@ class Reporter:
     # --- measuring ---
 
     def measure(self, broker: int, rows: Ints, rates: Floats) -> None:
-        """A broker's statistics are refreshed: its bundles, and what each carried (load) on average."""
+        """Refresh a broker's statistics: its bundles, and the average load of each."""
         noise = self.settings.rate_noise
         self.refreshes[broker] += 1
         self._rows[broker] = rows
@@ -116,19 +120,19 @@ class Reporter:
         self._now[broker, 1] = len(rows)
 
     def sample_cpu(self, broker: int, busy: float, *, exact: bool = False) -> None:
-        """A broker's host usage is refreshed: the share of its CPU that was busy."""
+        """Refresh a broker's host usage: the busy share of its CPU."""
         noise = 0.0 if exact else self._rng.normal(0.0, self.settings.cpu_noise)
-        # A broker of another cgroup version may well report more than all of its CPU.
+        # Brokers with an unsupported cgroup version may report more than 100 % CPU.
         self.cpu[broker] = OVER_REPORTED if self.bad[broker] == "over" else min(max(busy + noise, 0.0), 1.0)
         self._now[broker, 2] = self.cpu[broker]
 
     def statistics(self, broker: int, bundles: VirtualBundles) -> tuple[Ints, Floats]:
-        """A broker's bundles (rows) as its statistics name them, and what they carried (columns of `TRAFFIC`)."""
+        """Return the bundles (rows) in a broker's statistics, and their traffic (columns of `TRAFFIC`)."""
         rows = self._rows[broker]
         return rows, self._rates[broker][:, None] * bundles.unit[rows]
 
     def restart(self, broker: int) -> None:
-        """It comes back empty and knows nothing."""
+        """Reset the statistics of a restarted broker."""
         self.measure(broker, np.zeros(0, dtype=np.int64), np.zeros(0))
         self.cpu[broker] = 0.0
         self._now[broker] = 0.0
@@ -137,7 +141,7 @@ class Reporter:
     # --- writing ---
 
     def write_due(self, now: float, alive: Ints, started: Floats, bundles: VirtualBundles) -> None:
-        """Let every living broker rewrite its report that has a reason to, and deliver what was delayed."""
+        """Rewrite the reports that are due, and deliver the delayed ones."""
         old, new = self._written[alive], self._now[alive]
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.abs(old[:, :2] - new[:, :2]) / old[:, :2]
@@ -151,7 +155,7 @@ class Reporter:
             self._show(broker, report, stored_ms)
 
     def write(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> None:
-        """Write one report; it may be lost on the way, or be seen later."""
+        """Write one report, which may be lost or delayed."""
         self._written[broker], self._written_at[broker] = self._now[broker], now
         if self.loss[broker] and self._rng.random() < self.loss[broker]:
             return
@@ -170,20 +174,20 @@ class Reporter:
         self._fresh.append(report)
 
     def forget(self, broker: int) -> None:
-        """Its node vanishes."""
+        """Delete a broker's node."""
         self.visible[broker] = None
         self._written_at[broker] = NEVER
         self.version += 1
 
     def take_fresh(self) -> list[BrokerReport]:
-        """Reports that became visible since the last call."""
+        """Return the reports that became visible since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
     def exact(
         self, broker: int, now: float, bundles: VirtualBundles, rows: Ints, loads: Floats, cpu: float
     ) -> BrokerReport:
-        """What the broker would report if statistics took no time."""
+        """Return the report as it would be if statistics had no delay."""
         return self._build(broker, now, 0.0, bundles, rows, loads, cpu)
 
     def _report(self, broker: int, now: float, started: float, bundles: VirtualBundles) -> BrokerReport:
@@ -192,8 +196,8 @@ class Reporter:
         if self._names_of[broker] != key:
             self._names_of[broker] = key
             self._names[broker] = tuple(map(bundles.names.__getitem__, rows.tolist()))
-        made = self._build(broker, now, started, bundles, rows, self._rates[broker], float(self.cpu[broker]))
-        return replace(made, bundle_names=self._names[broker])
+        report = self._build(broker, now, started, bundles, rows, self._rates[broker], float(self.cpu[broker]))
+        return replace(report, bundle_names=self._names[broker])
 
     def _build(
         self, broker: int, now: float, started: float, bundles: VirtualBundles, rows: Ints, rates: Floats, cpu: float

@@ -1,4 +1,4 @@
-"""Running a scenario: the cluster, its traffic and events, and one balancer; measured every cycle."""
+"""Run of a scenario: the cluster, its traffic and events, and one balancer; sampled every cycle."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Source = Literal["counters", "reports"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """Who balances. `kind`: Bundlekeel's cycle, the brokers' own loop, or none.
+    """A balancer to compare. `kind`: Bundlekeel's cycle, the brokers' own loop, or none.
 
-    `source`: where Bundlekeel gets loads from: brokers' counters, as the daemon by default, or their reports alone.
-    Brokers' own loop always reads reports. `parameters` go over those of the scenario. `compared`: there to compare
-    with; what it misses is no failure.
+    `source`: Bundlekeel's loads come from the brokers' counters (the daemon's default), or only from their reports. The
+    brokers' own loop always reads reports. `parameters` override those of the scenario. `compared`: only for
+    comparison; its missed expectations are not failures.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Contender:
         return self.kind == "native"
 
 
-# AvgShedder places by the hash of a random number; round robin comes to about the same.
+# AvgShedder places by the hash of a random number; round robin has nearly the same effect.
 _LOOKUPS: dict[str, Lookup] = {
     "least_long_term_message_rate": "least_long_term_message_rate",
     "least_resource_usage": "least_resource_usage",
@@ -70,7 +70,7 @@ STILL = Contender(label="no balancer", kind="none", source="reports", parameters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One finished run. `findings`: what was expected, and whether it held; `digest` covers everything decided."""
+    """One finished run. `findings`: expectations and whether they were met; `digest`: hash of all decisions."""
 
     scenario: Scenario
     contender: Contender
@@ -84,12 +84,12 @@ class Run:
 
     @property
     def failed(self) -> tuple[ExpectationResult, ...]:
-        """What did not hold."""
+        """The expectations that were not met."""
         return tuple(item for item in self.findings if not item.held)
 
 
 class Simulation:
-    """One scenario being run: `run` to its end, or `step` by tick. Both need the loop of `virtual_time`."""
+    """One scenario in progress: `run` it to its end, or `step` by tick. Both need the loop of `virtual_time`."""
 
     def __init__(
         self, scenario: Scenario, contender: Contender, seed: int, timer: Callable[[], float] | None = None
@@ -111,7 +111,7 @@ class Simulation:
         self._sample()
 
     async def run(self, progress: Callable[[float], None] | None = None) -> None:
-        """Run all ticks, with a task that reads counters. `progress` gets the share that is done, 0 to 1."""
+        """Run all ticks, with a task that reads counters. `progress` receives the completed share, 0 to 1."""
         async with asyncio.TaskGroup() as tasks:
             live = self.balancer.live if isinstance(self.balancer, Bundlekeel) else None
             reading = tasks.create_task(live.run()) if live else None
@@ -134,14 +134,14 @@ class Simulation:
             self._sample()
 
     def finish(self) -> Run:
-        """The run in figures, and what was expected of it."""
+        """Return the measures and findings of the run."""
         expect = self.scenario.expect
-        found = measure(self.curves, self.cluster.moved, self.cluster.divided, expect.balanced or 1.15)
+        measures = measure(self.curves, self.cluster.moved, self.cluster.divided, expect.balanced or 1.15)
         outcome = Run(
             scenario=self.scenario,
             contender=self.contender,
             seed=self.seed,
-            measures=found,
+            measures=measures,
             findings=(),
             curves=self.curves,
             cluster=self.cluster,
@@ -153,7 +153,8 @@ class Simulation:
         return replace(outcome, findings=judge(outcome, still=still, direct=direct))
 
     def _brokers_split(self) -> bool:
-        """Where Bundlekeel would split, brokers that balance themselves split too: automatic splits are on there."""
+        """Return whether the brokers' automatic splits are on: where Bundlekeel would split, native balancers split,
+        too."""
         return self.contender.native and self.scenario.splits == "bundlekeel"
 
     def _balancer(self) -> Balancer:
@@ -181,7 +182,7 @@ class Simulation:
         """Return the daemon's reader of counters, connected as in a leader."""
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
-        # Of the metadata it reads boundaries only.
+        # It reads only boundaries from the metadata.
         demand = CounterDemand(
             wanted=lambda: True,
             moving=lambda: bool(balancer.ledger.entries),
@@ -224,20 +225,21 @@ def simulate(
     timer: Callable[[], float] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run a scenario to its end. ConfigError when it makes no sense. `progress` gets the share that is done."""
+    """Run a scenario to its end. Raises ConfigError if it is invalid. `progress` receives the completed share, 0 to
+    1."""
     simulation = Simulation(scenario, contender, seed, timer)
     run_virtually(simulation.run(progress))
     return simulation.finish()
 
 
 def mean_imbalance(scenario: Scenario, seed: int) -> float:
-    """Mean max/mean when nothing balances."""
+    """Return the mean max/mean without a balancer."""
     bare = replace(scenario, expect=replace(scenario.expect, no_worse_than_still=False, within_direct=None))
     return simulate(bare, STILL, seed).measures.mean_max_over_mean
 
 
 def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel]:
-    """The cluster at its beginning. Traffic and sizes depend on the seed only, not on who balances."""
+    """Return the cluster at its start. Traffic and sizes depend only on the seed, not on the balancer."""
     for_traffic, for_cluster = np.random.SeedSequence(seed).spawn(2)
     groups, settings = scenario.brokers, scenario.settings
     capacities = np.repeat([group.capacity for group in groups], [group.count for group in groups])
@@ -250,8 +252,10 @@ def virtual(scenario: Scenario, seed: int) -> tuple[VirtualCluster, TrafficModel
 
 
 def _placed_by(scenario: Scenario, contender: Contender) -> Scenario:
-    """Brokers that balance themselves place what no broker owns with the placement of the pair; the extensible load
-    manager counts no bundles of a namespace."""
+    """Return the scenario with the pair's placement for unowned bundles, if brokers balance themselves.
+
+    The extensible load manager does not count the bundles of a namespace.
+    """
     named = contender.parameters
     lookup = _LOOKUPS.get(str(named.get("placement", ""))) if contender.native else None
     evenly = scenario.settings.evenly and named.get("strategy") != "transfer"
@@ -267,9 +271,10 @@ def _by_seconds(scenario: Scenario, contender: Contender) -> Scenario:
 
 
 def parameters(scenario: Scenario, contender: Contender) -> Parameters:
-    """Defaults, the scenario's own, the cluster's intervals, and the contender's on top."""
+    """Return defaults, overridden by the scenario's parameters, the cluster's intervals, and the contender's
+    parameters."""
     named = {**scenario.parameters, **contender.parameters}
-    given: dict[str, object] = {
+    values: dict[str, object] = {
         **compat_defaults(str(named.get("compat", "none")), named.get("strategy")),
         "statistics_interval_seconds": scenario.settings.statistics_interval,
         "host_usage_interval_seconds": scenario.settings.host_interval,
@@ -279,11 +284,11 @@ def parameters(scenario: Scenario, contender: Contender) -> Parameters:
         "split_enabled": scenario.splits == "bundlekeel",
         **named,
     }
-    return Parameters(**{name: coerce(name, value) for name, value in given.items()})  # type: ignore[arg-type]
+    return Parameters(**{name: coerce(name, value) for name, value in values.items()})  # type: ignore[arg-type]
 
 
 def _overrides(scenario: Scenario, capacities: Floats) -> tuple[CapacityOverride, ...]:
-    """What each broker carries, both directions together; its CPU is then ignored."""
+    """Return each broker's capacity as throughput of both directions; its CPU is then ignored."""
     most = 2 * scenario.settings.broker_bytes
     return tuple(
         CapacityOverride(pattern=broker_id(place), throughput=most * capacity, ignore=("cpu",))
@@ -292,18 +297,18 @@ def _overrides(scenario: Scenario, capacities: Floats) -> tuple[CapacityOverride
 
 
 def _policies(scenario: Scenario, cluster: VirtualCluster) -> Policies:
-    """Isolation policies as Pulsar has them; lookups of the virtual cluster heed them too."""
-    made, bundles = [], cluster.bundles
+    """Return the isolation policies in Pulsar's form; lookups of the virtual cluster respect them, too."""
+    policies, bundles = [], cluster.bundles
     rows = {name.rpartition("/")[0]: int(row) for name, row in zip(bundles.names, bundles.namespace, strict=True)}
     hosts = [broker_id(broker).partition(":")[0] for broker in range(len(cluster.capacity))]
     allowed = np.ones((len(rows), len(hosts)), dtype=bool)
     for policy in scenario.isolation:
         mine = [space for space in rows if re.fullmatch(rf"{re.escape(policy.tenant)}(-\d+)?", space)]
-        # Brokers that are somebody's primaries take nothing of those without a policy.
+        # Primary brokers of a policy accept no bundles of namespaces without a policy.
         primaries = np.isin(np.arange(len(hosts)), policy.brokers)
         for space, row in rows.items():
             allowed[row] &= primaries if space in mine else ~primaries
-        made.append(
+        policies.append(
             IsolationPolicy(
                 name=policy.tenant,
                 namespaces=tuple(map(re.escape, mine)),
@@ -312,34 +317,34 @@ def _policies(scenario: Scenario, cluster: VirtualCluster) -> Policies:
                 min_limit=policy.min_limit,
             )
         )
-    if made:
+    if policies:
         cluster.allowed = allowed
-    return Policies(isolation=tuple(made))
+    return Policies(isolation=tuple(policies))
 
 
 Act = Callable[[], None]
 
 
 class Events:
-    """Carries out a scenario's events when they are due, and undoes the passing ones."""
+    """Executes a scenario's events when they are due, and undoes the temporary ones."""
 
     def __init__(self, scenario: Scenario, cluster: VirtualCluster, traffic: TrafficModel, balancer: Balancer) -> None:
         self._scenario, self._cluster, self._traffic, self._balancer = scenario, cluster, traffic, balancer
         self._due: list[tuple[float, int, Act]] = []
         self._serial = 0
-        # Numbers of bundles are counted within their tenant, as they are at the start.
+        # Bundle numbers of events count within their tenant, as at the start.
         self._first: list[int] = np.cumsum([0, *(tenant.bundles for tenant in scenario.tenants)]).tolist()
         self._places = {tenant.name: place for place, tenant in enumerate(scenario.tenants)}
         for event in scenario.events:
             self._later(event.at * 60, self._act(event))
 
     def run(self) -> None:
-        """Do everything that is due by now."""
+        """Execute the events that are due."""
         while self._due and self._due[0][0] <= self._cluster.now + 1e-9:
             heapq.heappop(self._due)[2]()
 
     def bundle(self, tenant: str, number: int) -> str:
-        """The name of a tenant's bundle."""
+        """Return the name of a tenant's bundle."""
         return self._cluster.bundles.names[self._first[self._places[tenant]] + number]
 
     def _later(self, at: float, act: Act) -> None:
@@ -379,7 +384,7 @@ class Events:
             self._cluster.drain(broker)
 
     def _restart(self, event: Event) -> None:
-        """One after the other, each away for a while."""
+        """Restart brokers one at a time; each is away for some minutes."""
         for place, broker in enumerate(event.brokers):
             self._after(60 * event.minutes * place, partial(self._cluster.drain, broker))
             self._after(60 * event.minutes * (place + 1), partial(self._cluster.start, broker))
@@ -404,7 +409,7 @@ class Events:
         self._passing("delay", event, event.seconds, self._scenario.settings.report_delay)
 
     def _passing(self, column: str, event: Event, value: float, usual: float) -> None:
-        # By name: brokers that join later make the columns anew.
+        # By name, because later brokers replace the column.
         brokers, reporter = list(event.brokers), self._cluster.reporter
         getattr(reporter, column)[brokers] = value
         if event.minutes:

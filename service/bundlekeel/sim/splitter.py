@@ -1,4 +1,4 @@
-"""Splits on a virtual cluster: where to cut, and the children's averages until their broker reports them."""
+"""Splits on a virtual cluster: the positions, and the children's averages until their broker reports them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SimulatedSplitter:
     splits: dict[str, SplitChildren] = field(default_factory=dict)
 
     def split(self, cluster: VirtualCluster, split: Split, averages: Averages) -> SplitFailed | None:
-        """Divide a bundle where the loads of its topics are halved, or return why that is not possible.
+        """Split a bundle where its load divides, or return why that is not possible.
 
         The children inherit its averages in that proportion.
         """

@@ -1,4 +1,4 @@
-"""Virtual time: an event loop that never waits. Where it would, its time jumps to the next timer."""
+"""Virtual time: an event loop that never waits. Instead of waiting, its time jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from bundlekeel.sim.reports import START_MS
 
 T = TypeVar("T")
-# The boot clock when a loop starts: no deadline of 0 lies in the future.
+# The boot clock at the start of a loop, above 0 so that a deadline of 0 is in the past.
 START_BOOT: Final = 1_000.0
 
 
@@ -28,8 +28,10 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time. `now`: seconds since its start. What would run in a thread runs immediately and
-    takes no time: otherwise time would jump while a thread works."""
+    """An event loop in virtual time. `now`: seconds since its start.
+
+    Work for a thread runs immediately and takes no time, because time must not jump while a thread works.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0

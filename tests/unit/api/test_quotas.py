@@ -158,7 +158,7 @@ def test_a_kind_twice(sidecar: Sidecar) -> None:
     result = sidecar.run(
         "quota", *SET, "--limit", "publish_bytes=10MB", "--limit", "publish_bytes=1MB", "--reason", "r"
     )
-    assert result.exit_code == 2 and "publish_bytes is given twice" in result.stderr
+    assert result.exit_code == 2 and "publish_bytes has two rates" in result.stderr
     assert not sidecar.service.asked("quotas.put")
 
 

@@ -124,7 +124,7 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
         assert part in text
     for part in ("split_hit_count 6 (settings: 3)", "on trial 0 s of 1h 0m", "reverted by ann"):
         assert part in text
-    assert "on 3 held-out days: 2026-09-18 to 2026-09-20, planned again each 60 s" in text
+    assert "on 3 held-out days: 2026-09-18 to 2026-09-20, planned again every 60 s" in text
     assert "moves an hour 6 [5.4, 6.6] 4 [3.6, 4.4]" in text
     assert (
         "max/mean of score 1.120 [1.108, 1.132] 1.120 [1.108, 1.132] +0.000 (+0.0%) [+0.000, +0.000] 1.120 → 1.120"
@@ -179,8 +179,8 @@ def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str
 
     sidecar.service.results["thresholds.view"] = held
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
-    why = f"; it does not balance now: {obstacle}" if obstacle else ""
-    assert text.endswith(f"on trial 0 s of 1h 0m: nothing measured yet{why}")
+    why = f"; Bundlekeel does not balance now: {obstacle}" if obstacle else ""
+    assert text.endswith(f"on trial 0 s of 1h 0m: no measurement yet{why}")
 
 
 @pytest.mark.parametrize(

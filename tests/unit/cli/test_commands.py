@@ -297,7 +297,7 @@ def test_settings_and_help_are_whole_at_80_columns(
     listed = sidecar.run("config", "parameters", to="none").stdout
     assert "…" not in listed and max(map(len, listed.splitlines())) <= 80
     assert {line.strip() for line in listed.splitlines()} >= {*BY_NAME, *BY_PULSAR_KEY}
-    assert "they miss is shown, but is no failure." in sidecar.run("simulate", "--help", to="none").stdout
+    assert "are shown, but are not failures." in sidecar.run("simulate", "--help", to="none").stdout
 
 
 @pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "bundles", "drain"])
@@ -315,7 +315,7 @@ def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
         replace(row, score_ratio=score) for row, score in zip(rows, (0.004, 0, 0), strict=True)
     ]
     text = sidecar.run("status").stdout
-    assert "no broker has load, the busiest is at 0.4%" in text and "max/mean" not in text
+    assert "no broker has load, the most loaded is at 0.4%" in text and "max/mean" not in text
 
 
 def test_what_is_not_known_yet_is_called_so(sidecar: Sidecar) -> None:
@@ -415,7 +415,7 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
     assert "→ run `bundlekeel takeover`" in found.stdout
     sidecar.service.results["doctor"] = lambda _: list(CHECKS[::2])
     found = sidecar.run("doctor", "--for", "act")
-    assert found.exit_code == 0 and found.stdout.splitlines()[-1] == "go; look at the warnings first"
+    assert found.exit_code == 0 and found.stdout.splitlines()[-1] == "go; check the warnings first"
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
         (["status", "--url", "http://127.0.0.1:99999"], 2, "with a port from 1 to 65535"),
         (["doctor", "--for", "act", "--token-file", "none"], 2, "--token-file none cannot be read"),
         (["where", "shop/orders", "--if-unowned", "--token-file", "none"], 2, "--token-file none cannot be read"),
-        (["status", "--token-file", "none"], 2, "No such file or directory; `bundlekeel token new` makes a token"),
+        (["status", "--token-file", "none"], 2, "file or directory; create a token with `bundlekeel token new`"),
         (["token", "new", "a b"], 2, "(allowed: letters, digits, _ - @, up to 64)"),
     ],
 )
@@ -508,7 +508,7 @@ FAILURES: list[tuple[list[str], Callable[[Spied], None] | None, int, str]] = [
     (["plan", "show", "feed"], None, 1, "no plan feed, or it has expired"),
     (["plan", "--set", "oops"], None, 2, "key=value"),
     (["plan", "--scale", "-1"], None, 2, "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
-    (["plan", "--ignore-hit-counts", "--keep-hit-counts"], None, 2, "give one of them"),
+    (["plan", "--ignore-hit-counts", "--keep-hit-counts"], None, 2, "pass only one of them"),
     (["plan", "--add-broker", "a b"], None, 2, "--add-broker 'a b': "),
     (["pause", "--reason", "r", "--for", "soon"], None, 2, "2h"),
     (["pause", "--reason", "r", "--for", "0s"], None, 2, "more than 0s"),
@@ -551,13 +551,13 @@ def test_exit_codes(
         (
             ["--url", "http://127.0.0.1:1"],
             "http://127.0.0.1:1 (",
-            "`bundlekeel run -c …`, or name it with --url, --socket",
+            "`bundlekeel run -c …`, or select one with --url, --socket",
         ),
         (["--socket", "/nonexistent/x.sock"], "unix socket /nonexistent/x.sock (", "--url, --socket or -c"),
         (
             ["-c", "keel.yaml"],
             "http://127.0.0.1:1 (Connection refused), and there is no socket missing.sock; ",
-            "start one with `bundlekeel run -c keel.yaml`, or name it with --url or --socket\n",
+            "start one with `bundlekeel run -c keel.yaml`, or select one with --url or --socket\n",
         ),
     ],
 )
@@ -587,7 +587,7 @@ def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pyte
     shown = sidecar.run("config", "show", "-c", "port.yaml", "-o", "json", to="none", env=elsewhere)
     assert json.loads(shown.stdout)["api"]["socket"] is None
     two = sidecar.run("brokers", "--url", sidecar.url, "--socket", "socket.yaml", to="none")
-    assert two.exit_code == 2 and "give one of them" in two.stderr
+    assert two.exit_code == 2 and "pass only one of them" in two.stderr
     wrong = sidecar.run("brokers", "--url", "localhost:1", to="none")
     assert wrong.exit_code == 2 and "http://host:port" in wrong.stderr
 

@@ -17,7 +17,7 @@ import pytest
 from bundlekeel.adapters.admin import AdminOptions, routes
 from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
-from bundlekeel.cli.client import _shown
+from bundlekeel.cli.client import _decode_json
 from bundlekeel.core.model.errors import AdminApiError, AdminFault, StoreError
 from bundlekeel.daemon.execution.intents import INTENT_SECONDS, MARGIN_SECONDS, MoveOutcome, intent_path, settle_intents
 from bundlekeel.daemon.execution.move import MovePorts
@@ -362,4 +362,4 @@ async def _settled(ports: MovePorts, seen: dict[str, float]) -> Any:
 def test_h13_what_the_command_line_prints_holds_no_escape() -> None:
     """Records written before, or by another release, are cleaned where they are read; line feeds stay."""
     answer = httpx.Response(200, content=b'[{"what":"PUT /\\u001b[2J\\u009b1m","detail":"one\\ntwo"}]')
-    assert _shown(answer) == [{"what": "PUT /\ufffd[2J\ufffd1m", "detail": "one\ntwo"}]
+    assert _decode_json(answer) == [{"what": "PUT /\ufffd[2J\ufffd1m", "detail": "one\ntwo"}]

@@ -44,7 +44,7 @@ def test_who_interrupts_a_wait_is_told_that_it_goes_on_and_what_ends_it(
     result = sidecar.run(*command, "--wait", *WHO)
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("error: ") and "it goes on, see `bundlekeel " in last
+    assert last.startswith("error: ") and "it continues, see `bundlekeel " in last
     assert f"; `{said}" in last and last.endswith('--reason "…"` ends it')
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from bundlekeel.adapters.journal import FileJournal
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.cli.app import make_app
-from bundlekeel.cli.journal import follow_chain, rotated
+from bundlekeel.cli.journal import follow_chain, sort_rotated
 from bundlekeel.codec.chain import GENESIS, ChainVerification, ChainVerifier, is_intact, seal, seal_of
 from tests.support.fake_wiring import FakeWiring
 
@@ -95,7 +95,7 @@ def test_the_chain_goes_on_over_rotation_and_restart(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     for _ in range(3):
         written(path, 10, max_bytes=1500, backups=20)
-    files = rotated(list(tmp_path.iterdir()))
+    files = sort_rotated(list(tmp_path.iterdir()))
     assert len(files) > 3 and files[-1] == path
     contents = [file.read_bytes().splitlines(keepends=True) for file in files]
     found = verified(*contents)
@@ -194,7 +194,7 @@ def test_an_emptied_file_is_not_ok(tmp_path: Path) -> None:
     answer = follow_chain([path], "")
     assert answer["empty"] and answer["why"].startswith(f"nothing is recorded in {path}: ")
     written(tmp_path / "j.jsonl.1")
-    answer = follow_chain(rotated([path, tmp_path / "j.jsonl.1"]), "")
+    answer = follow_chain(sort_rotated([path, tmp_path / "j.jsonl.1"]), "")
     assert (answer["empty"], answer["why"]) == (False, "")
 
 

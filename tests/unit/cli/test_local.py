@@ -177,7 +177,7 @@ def test_only_a_dry_run_needs_no_reason(wiring: FakeWiring, command: str) -> Non
 def test_a_blank_reason_is_wrong_before_a_sidecar_is_asked(wiring: FakeWiring) -> None:
     """Not "no sidecar answers" first: the mistake would be told only once there is one."""
     refused = invoke(wiring, "pause", "--reason", " ", "--socket", "nowhere.sock")
-    assert refused.exit_code == 2 and "must say something" in refused.stderr
+    assert refused.exit_code == 2 and "must not be blank" in refused.stderr
 
 
 def test_uninstall_counts_and_asks_first(wiring: FakeWiring) -> None:
@@ -201,7 +201,7 @@ def test_uninstall_of_nothing_says_so(wiring: FakeWiring) -> None:
     wiring.nodes = []
     for how in (["--dry-run"], ["--yes"], []):
         said = invoke(wiring, "uninstall", *how)
-        assert (said.exit_code, said.stdout) == (0, "nothing is there: /bundlekeel/standalone does not exist\n")
+        assert (said.exit_code, said.stdout) == (0, "nothing to delete: /bundlekeel/standalone does not exist\n")
     assert ("uninstall", False) not in wiring.calls
 
 
@@ -231,8 +231,8 @@ def test_version_and_help(wiring: FakeWiring) -> None:
     for name in (*names.split(), "config", "decide", "version"):
         assert f" {name} " in text
     said = " ".join(text.split())
-    assert "Exit codes" in said and "a wait ran out of time" in said and "4 refused" in said
-    assert "Begin with config init" in said.replace("`", "") and "BUNDLEKEEL_CONFIG" in said
+    assert "Exit codes" in said and "a wait timed out" in said and "4 refused" in said
+    assert "Start with config init" in said.replace("`", "") and "BUNDLEKEEL_CONFIG" in said
     assert "--install-completion" in text
 
 
@@ -259,7 +259,7 @@ def test_help_is_in_panels_and_gives_flags_no_type(wiring: FakeWiring) -> None:
     for words in ([], ["drain"], ["plan"], ["plan", "execute"], ["config"], ["simulate"]):
         assert "<bool>" not in invoke(wiring, *words, "--help").stdout
     assert invoke(wiring, "drain", "--help").stdout.index("--yes") < invoke(wiring, "drain", "--help").stdout.index(
-        "Which sidecar"
+        "Select the sidecar"
     )
 
 
@@ -366,7 +366,7 @@ def test_an_example_stands_below_its_command(command: str) -> None:
 
 def test_the_interval_has_a_unit() -> None:
     """On the page, where the kind of a value is not shown."""
-    assert "| `--interval` | Seconds between two prints of --watch. | 2.0 |" in cli_page()
+    assert "| `--interval` | Seconds between two outputs of --watch. | 2.0 |" in cli_page()
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:

@@ -75,7 +75,7 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
     sidecar.do(sidecar.shop.turns(2))
     text = " ".join(sidecar.run("operations").stdout.split())
     for part in (
-        f"begun {units.moment(NOW_MS)} by ",
+        f"started {units.moment(NOW_MS)} by ",
         "1 moved",
         "stay: ",
         "1 Pinned",
@@ -283,7 +283,7 @@ def test_a_dry_run_names_no_option_that_would_be_refused(sidecar: Sidecar, comma
     last = sidecar.run(*command).stdout.splitlines()[-1]
     assert last.endswith("the mode is recommend; first `bundlekeel mode act`") and "--yes" not in last
     sidecar.run("mode", "act", *WHO)
-    assert sidecar.run(*command).stdout.splitlines()[-1].endswith("; --yes carries it out")
+    assert sidecar.run(*command).stdout.splitlines()[-1].endswith("; --yes executes it")
     sidecar.run("pause", *WHO)
     assert sidecar.run(*command).stdout.splitlines()[-1].endswith("is paused; first `bundlekeel resume`")
 
@@ -331,7 +331,7 @@ def test_a_bundle_that_did_not_move_as_asked_is_named(sidecar: Sidecar, command:
     sidecar.service.results["tasks"] = lambda tasks: [replace(task, state=state, moves=rows) for task in tasks]
     result = sidecar.run(*command, "--wait", *WHO)
     assert (result.exit_code, state in result.stdout) == (1, True), result.output
-    assert f"1 of 2 bundles did not move as asked:\n  - {BUNDLE}: landed_elsewhere (StillAtSource)" in result.stderr
+    assert f"1 of 2 bundles did not move as requested:\n  - {BUNDLE}: landed_elsewhere (StillAtSource)" in result.stderr
 
 
 def test_drain_waits_until_the_broker_is_empty(moving: Sidecar) -> None:
@@ -358,7 +358,7 @@ def test_a_drain_that_was_waited_for_gives_no_estimate(moving: Sidecar) -> None:
     """What is over takes no more time."""
     started = moving.run("drain", ROOMY, "--yes", *WHO)
     waited = moving.run("drain", ROOMY, "--yes", "--wait", *WHO)
-    assert "until that is done" in started.stdout and "until that is done" not in waited.stdout
+    assert " remaining" in started.stdout and " remaining" not in waited.stdout
 
 
 def test_what_is_held_is_not_waited_for(moving: Sidecar) -> None:
@@ -368,7 +368,7 @@ def test_what_is_held_is_not_waited_for(moving: Sidecar) -> None:
     moving.do(moving.shop.turns(2))
     result = moving.run("drain", BROKERS[1], "--yes", "--wait", "--within", "1s", *WHO)
     assert result.exit_code == 4 and f"held ({shed})" in result.stderr, result.output
-    assert f"nothing is moved now: {explain(shed)} ({shed}). It is noted" in " ".join(result.stderr.split())
+    assert f"nothing is moved now: {explain(shed)} ({shed}). It is recorded" in " ".join(result.stderr.split())
     shown = moving.run("operations").stdout
     assert shown.startswith("nothing is moved now: ") and f"{BROKERS[1]}: held ({shed})" in shown
     result = moving.run("warm", ROOMY, "--yes", "--wait", "--within", "1s", *WHO)
@@ -386,8 +386,8 @@ def test_no_move_is_promised_that_is_not_carried_out(sidecar: Sidecar) -> None:
     for command in (["drain", BROKERS[1]], ["transfer", BUNDLE, "--to", ROOMY]):
         for more in ([], ["--yes", *WHO]):
             said = " ".join(sidecar.run(*command, *more).stdout.split())
-            assert f"nothing is carried out now: {explain(Code.PUT_ASIDE)} ({Code.PUT_ASIDE})" in said
-            assert "--yes carries it out" not in said and "the next cycle begins it" not in said
+            assert f"nothing is executed now: {explain(Code.PUT_ASIDE)} ({Code.PUT_ASIDE})" in said
+            assert "--yes executes it" not in said and "the next cycle starts it" not in said
 
 
 def test_warm_waits_until_nothing_more_comes(moving: Sidecar) -> None:
@@ -403,7 +403,7 @@ def test_a_warm_that_somebody_ended_is_no_success(sidecar: Sidecar) -> None:
     """Bundles would still come, and none does."""
     sidecar.service.results["requests.operations"] = lambda view: replace(view, warms=[])
     result = sidecar.run("warm", ROOMY, "--yes", "--wait", "--within", "1s", *WHO)
-    assert result.exit_code == 1 and "not warmed any more" in result.stderr
+    assert result.exit_code == 1 and "no longer warmed" in result.stderr
 
 
 ENDS = [
@@ -446,7 +446,7 @@ def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(sidecar
     assert "sheds" not in sidecar.run(*command, *WHO).stderr
     taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=[], ended=None)
     sidecar.service.results["state"] = lambda state: replace(state, takeover=taken)
-    assert "warning: nobody sheds what is taken over" in sidecar.run(*command, *WHO).stderr
+    assert "warning: until Bundlekeel acts again, nothing sheds load" in sidecar.run(*command, *WHO).stderr
     assert "sheds" not in sidecar.run("mode", "act", *WHO).stderr
     assert "sheds" not in sidecar.run("mode").stderr
 
@@ -454,7 +454,7 @@ def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(sidecar
 def test_a_scope_that_matches_nothing_warns(sidecar: Sidecar) -> None:
     """A typing error is legal: the namespace may come later."""
     result = sidecar.run("pause", "--scope", "tenant:shopp", *WHO)
-    assert result.exit_code == 0 and "warning: it matches no bundle" in result.stderr
+    assert result.exit_code == 0 and "warning: the pattern matches no bundle" in result.stderr
     assert sidecar.run("exclude", "t:shop", *WHO).stderr == ""
 
 
@@ -503,7 +503,7 @@ FAILURES: list[tuple[list[str], Callable[[Spied], None] | None, int, str]] = [
         4,
         "no other broker is open",
     ),
-    (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must say something"),
+    (["cordon", BROKERS[1], "--reason", "  "], None, 2, "must not be blank"),
     (["warm", ROOMY, "--yes", "--wait", "--within", "1s", *WHO], None, 3, "not done yet"),
     *(
         ([*command, "--yes", "--wait", "--within", "1s", *WHO], None, 3, "req-0000000000 is still waiting")
@@ -526,7 +526,7 @@ def test_a_drain_that_somebody_ended_is_no_success(moving: Sidecar) -> None:
     """Its bundles are still there."""
     moving.service.results["requests.operations"] = lambda view: replace(view, drains=[])
     result = moving.run("drain", ROOMY, "--yes", "--wait", "--within", "1s", *WHO)
-    assert result.exit_code == 1 and "not drained any more" in result.stderr
+    assert result.exit_code == 1 and "no longer drained" in result.stderr
 
 
 async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:

@@ -120,8 +120,8 @@ def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> No
         return " ".join(sidecar.run("status").stdout.split())
 
     assert "takeover none: the brokers shed by their own settings" in said(None)
-    assert "takeover of shop/a, b/c only, in force since 19" in said(taken) and ", by ann: go live" in said(taken)
-    assert "takeover of shop/a, b/c only, ended 19" in said(replace(taken, active=False, ended=ended))
+    assert "takeover only shop/a, b/c, active since 19" in said(taken) and ", by ann: go live" in said(taken)
+    assert "takeover only shop/a, b/c, ended 19" in said(replace(taken, active=False, ended=ended))
     assert "by bob: release" in said(replace(taken, namespaces=[], active=False, ended=ended))
 
 
@@ -188,7 +188,7 @@ def test_another_clusters_sidecar_at_the_port_of_the_settings_is_not_asked(sidec
     for cluster, code in ((ours, 0), ("pulsar-9", 3)):
         Path("port.yaml").write_text(f"cluster: {cluster}\napi: {{socket: null, port: {port}}}\n")
         assert (shown := sidecar.run("plan", "-c", "port.yaml", to="none")).exit_code == code
-    assert f"is of the cluster '{ours}', port.yaml of 'pulsar-9'; " in shown.stderr and shown.stdout == ""
+    assert f"is of cluster '{ours}', but port.yaml is for cluster 'pulsar-9'; " in shown.stderr and shown.stdout == ""
     assert sidecar.run("pause", "--reason", "r", "-c", "port.yaml", to="none").exit_code == 3
     assert "pause" not in {name for name, _ in sidecar.service.calls}
 
@@ -222,7 +222,7 @@ def test_what_a_person_has_ended_is_not_told_as_in_the_way(
     )
     sidecar.service.results["state"] = lambda _: shown
     said = sidecar.run("mode").stdout
-    assert ("decided anew with the next cycle" in said) == over and ("not acting" in said) != over
+    assert ("decided again in the next cycle" in said) == over and ("not acting" in said) != over
 
 
 def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar) -> None:
@@ -230,16 +230,16 @@ def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar) -> None:
     assert "as a follower" not in sidecar.run("summary").stdout
     sidecar.service.results["summary"] = lambda answer: replace(answer, cycles=915, followed=775)
     said = " ".join(sidecar.run("summary").stdout.split())
-    assert (
-        "as a follower 775 of 915 cycles: `moves` has what the leader of that time did; its reasons are in the" in said
-    )
-    assert "summary of the sidecar that led then (`bundlekeel status` names the one that leads now)" in said
+    assert "as a follower 775 of 915 cycles: `moves` shows the moves of that leader; the summary of the" in said
+    end = "sidecar that led at that time contains the reasons (`bundlekeel status` shows the present leader)"
+    assert f"summary of the {end}" in said
 
 
 def test_summary_says_whose_people_it_lists(sidecar: Sidecar) -> None:
     """What was asked of other sidecars is in their journals alone, also where this list is empty."""
     said = " ".join(sidecar.run("summary").stdout.split())
-    assert "asked of this sidecar, and takeovers; ask each of the others, too: what is still in force is in" in said
+    hint = "run this on the other sidecars, too: `bundlekeel operations` lists the active requests of all"
+    assert f"requests to this sidecar, and takeovers; {hint}" in said
     assert "`bundlekeel operations`" in said
 
 
@@ -258,7 +258,7 @@ def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) 
     shown, file = sidecar.do(sidecar.shop.service.quotas.view()), io.StringIO()
     for answer in (shown, replace(shown, groups=[])):
         Console(width=80, file=file).print(groups(answer, TableLayout()))
-    assert file.getvalue().count("`bundlekeel quota set` makes one") == 1
+    assert file.getvalue().count("create one with `bundlekeel quota set`") == 1
 
 
 def test_a_list_without_rows_says_what_would_make_one(sidecar: Sidecar) -> None:

@@ -326,7 +326,7 @@ def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "name a scenario"),
+        ((), "no scenario: pass a name"),
         (("--seeds", "abc"), "expected seeds such as 1-20"),
         (("wrold",), "no scenario 'wrold'; did you mean world?"),
         (("idle-broker",), "no scenario 'idle-broker'; did you mean 01-idle-broker or 01b-nearly-idle-broker?"),

@@ -31,7 +31,7 @@ def test_a_wrong_parameter_is_named_with_its_option(sidecar: Sidecar) -> None:
 def test_an_https_address_of_a_sidecar_without_tls_is_told_the_other_one(sidecar: Sidecar) -> None:
     """Advice to start a sidecar would not help: one answers there."""
     told = sidecar.run("status", "--url", sidecar.url.replace("http", "https"), to="none")
-    assert told.exit_code == 3 and f"without TLS; is it {sidecar.url}?" in told.stderr
+    assert told.exit_code == 3 and f"does not use TLS; try {sidecar.url}" in told.stderr
     assert "SSL" not in told.stderr and "start one" not in told.stderr
 
 
@@ -88,7 +88,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ("journal --limit", "option '--limit' requires an argument"),
         ("status now", "got unexpected extra argument(s) (now); see `bundlekeel status -h`"),
         ("pause --reason x --for -1h", "--for '-1h': expected a duration of more than 0s, such as 90s, 30m, 2h or 1d"),
-        ("-o json status", "no such option: -o; options stand after the command; see `bundlekeel -h`"),
+        ("-o json status", "no such option: -o; options come after the command; see `bundlekeel -h`"),
         ("bundles -n shop", "--namespace 'shop': expected tenant/namespace; see `bundlekeel bundles -h`"),
         ("channel -n shop/a/b", "--namespace 'shop/a/b': expected tenant/namespace; see `bundlekeel channel -h`"),
         ("takeover --namespace shop/.. --reason x", "--namespace 'shop/..': expected tenant/namespace"),
@@ -99,7 +99,7 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
         ),
         (
             "journal --since 24",
-            "--since '24': expected a duration such as 24h or 90m (so long ago), today, yesterday, or a local time "
+            "--since '24': expected a duration such as 24h or 90m (ago), today, yesterday, or a local time "
             "such as 18:05 or 2026-11-22T18:05",
         ),
     ],
@@ -143,8 +143,8 @@ def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) ->
         ("plan --scale -1", "--scale -1: not allowed (allowed: more than 0 and at most 1000)"),
         ("plan --set cpu_wait=1", "--set cpu_wait=1: unknown parameter; did you mean 'cpu_weight'? (allowed: "),
         ("plan --set cpu_weight=-1", "--set cpu_weight=-1: not allowed (allowed: a number, 0 or more (ratio))"),
-        ("plan --add-broker a/b", "--add-broker 'a/b': cannot be a broker (allowed: a host name, or host:port: "),
-        ("drain 'b1 :8080'", "broker 'b1 :8080': cannot be a broker (allowed: a host name, or host:port: "),
+        ("plan --add-broker a/b", "--add-broker 'a/b': cannot be a broker id (allowed: a host name, or host:port: "),
+        ("drain 'b1 :8080'", "broker 'b1 :8080': cannot be a broker id (allowed: a host name, or host:port: "),
         ("uncordon b/1", "broker 'b/1': cannot be a broker"),
         ("bundles --broker 'b 1'", "--broker 'b 1': cannot be a broker"),
         ("channel --broker 'b 1'", "--broker 'b 1': cannot be a broker"),
@@ -177,7 +177,7 @@ def test_files_of_tls_need_an_address_with_tls(option: str) -> None:
     for address in (("--url", "http://127.0.0.1:1"), ("--socket", "/nonexistent.sock")):
         told = CliRunner().invoke(make_app(FakeWiring), ["status", *address, option, "ca.pem"])
         assert told.exit_code == 2 and told.stderr.startswith(f"error: {option} has no effect with ")
-        assert "give an https:// address, or omit it" in told.stderr
+        assert "use an https:// address, or omit it" in told.stderr
 
 
 def test_a_key_needs_its_certificate() -> None:

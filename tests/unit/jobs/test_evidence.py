@@ -21,7 +21,7 @@ from bundlekeel.jobs.__main__ import main, parser
 from bundlekeel.jobs.evidence import EvidenceInput, thresholds_of
 from bundlekeel.jobs.report import (
     ReportInputs,
-    blocks_shown,
+    block_series,
     clients_of,
     headline,
     how_to_adopt,
@@ -30,7 +30,7 @@ from bundlekeel.jobs.report import (
     searched_of,
 )
 from bundlekeel.jobs.rules import DayFigures, JudgedDay, without_hits
-from bundlekeel.jobs.selection import SearchDepth, adoptable, chosen_of, left_alone, searchable
+from bundlekeel.jobs.selection import SearchDepth, adoptable, check_searchable, find_excluded, select
 from bundlekeel.sim.backtest import Candidate, CandidateMeasures
 from bundlekeel.sim.backtest.intervals import measures_of
 from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, present
@@ -74,7 +74,7 @@ def tried() -> TriedCandidates:
 
 def told() -> EvidenceInput:
     """What a run would put together of them."""
-    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     return EvidenceInput(
         base=BASE,
         chosen=made.choice.candidate,
@@ -95,7 +95,7 @@ def told() -> EvidenceInput:
 def test_only_thresholds_of_the_strategy_in_force_are_chosen() -> None:
     """Another strategy and another cycle may be better; they are told, not chosen."""
     assert set(adoptable(tried()).candidates) == {present().key, LAZY.key}
-    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     assert made.choice.candidate == LAZY
     assert made.strategies == {"threshold": OTHER.key}
     assert made.values == {"avg_low_threshold_percent": {22.5}}
@@ -105,8 +105,8 @@ def test_only_thresholds_of_the_strategy_in_force_are_chosen() -> None:
 
 def test_as_far_as_one_night_goes_is_told() -> None:
     """22.5 is three steps of 2.5 from 15: with a reach of three that is the end."""
-    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=3.0)
-    assert any("as far as one night goes" in text for text in made.advice)
+    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=3.0)
+    assert any("as far as one night may change it" in text for text in made.advice)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_as_far_as_one_night_goes_is_told() -> None:
         (
             ("threshold_percent",),
             {},
-            "--parameter threshold_percent: strategy avg, which is in force, has no such parameter",
+            "--parameter threshold_percent: the active strategy avg has no such parameter",
         ),
         (("split_hit_count",), dict.fromkeys(HIT_COUNTS, "why"), "not changed: split_hit_count"),
     ],
@@ -126,7 +126,7 @@ def test_nothing_to_search_is_said_before_the_search(
     """Such a document would have no parameter, and no reader takes that."""
     space = SearchSpace(base=BASE, names=names, without=without, reach=4.0)
     with pytest.raises(ConfigError, match=re.escape(said)):
-        searchable(space, SearchDepth(names=names))
+        check_searchable(space, SearchDepth(names=names))
     with pytest.raises(ConfigError, match="proposes nothing"):
         document_of(thresholds_of(replace(told(), chosen=present(), tried={}), pyspark="4.3.0"))
 
@@ -136,14 +136,14 @@ def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
     why = without_hits(60.0, 10.0)
     names = ("avg_low_threshold_percent", "split_hit_count", "threshold_percent", "cool_down_seconds")
     space = SearchSpace(base=replace(BASE, cool_down_seconds=1.0), names=names, without=why, reach=4.0)
-    found = left_alone(space)
+    found = find_excluded(space)
     assert found == {
         "split_hit_count": "hit counts depend on the time between two cycles: 10 s as recorded, 60 s in the "
         "back-test; with --period 10 they are searched",
-        "threshold_percent": "strategy avg, which is in force, does not read it",
+        "threshold_percent": "the active strategy avg does not read it",
         "cool_down_seconds": "its value 1 is outside of 60 to 14,400",
     }
-    assert list(left_alone(replace(space, names=()))) == [*("split_hit_count", "cool_down_seconds")]
+    assert list(find_excluded(replace(space, names=()))) == [*("split_hit_count", "cool_down_seconds")]
     text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(left_alone=found))
     table = text.partition("<h2>Thresholds</h2>")[2].partition("</section>")[0]
     assert all(f"<li>{name}: {reason}</li>" in table for name, reason in found.items())
@@ -152,17 +152,17 @@ def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
 def test_nothing_is_left_as_it_is() -> None:
     """Where cycles are as long as recorded, and every value is in its range: no list."""
     assert not without_hits(60.0, 55.0)
-    assert not left_alone(SearchSpace(base=BASE, reach=4.0))
-    assert "Left as they are" not in page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs())
+    assert not find_excluded(SearchSpace(base=BASE, reach=4.0))
+    assert "Not searched:" not in page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs())
 
 
 def test_what_can_be_searched() -> None:
     """One parameter, or a round without a grid, are enough; neither points nor rounds are not."""
     space = SearchSpace(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
-    searchable(space, SearchDepth())
-    searchable(space, SearchDepth(points=1, rounds=1))
+    check_searchable(space, SearchDepth())
+    check_searchable(space, SearchDepth(points=1, rounds=1))
     with pytest.raises(ConfigError, match="tries nothing"):
-        searchable(space, SearchDepth(points=1, rounds=0))
+        check_searchable(space, SearchDepth(points=1, rounds=0))
 
 
 def test_the_document_is_one_that_the_daemon_adopts() -> None:
@@ -203,7 +203,7 @@ def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
 def test_the_page_stands_alone() -> None:
     """Every section is there, nothing is loaded from anywhere, and names are escaped."""
     given = told()
-    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     judged = [JudgedDay(day=DayFigures(date=date, coverage=1.0), verdict="good") for date in DAYS]
     judged[3] = JudgedDay(day=DayFigures(date=DAYS[3]), verdict="bad", reasons=("<b>torn</b>",))
     slopes = {
@@ -215,7 +215,7 @@ def test_the_page_stands_alone() -> None:
     shown = ReportInputs(
         judged=judged,
         points=points_of(given, made),
-        blocks=blocks_shown(given, [f"{date}" for date in HELD for _ in range(4)]),
+        blocks=block_series(given, [f"{date}" for date in HELD for _ in range(4)]),
         capacity=rows,
         week=[float(hour) for hour in range(168)],
         spaces=[space],
@@ -230,10 +230,10 @@ def test_the_page_stands_alone() -> None:
         *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
     ]
     assert text.count("<svg") == 4
-    told_of = "On 4 days that the search did not see: moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200"
+    told_of = "On 4 days that the search did not use: moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200"
     assert f"Proposed: avg_low_threshold_percent 15 -> 22.5.</b> {told_of}" in text.replace("&gt;", ">")
     assert not re.search(r"\d %(?! of a core)", text.partition("<body>")[2]), "one form"
-    assert "<p>Cluster (not named), made 20" in text
+    assert "<p>Cluster (unknown), created 20" in text
     assert 'class="number" data-head="limit">800 % of a core<' in text
     assert 'class="number" data-head="resource"' not in text
     assert ">3.33</td>" in text
@@ -253,7 +253,7 @@ def test_adopting_is_told_of_where_something_is_proposed() -> None:
     assert "thresholds adopt" not in text and '"proposed, unbroken"' in text and 'data-head="difference"' not in text
     assert "thresholds revert" not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
-    assert ["was not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
+    assert ["were not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
 
 
 OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
@@ -268,14 +268,14 @@ def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) 
     assert "<code>calibration.trial</code>" in after and "reverted automatically if balance or moves" in after
     assert '<code>bundlekeel thresholds revert --reason "..."</code>' in after
     assert "`bundlekeel thresholds revert --reason" in how_to_adopt(proposal, objections)
-    assert "Adopt a proposal if nothing speaks against it, if the unbroken run loses no balance" in text
+    assert "Adopt a proposal if there are no objections, if the unbroken run loses no balance" in text
 
 
 def test_objections_say_whether_force_helps() -> None:
     """Where it does, the command that has it ends their section; where it does not, there is no command."""
     proposal = thresholds_of(told(), pyspark="4.3.0")
     text = page(proposal, ReportInputs(objections=[OLD]))
-    head, _, section = text.partition("<h2>What speaks against it</h2>")
+    head, _, section = text.partition("<h2>Objections</h2>")
     assert "thresholds diff" in head and "thresholds adopt" not in head
     command = 'bundlekeel thresholds adopt --force --reason "..." --digest [0-9a-f]{16}</code>'
     back = '[.] Once adopted.*<code>bundlekeel thresholds revert --reason "..."</code>\\s*</p>'
@@ -297,9 +297,7 @@ def test_the_head_says_first_that_sidecars_refuse() -> None:
     proposal = thresholds_of(told(), pyspark="4.3.0")
     codes = (Code.TOO_OLD, Code.TOO_OLD, Code.OTHER_INTERVAL)
     text = page(proposal, ReportInputs(objections=[replace(OLD, code=code) for code in codes], reason="moves -60.0%"))
-    state = (
-        "Found, and not adopted by the sidecars as it is (TooOld, OtherInterval): avg_low_threshold_percent 15 -> 22.5"
-    )
+    state = "Not adopted automatically by the sidecars (TooOld, OtherInterval): avg_low_threshold_percent 15 -> 22.5"
     assert f'<b class="warning">{state}.</b> On 4 days that' in text.replace("&gt;", ">")
     assert 'class="good"' not in text.partition("<section>")[0]
     first = proposal.parameters["avg_low_threshold_percent"]
@@ -313,7 +311,7 @@ def test_the_head_says_first_that_sidecars_refuse() -> None:
 def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
     """Blocks cannot show balance that is lost slowly, so that a gain in them alone may be none."""
     text = headline(thresholds_of(told(), pyspark="4.3.0"), (), "moves -60.0%")[1]
-    said = "On 4 days that the search did not see: moves -60.0%. In one unbroken run over them: "
+    said = "On 4 days that the search did not use: moves -60.0%. In one unbroken run over them: "
     assert text == f"{said}moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
 
 
@@ -331,14 +329,14 @@ def test_what_changes_is_explained() -> None:
 def test_the_busiest_broker_is_compared_as_everywhere() -> None:
     """max/mean is 1 where brokers are even, in every figure of the page; the document stores what lies above 1."""
     given = told()
-    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     judged = [JudgedDay(day=DayFigures(date=DAYS[0], imbalance=0.25), verdict="good")]
-    shown = ReportInputs(judged=judged, points=points_of(given, made), blocks=blocks_shown(given, HELD * 4))
+    shown = ReportInputs(judged=judged, points=points_of(given, made), blocks=block_series(given, HELD * 4))
     document = thresholds_of(given, pyspark="4.3.0")
     text = page(document, shown)
     assert document.evidence.previous.imbalance.mean == pytest.approx(0.2)
     assert 'data-head="max/mean">1.250<' in text and 'data-head="in force">1.200<' in text
-    assert "lazy: max/mean 1.2000, 1.33 moves an hour" in {point.label for point in shown.points}
+    assert "lazy: max/mean 1.2000, 1.33 moves per hour" in {point.label for point in shown.points}
     assert ">max/mean of score (1 is even)<" in text
     assert (
         'data-head="difference">+0.000 (+0.0%)<' in text and "imbalance" not in text.lower() and "0.2</td>" not in text
@@ -348,7 +346,7 @@ def test_the_busiest_broker_is_compared_as_everywhere() -> None:
 def test_the_days_of_the_search_can_be_compared_with_those_held_out() -> None:
     """Which day was used for what, and what the proposal came to on either: chance shows in the difference."""
     given = replace(told(), searched={LAZY.key: {0: figures(0.1, 6)}, present().key: {0: figures(0.3, 24)}})
-    made = chosen_of(tried(), BASE, SearchDepth(), train=range(10), held=range(10, 14), reach=4.0)
+    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     days = (*DAYS, "2023-11-22")
     judged = [JudgedDay(day=DayFigures(date=date), verdict="good") for date in days]
     shown = ReportInputs(
@@ -361,7 +359,7 @@ def test_the_days_of_the_search_can_be_compared_with_those_held_out() -> None:
     row = text.partition(">moves an hour<")[2].partition("</tr>")[0]
     found = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
     assert (found["in force, days of the search"], found["proposed, days of the search"]) == ("4", "1")
-    clients = text.partition("clients moved an hour<")[2].partition("</tr>")[0]
+    clients = text.partition("clients moved per hour<")[2].partition("</tr>")[0]
     assert 'data-head="proposed, days of the search">90<' in clients
     assert "Days of the search: they chose the proposal" in text
     # Where nothing changes there is nothing to compare.
@@ -371,7 +369,7 @@ def test_the_days_of_the_search_can_be_compared_with_those_held_out() -> None:
 def test_the_cost_in_clients_is_shown() -> None:
     """Producers and consumers that moves disconnect, beside the moves: 90 a move here."""
     text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(clients=clients_of(told())))
-    row = text.partition("clients moved an hour<")[2].partition("</tr>")[0]
+    row = text.partition("clients moved per hour<")[2].partition("</tr>")[0]
     found = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
     assert (found["in force"], found["proposed"], found["difference"]) == ("300", "120", "-180 (-60.0%)")
     assert (found["proposed, unbroken"], found["threshold"]) == ("120", "60")
@@ -384,7 +382,7 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
     text = page(document, ReportInputs(judged=judged))
     assert "Planned again every 1,800 s. The result holds for balancers that plan as often." in text
     assert "A sidecar that plans more often, as with counters, acts sooner than this shows" in text
-    assert "Moves are those that the balancer made then" in text
+    assert "Moves are those of the balancer on that day" in text
 
 
 def test_how_much_was_planned_of_each_day_is_shown() -> None:
@@ -411,7 +409,7 @@ def test_the_command_without_a_history_is_wrong_usage(tmp_path: Path, capsys: py
     settings.write_text("mode: observe\nmetadata_store: zk:127.0.0.1:2181\n")
     assert main((*out, "--settings", str(settings))) == 2
     assert main((*out, "--settings", str(tmp_path / "none.yaml"))) == 2
-    assert "error: name the history: --history URI, or --settings FILE" in capsys.readouterr().err
+    assert "error: no history: pass --history URI, or --settings FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,14 @@ class TestPieces:
         knows other bundles and brokers."""
         given = hours(BUSY, 6, 14)
         at_once, in_turn = Plans(), Plans()
-        whole = backtest(given, CANDIDATES, warm=30, seen=lambda *step: noted(at_once, *step))
+        whole = backtest(given, CANDIDATES, warm=30, observe=lambda *step: noted(at_once, *step))
         parts = [
             replace(part, traffic=wider(part.traffic)) if others and number % 2 else part
             for number, part in enumerate(chunks(given, 60, 30))
         ]
         # The first one has nothing before it.
         parts[0] = replace(parts[0], warm=30)
-        found = unbroken(parts, CANDIDATES, seen=lambda *step: noted(in_turn, *step))
+        found = unbroken(parts, CANDIDATES, observe=lambda *step: noted(in_turn, *step))
         assert in_turn == at_once
         assert sum(len(moves) for _, _, moves, _ in at_once) > 20
         assert sum(len(splits) for *_, splits in at_once) > 2
@@ -90,13 +90,13 @@ class TestPieces:
         given = hours(BUSY, 6, 10)
         first, second = chunks(given, given.periods // 2, 0)
         seen: list[CandidateStep] = []
-        unbroken([first, second], [EAGER], seen=lambda _, step: seen.append(step))
+        unbroken([first, second], [EAGER], observe=lambda _, step: seen.append(step))
         before, after = seen[first.traffic.periods - 1], seen[first.traffic.periods]
-        assert before.given is not None and before.result is not None and after.given is not None
+        assert before.inputs is not None and before.result is not None and after.inputs is not None
         moved = {move.bundle: move.target for move in before.result.plan.moves}
-        wanted = [moved.get(name) or place_of(before.given, name) for name in given.bundles]
+        wanted = [moved.get(name) or place_of(before.inputs, name) for name in given.bundles]
         recorded = [given.brokers[row] for row in second.traffic.owner[0]]
-        assert [place_of(after.given, name) for name in given.bundles] == wanted != recorded
+        assert [place_of(after.inputs, name) for name in given.bundles] == wanted != recorded
 
     def test_j13_a_day_that_is_left_out_between_two_pieces(self) -> None:
         """The course goes on after it; what was recorded meanwhile counts for new bundles only, and for those of a
@@ -106,9 +106,11 @@ class TestPieces:
         later = owned(second.traffic, np.where(second.traffic.owner == 0, 1, second.traffic.owner).astype(np.int64))
         later = replace(later, present=later.present & (np.arange(len(later.brokers)) > 0))
         seen: list[CandidateStep] = []
-        found = unbroken([first, Chunk(traffic=later, warm=5)], [STILL, EAGER], seen=lambda _, step: seen.append(step))
+        found = unbroken(
+            [first, Chunk(traffic=later, warm=5)], [STILL, EAGER], observe=lambda _, step: seen.append(step)
+        )
         assert sum(row.measures.periods for row in found) == 2 * (given.periods - 5)
-        last = seen[-1].given
+        last = seen[-1].inputs
         assert last is not None and given.brokers[0] not in last.snapshot.brokers.ids
         assert len(last.snapshot.bundles) == len(given.bundles)
 

@@ -146,7 +146,8 @@ def test_a_folder_that_is_not_there_is_no_empty_history(
     """A mistyped name would be awaited night after night."""
     given = ["--history", f"{scheme}{tmp_path}/histroy", "--out", str(tmp_path / "out"), "--await-history"]
     assert main(given) == UNREACHABLE
-    assert f"error: there is no folder {tmp_path}/histroy; another place: --history" in capsys.readouterr().err
+    error = f"error: there is no directory {tmp_path}/histroy; choose another one with --history"
+    assert error in capsys.readouterr().err
 
 
 def test_no_java_is_told_in_a_sentence(
@@ -218,7 +219,7 @@ def test_a_day_to_leave_out_that_is_none_of_them_is_told(history: Path, capsys: 
     """It may be misspelt. It is no failure: a day that was left out grows too old while the option stays."""
     given = ("--history", str(history), "--out", "x", "--leave-out", "2022-11-14", "--leave-out", DAYS[1])
     assert main([*given, "--explain"]) == 0
-    said = "--leave-out 2022-11-14 has no effect: it is not between the first and the last of these days\n"
+    said = "--leave-out 2022-11-14 has no effect: it is not between the first and the last recorded day\n"
     assert capsys.readouterr().err.partition(" ")[2] == said
 
 
@@ -281,7 +282,7 @@ def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixtur
     """Neither said nor in the settings."""
     assert main(["--history", str(history)]) == 2
     assert main(["--settings", str(settings(history.parent, ""))]) == 2
-    assert capsys.readouterr().err.count("name the folder for the results: --out URI") == 2
+    assert capsys.readouterr().err.count("no directory for the results: pass --out URI") == 2
 
 
 def test_a_place_that_cannot_be_written_to_is_told_at_once(
@@ -292,7 +293,7 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(
     blocked.write_text("mine")
     for place in (str(blocked), f"file://{blocked}/below"):
         assert main(["--history", str(history), "--out", place]) == 3
-        assert f"{blocked} is not a writable folder" in capsys.readouterr().err
+        assert f"{blocked} is not a writable directory" in capsys.readouterr().err
     assert blocked.read_text() == "mine"
     OutputFolder(str(tmp_path / "not" / "yet" / "there")).check()
     assert list(tmp_path.iterdir()) == [blocked]

@@ -18,7 +18,7 @@ from bundlekeel.core.history.frames import plain
 from bundlekeel.core.model.load import BANDWIDTH_IN, CPU
 from bundlekeel.jobs.blocks import blocks_of, dense, start_of, warm_of
 from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, SLICES
-from bundlekeel.jobs.digest import ABSURD_RATE, digest, impossible
+from bundlekeel.jobs.digest import ABSURD_RATE, count_impossible, digest
 from bundlekeel.jobs.periods import (
     BROKEN,
     DOUBLE,
@@ -228,7 +228,7 @@ def test_impossible_values_are_counted(written: Path) -> None:
         item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
     )
     assert frame is not None
-    assert impossible(frame) == (0, 0, 0)
+    assert count_impossible(frame) == (0, 0, 0)
     brokers, bundles = frame.brokers.floats.copy(), frame.bundles.floats.copy()
     brokers[0, CPU], brokers[1, CPU], brokers[2, CPU] = np.nan, -1.0, 1e9
     brokers[:, BANDWIDTH_IN], brokers[:, 6 + BANDWIDTH_IN] = -0.5, -1000.0
@@ -237,7 +237,7 @@ def test_impossible_values_are_counted(written: Path) -> None:
         frame, brokers=replace(frame.brokers, floats=brokers), bundles=replace(frame.bundles, floats=bundles)
     )
     # Infinite is no number and too large as well.
-    assert impossible(spoilt) == (2, 2, 3)
+    assert count_impossible(spoilt) == (2, 2, 3)
 
 
 def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
@@ -252,7 +252,7 @@ def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
     spoilt = replace(
         frame, brokers=replace(frame.brokers, whole=brokers), bundles=replace(frame.bundles, whole=bundles)
     )
-    assert impossible(spoilt) == (0, 4, 0)
+    assert count_impossible(spoilt) == (0, 4, 0)
 
 
 def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:

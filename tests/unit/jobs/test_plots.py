@@ -73,18 +73,18 @@ def test_better_points_are_explained() -> None:
         report.ReportInputs(points=points, reason="not confirmed: avg: low 17.5: 0.55 times the moves")
     )
     assert (better["count"], better["than"]) == ("3 candidates", "in force")
-    assert better["own"] == "max/mean 1.1000, 2 moves an hour"
+    assert better["own"] == "max/mean 1.1000, 2 moves per hour"
     told = "\n".join(better["rows"])
     assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in told and "low 9" not in told
-    assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
-    assert "20: max/mean 1.06: another one came first on the days of the search" in told and "low 5" not in told
+    assert "17.5: max/mean 1.05: the held-out days did not confirm it" in told
+    assert "20: max/mean 1.06: another one was first on the days of the search" in told and "low 5" not in told
 
 
 def test_axes_have_a_scale_and_a_title() -> None:
     """Numbers without exponents."""
     points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
     shown = texts(plots.candidate_plot(points))
-    assert {"moves an hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(shown)
+    assert {"moves per hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(shown)
 
 
 def test_points_look_as_the_legend_shows() -> None:

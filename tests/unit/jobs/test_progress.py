@@ -14,7 +14,7 @@ from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.text_format import how_far
 from bundlekeel.jobs.__main__ import Screen
 from bundlekeel.jobs.places import OutputFolder
-from bundlekeel.jobs.session import crash_told, watched
+from bundlekeel.jobs.session import report_crash, show_progress
 
 
 class Terminal(io.StringIO):
@@ -94,7 +94,7 @@ class Context:
 def test_what_spark_computes_is_watched_until_it_ends() -> None:
     """And no longer; by the name of the step, which Spark's own page has as well, and by pass where it has several."""
     told, context = list[str](), Context()
-    with watched(context, told.append, 0.005) as begin:
+    with show_progress(context, told.append, 0.005) as begin:
         begin("reading the days")
         while len(told) < 3:
             pass
@@ -117,7 +117,7 @@ def test_what_spark_said_is_shown_after_a_crash_alone() -> None:
     """Its last words; a refusal of ours needs none of them."""
     told: list[str] = []
     for error, shown in ((HistoryError("too little"), []), (Py4JError("gone"), ["java.lang.OutOfMemoryError"])):
-        with pytest.raises(type(error)), crash_told(io.BytesIO(b"java.lang.OutOfMemoryError"), told.append):
+        with pytest.raises(type(error)), report_crash(io.BytesIO(b"java.lang.OutOfMemoryError"), told.append):
             raise error
         assert told == shown
 

@@ -18,10 +18,10 @@ from bundlekeel.jobs.rules import (
     JudgedDay,
     TooLittleHistory,
     accept,
-    at_once,
     day_of,
+    find_liars,
+    find_parallel_leaders,
     judge,
-    liars,
     usual_interval,
     without_hits,
 )
@@ -49,12 +49,12 @@ def test_seven_sound_days_are_accepted() -> None:
     [
         ({"unreadable": 2, "why": "it is torn"}, "2 files cannot be read (it is torn)"),
         ({"broken": 5, "why": "schema 9"}, "5 cycles cannot be rebuilt (schema 9)"),
-        ({"doubles": 1}, "1 cycles are there twice"),
-        ({"misplaced": 3}, "3 cycles are in the folder of another hour"),
-        ({"nan": 7}, "7 values are no numbers"),
-        ({"negative": 7}, "7 values are below zero"),
+        ({"doubles": 1}, "1 cycles are recorded twice"),
+        ({"misplaced": 3}, "3 cycles are in the directory of another hour"),
+        ({"nan": 7}, "7 values are not numbers"),
+        ({"negative": 7}, "7 values are negative"),
         ({"absurd": 7}, "7 values are impossibly large"),
-        ({"silent": 0.95}, "no traffic at all in 95% of the cycles"),
+        ({"silent": 0.95}, "no traffic in 95% of the cycles"),
         ({"lying": {"b:1": "too quiet"}}, "b:1 contradicts itself: too quiet"),
         ({"coverage": 0.7, "longest_gap_minutes": 400.0}, "70.0% recorded, longest gap 400 min"),
     ],
@@ -107,9 +107,9 @@ def test_two_clusters_in_one_folder_are_told() -> None:
     """Leaders follow one another: two that record side by side for hours are not of one cluster."""
     followed = [*hours("2026-11-04", 3, *range(12)), *hours("2026-11-04", 4, *range(11, 24))]
     later = hours("2026-11-06", 3, *range(24))
-    assert at_once([*followed, *later]) == {}
-    told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
-    said = "leaders of terms 4 and 9 recorded the same 3 hours: two clusters in one folder?"
+    assert find_parallel_leaders([*followed, *later]) == {}
+    told = find_parallel_leaders([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
+    said = "leaders of terms 4 and 9 recorded the same 3 hours: two clusters in one directory?"
     assert told == {"2026-11-04": said}
     assert judge(week(leaders=said), HistoryRules())[3].reasons == (said,)
 
@@ -164,13 +164,13 @@ NAMES = [f"b:{number}" for number in range(5)]
 def test_honest_brokers_are_not_accused() -> None:
     """Not even with one that has hardly any traffic, or one of other hardware."""
     slices = cluster()
-    assert liars(NAMES, slices) == {}
+    assert find_liars(NAMES, slices) == {}
     idle = slices["broker"] == 0
     slices["carried"][idle] = slices["told"][idle] = 1000.0
     slices["usage"][idle] = 30.0
     slower = slices["broker"] == 1
     slices["usage"][slower] *= 2.5
-    assert liars(NAMES, slices) == {}
+    assert find_liars(NAMES, slices) == {}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_liar_is_found(column: str, change: object, said: str) -> None:
     slices = cluster()
     of_it = slices["broker"] == 2
     slices[column][of_it] = change(slices[column][of_it])  # type: ignore[operator]
-    found = liars(NAMES, slices)
+    found = find_liars(NAMES, slices)
     assert list(found) == ["b:2"]
     assert said in found["b:2"]
 
@@ -196,13 +196,13 @@ def test_little_is_no_ground_to_accuse() -> None:
     """Two brokers, or some minutes, or values that are no numbers: nobody is accused."""
     slices = cluster(2)
     slices["usage"][slices["broker"] == 1] = 0.0
-    assert liars(NAMES[:2], slices) == {}
+    assert find_liars(NAMES[:2], slices) == {}
     short = {name: values.reshape(5, SLICES)[:, :20].ravel().copy() for name, values in cluster().items()}
     short["usage"][:20] = 0.0
-    assert liars(NAMES, short) == {}
+    assert find_liars(NAMES, short) == {}
     blank = cluster()
     blank["usage"][blank["broker"] == 3] = np.nan
-    assert liars(NAMES, blank) == {}
+    assert find_liars(NAMES, blank) == {}
 
 
 def test_hits_count_only_where_cycles_are_as_long() -> None:

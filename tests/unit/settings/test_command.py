@@ -315,11 +315,11 @@ class TestCommand:
         checked = self.invoke("check", str(minimal))
         assert (checked.exit_code, checked.stdout, checked.stderr) == (0, "ok\n", "")
         again = self.invoke(*least, "--file", str(file))
-        assert again.exit_code == 2 and "exists already; another name: --file" in again.stderr
+        assert again.exit_code == 2 and "exists already; choose another name with --file" in again.stderr
         named = self.invoke(*least, str(tmp_path / "named"))  # as `config check FILE`
         assert named.exit_code == 0 and (tmp_path / "named").read_text() == minimal.read_text()
         both = self.invoke(*least, str(tmp_path / "one"), "--file", str(file))
-        assert both.exit_code == 2 and "give one of them" in both.stderr
+        assert both.exit_code == 2 and "pass only one of them" in both.stderr
         (tmp_path / "token").write_text("x")
         more = ["--token-file", "token", "--nic-gbps", "10", "--api-host", "0.0.0.0", "--file", str(tmp_path / "all")]
         assert self.invoke(*least, *more).exit_code == 0
@@ -436,9 +436,9 @@ class TestCommand:
         for arguments, env in (([str(file)], {}), (["-c", str(file)], {}), ([], named)):
             told = CliRunner(env=env).invoke(config_app, ["check", *arguments])
             assert told.exit_code == 2 and f"error: file:{file}:1: mode" in told.stderr
-        assert "give one of them" in self.invoke("check", str(file), "-c", str(file)).stderr
+        assert "pass only one of them" in self.invoke("check", str(file), "-c", str(file)).stderr
         none = CliRunner(env={"BUNDLEKEEL_CONFIG": None}).invoke(config_app, ["check"])
-        assert none.exit_code == 2 and "no settings file is named" in none.stderr
+        assert none.exit_code == 2 and "no settings file: pass" in none.stderr
 
     def test_what_is_shown_can_be_read_again(self) -> None:
         """The tree of the defaults is a valid file that means the same."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundlekeel.core.model.load import Floats
-from bundlekeel.sim.backtest.measures import FIGURES, CandidateMeasures, measured
+from bundlekeel.sim.backtest.measures import FIGURES, CandidateMeasures, measure_scores
 
 
 def table(seed: int, periods: int, brokers: int = 4) -> Floats:
@@ -22,7 +22,7 @@ def of(scores: Floats, first: int = 0) -> CandidateMeasures:
     """The measures of scores that stand a minute each, every broker there."""
     count = len(scores)
     hours = (first + np.arange(count)) // 60
-    return measured(scores, np.ones(scores.shape, dtype=bool), np.full(count, 60.0), hours)
+    return measure_scores(scores, np.ones(scores.shape, dtype=bool), np.full(count, 60.0), hours)
 
 
 class TestFigures:
@@ -39,7 +39,7 @@ class TestFigures:
         """Neither as idle ones nor as hot ones; a picture without any is none."""
         scores = np.array([[0.5, 0.5, 9.0], [9.0, 9.0, 9.0]])
         takes = np.array([[True, True, False], [False, False, False]])
-        found = measured(scores, takes, np.full(2, 60.0), np.zeros(2, dtype=np.int64))
+        found = measure_scores(scores, takes, np.full(2, 60.0), np.zeros(2, dtype=np.int64))
         assert (found.imbalance, found.periods, found.overloaded_minutes) == (0.0, 1.0, 0.0)
 
     def test_nothing(self) -> None:

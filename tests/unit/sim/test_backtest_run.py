@@ -45,7 +45,7 @@ STRATEGIES = ("avg", "threshold", "uniform", "overload", "transfer", "deviation"
 
 def inputs(traffic: RecordedTraffic, candidate: Candidate) -> list[PlanInput]:
     """What a candidate planned on."""
-    return [step.given for step in course(traffic, candidate) if step.given is not None]
+    return [step.inputs for step in course(traffic, candidate) if step.inputs is not None]
 
 
 class RecordingBooks(RunBooks):
@@ -85,7 +85,7 @@ class TestAsRecorded:
             traffic,
             [PRESENT],
             digests=True,
-            seen=lambda _, step: found.append((step.agrees, step.result.plan.hash if step.result else "")),
+            observe=lambda _, step: found.append((step.agrees, step.result.plan.hash if step.result else "")),
         )
         assert sum(record.outcome.planned > 0 for record in records) >= 10
         assert found == [(True, record.outcome.plan_hash) for record in records]
@@ -202,10 +202,10 @@ class TestOwnership:
         moved = 0
         for step, after in pairwise(steps):
             assert step.result is not None
-            assert after.given is not None
+            assert after.inputs is not None
             for move in step.result.plan.moves:
                 moved += 1
-                assert place_of(after.given, move.bundle) == move.target
+                assert place_of(after.inputs, move.bundle) == move.target
         assert moved > 2
         assert steps[0].agrees
         assert not steps[-1].agrees

@@ -165,7 +165,7 @@ class TestWorse:
             (day(0.2019, 10), ""),
             (day(0.2021, 10), "max/mean 1.200 -> 1.202"),
             (day(0.1, 99), ""),
-            (day(0.1, 1, overloaded=11), "overloaded minutes a day 10 -> "),
+            (day(0.1, 1, overloaded=11), "overloaded minutes per day 10 -> "),
         ],
     )
     def test_by_more_than_a_hundredth(self, after: CandidateMeasures, said: str) -> None:
@@ -173,7 +173,7 @@ class TestWorse:
         assert worse(day(0.2, 50, overloaded=10), after, 0.01).startswith(said)
         assert bool(worse(day(0.2, 50, overloaded=10), after, 0.01)) == bool(said)
 
-    @pytest.mark.parametrize(("minutes", "said"), [(20.0, ""), (20.1, "overloaded minutes a day 10 -> ")])
+    @pytest.mark.parametrize(("minutes", "said"), [(20.0, ""), (20.1, "overloaded minutes per day 10 -> ")])
     def test_one_picture_a_day_is_no_overload(self, minutes: float, said: str) -> None:
         """With a picture each ten minutes, ten minutes of overload more are one picture."""
         before, after = (replace(day(0.2, 50, overloaded=value), periods=144.0) for value in (10.0, minutes))
@@ -216,7 +216,7 @@ class TestChoice:
         found = choose(
             tried(now=days(0.2, 100), fewer=days(0.2, 60), fewest=days(0.2015, 40), worse=days(0.2065, 20)),
             train=TRAIN,
-            held=HELD,
+            held_out=HELD,
         )
         assert found.candidate.name == "fewest"
         assert found.chosen == total(days(0.2015, 40), HELD)
@@ -224,7 +224,7 @@ class TestChoice:
     def test_what_does_not_hold_is_dropped(self) -> None:
         """And nothing else is tried on the held-out days: who picks by them has searched on them."""
         lucky = days(0.19, 40, held=0.3)
-        found = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), train=TRAIN, held=HELD)
+        found = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), train=TRAIN, held_out=HELD)
         assert found.candidate == present()
         assert found.present == found.chosen == total(days(0.2, 100), HELD)
         assert (
@@ -236,7 +236,7 @@ class TestChoice:
         swings = {number: day(0.1 if number == 0 else 0.215, 50) for number in DAYS}
         given = tried(now=days(0.2, 100), lucky=swings, sound=days(0.2, 60))
         assert not worse(total(days(0.2, 100), TRAIN), total(swings, TRAIN), 0.01)
-        found = choose(given, train=TRAIN, held=HELD)
+        found = choose(given, train=TRAIN, held_out=HELD)
         assert found.candidate.name == "sound"
         by_name = {
             item.name: saving(given, key, blocks=TRAIN, tolerance=0.01) for key, item in given.candidates.items()
@@ -248,12 +248,12 @@ class TestChoice:
         """Both save moves and are as balanced by the mean; one is now better, now worse, so that as few days as are
         held out would refuse it every other time."""
         edge = {number: day(0.17 if number % 2 else 0.23, 40) for number in DAYS}
-        found = choose(tried(now=days(0.2, 100), edge=edge, sound=days(0.2, 70)), train=TRAIN, held=HELD)
+        found = choose(tried(now=days(0.2, 100), edge=edge, sound=days(0.2, 70)), train=TRAIN, held_out=HELD)
         assert found.candidate.name == "sound"
 
     def test_nothing_better(self) -> None:
         """Then things stay as they are."""
-        found = choose(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)), train=TRAIN, held=HELD)
+        found = choose(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)), train=TRAIN, held_out=HELD)
         assert found.candidate == present()
         assert found.present == found.chosen
 
@@ -261,14 +261,16 @@ class TestChoice:
         """Also where all other candidates move."""
         others = {f"other{number}": days(0.2, 50 + number) for number in range(8)}
         still = {number: day(0.2, 0) for number in DAYS}
-        found = choose(tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), train=TRAIN, held=HELD)
+        found = choose(
+            tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), train=TRAIN, held_out=HELD
+        )
         assert found.candidate == present()
         assert found.reason == "no candidate reduced moves without worsening balance"
 
     def test_no_imbalance_at_all(self) -> None:
         """Nothing to divide by: moves alone decide."""
         level = {number: day(0.0, 80) for number in DAYS}
-        found = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), train=TRAIN, held=HELD)
+        found = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), train=TRAIN, held_out=HELD)
         assert found.candidate.name == "fewer"
 
     def test_a_gain_that_may_be_chance_is_none(self) -> None:
@@ -277,7 +279,7 @@ class TestChoice:
             number: day(0.2, moves) for number, moves in zip(DAYS, [1, 1, 1, 1, 1, 1, 1, 100, 20, 100], strict=True)
         }
         steady = {number: day(0.2, 80) for number in DAYS}
-        found = choose(tried(now=steady, unsteady=unsteady), train=TRAIN, held=HELD)
+        found = choose(tried(now=steady, unsteady=unsteady), train=TRAIN, held_out=HELD)
         assert found.candidate == present()
         said = "fewer moves are not certain: the difference is -0.28 moves per hour, and on other days it may be up to "
         assert f"{said}+0.83" in found.reason
@@ -285,9 +287,9 @@ class TestChoice:
     def test_no_held_out_day(self) -> None:
         """Nothing is chosen on the days it was searched on."""
         with pytest.raises(ValueError, match="held-out"):
-            choose(tried(now=days(0.2, 50)), train=TRAIN, held=[99])
+            choose(tried(now=days(0.2, 50)), train=TRAIN, held_out=[99])
         with pytest.raises(ValueError, match="of the search"):
-            choose(tried(now=days(0.2, 50)), train=[99], held=HELD)
+            choose(tried(now=days(0.2, 50)), train=[99], held_out=HELD)
 
     @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (10, 3), (14, 4)])
     def test_the_last_days_are_held_out(self, count: int, held: int) -> None:
@@ -361,6 +363,6 @@ def test_a_small_world_is_calibrated() -> None:
     space = SearchSpace(
         base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "split_hit_count")
     )
-    chosen = choose(search(space, evaluate, blocks=first, rounds=2), train=first, held=last)
+    chosen = choose(search(space, evaluate, blocks=first, rounds=2), train=first, held_out=last)
     assert not worse(chosen.present, chosen.chosen, 0.01)
     assert chosen.chosen.moves <= chosen.present.moves

@@ -12,8 +12,8 @@ from bundlekeel.core.model.averages import Averages
 from bundlekeel.core.model.errors import HistoryError
 from bundlekeel.core.model.load import CPU, BrokerReport
 from bundlekeel.sim.backtest import RecordedTraffic, chunks, traffic_of
-from bundlekeel.sim.backtest.frames import estimated
-from bundlekeel.sim.backtest.periods import beginning, periods
+from bundlekeel.sim.backtest.frames import estimate_slopes
+from bundlekeel.sim.backtest.periods import parse_start, periods
 from bundlekeel.sim.backtest.traffic import Averaging
 from dev.history_model import IDLE, World, dense
 from tests.support.backtest_cases import BUSY, frames, history, hours
@@ -37,9 +37,9 @@ class TestFromFrames:
         made = dense(QUIET)
         found = traffic_of(frames(history(QUIET)), dtype=np.float64)
         same(found, made, but=("per_unit", "start", "members", "texts", "traits"))
-        assert beginning(found).params.max_moves_per_cycle == 0
+        assert parse_start(found).params.max_moves_per_cycle == 0
         told, made_up = (list(periods(traffic)) for traffic in (found, made))
-        assert [period.given for period in told] == [period.given for period in made_up]
+        assert [period.conditions for period in told] == [period.conditions for period in made_up]
 
     def test_single_precision_takes_half_the_room(self) -> None:
         """float32 keeps seven digits."""
@@ -68,7 +68,7 @@ class TestFromFrames:
     def test_what_a_unit_of_traffic_uses(self) -> None:
         """Estimated from the figures alone: the CPU that follows the traffic, to within a tenth, and the network."""
         made = dense(replace(QUIET, weekly=0.0, spiky=0))
-        found = estimated(made.usage, made.limit, made.carried, made.present)
+        found = estimate_slopes(made.usage, made.limit, made.carried, made.present)
         mean = made.carried.mean(axis=0)
         moving = np.einsum("brk,bk->br", found, mean)
         truth = made.usage.mean(axis=0)

@@ -1,1 +1,1 @@
-"""Commands that ask the daemon to change something."""
+"""Commands that request a change from the daemon."""

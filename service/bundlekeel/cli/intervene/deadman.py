@@ -1,4 +1,4 @@
-"""`bundlekeel deadman`: a job of its own that gives the shedding back to the brokers when no sidecar works."""
+"""`bundlekeel deadman`: a separate job that restores the brokers' own shedding if no sidecar works."""
 
 from __future__ import annotations
 
@@ -29,45 +29,49 @@ GOOD = ("alive", "not_taken_over")
 
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
-    """Put it into the app."""
+    """Add the command to the app."""
 
     @app.command()
     @guarded
     def deadman(
         after: Annotated[
             str,
-            typer.Option("--after", metavar="DURATION", help="Restore when no cycle was completed for this long."),
+            typer.Option("--after", metavar="DURATION", help="Age of the last completed cycle after which to restore."),
         ] = format_duration(FAILSAFE_AFTER),
         confirm: Annotated[
             str,
-            typer.Option("--confirm", metavar="DURATION", help="Watch so long before restoring: clocks may be wrong."),
+            typer.Option(
+                "--confirm",
+                metavar="DURATION",
+                help="Confirm for this long before restoring, in case a clock is wrong.",
+            ),
         ] = f"{CONFIRM_SECONDS:g}s",
         every: Annotated[
-            str, typer.Option("--every", metavar="DURATION", help="Look this often; without it: once.")
+            str, typer.Option("--every", metavar="DURATION", help="Time between two checks. Default: check once.")
         ] = "",
         _once: Annotated[bool, typer.Option("--once", hidden=True)] = False,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-        by: Annotated[str, typer.Option("--by", help="Who restores, for the record.")] = "",
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, without doing it.")] = False,
+        by: Annotated[str, typer.Option("--by", help="Name to record for a restore.")] = "",
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Restore what `takeover` found when no sidecar has completed a cycle for too long. Needs no running sidecar.
+        """Restore the brokers' own shedding if no sidecar has completed a cycle for too long. Needs no running sidecar.
 
-        Looks once and ends, for a CronJob or a timer; with --every it runs until SIGTERM. It ends with 0 then, after a
-        look that is under way. Exit codes: 0 alive, or nothing is taken over; 1 dead: `state` of -o json is `restored`,
-        `incomplete` (not on every broker: run it again) or, of a dry run, `dead`; 3 the store, its documents or the
-        brokers could not be read, and nothing was done.
+        Checks once and exits, for a CronJob or a timer. With --every it runs until SIGTERM, completes the check in
+        progress and exits with code 0. Exit codes: 0 alive, or nothing is taken over; 1 dead: `state` of -o json is
+        `restored`, `incomplete` (not on every broker: run it again) or, in a dry run, `dead`; 3 the store, its
+        documents or the brokers could not be read, and nothing was done.
         """
         settings = load_settings(config)
-        limit, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)
-        who = by or f"deadman ({login()}@{socket.gethostname()})"
+        max_age, watch = _limit(settings, after), seconds_of("--confirm", confirm, least=0)
+        name = by or f"deadman ({login()}@{socket.gethostname()})"
 
-        def look() -> Json:
-            return wiring().deadman(settings, after=limit, confirm=watch, by=who, dry_run=dry_run)
+        def check() -> Json:
+            return wiring().deadman(settings, after=max_age, confirm=watch, by=name, dry_run=dry_run)
 
         if every:
-            _for_ever(look, seconds_of("--every", every, least=1), output)
-        answer = look()
+            _check_repeatedly(check, seconds_of("--every", every, least=1), output)
+        answer = check()
         tell(answer, story, output)
         raise typer.Exit(OK if answer["state"] in GOOD else BAD_NEWS)
 
@@ -81,25 +85,28 @@ def _limit(settings: LoadedSettings, after: str) -> float:
     return limit
 
 
-def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
-    """Look again and again. A read error is printed on stderr, and the next look tries again. SIGTERM is how the
-    program is stopped: exit code 0, as of a sidecar, after a look that is under way, as it may be writing."""
-    said = ""
-    asked: list[int] = []
+def _check_repeatedly(check: Callable[[], Json], pause: float, output: Output) -> None:
+    """Check repeatedly until SIGTERM, then exit with code 0, as a sidecar does.
+
+    A check in progress completes first, because it may be writing. A read error goes to stderr, and the next check
+    tries again.
+    """
+    last_state = ""
+    signals: list[int] = []
     try:
         while True:
-            before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+            before = signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
             try:
-                answer = look()
-                if answer["state"] != said:
-                    said = answer["state"]
+                answer = check()
+                if answer["state"] != last_state:
+                    last_state = answer["state"]
                     tell(answer, story, output)
             except BundlekeelError as error:
-                said = ""
+                last_state = ""
                 typer.echo(f"error: {as_cli_error(error)}", err=True)
             finally:
                 signal.signal(signal.SIGTERM, before)
-            if asked:
+            if signals:
                 break
             time.sleep(pause)
     except SystemExit:
@@ -108,7 +115,7 @@ def _for_ever(look: Callable[[], Json], pause: float, output: Output) -> None:
 
 
 def story(answer: Json, layout: TableLayout) -> RenderableType:
-    """The sentence, and what became of each broker."""
+    """Render the sentence, and the result for each broker."""
     state = Text(f"{answer['state'].replace('_', ' ')}: ", style="green" if answer["state"] in GOOD else "red")
     parts: list[RenderableType] = [state.append(answer["sentence"], style="default")]
     if answer.get("brokers"):

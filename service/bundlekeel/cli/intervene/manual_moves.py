@@ -1,4 +1,5 @@
-"""`transfer`, `unload`, `split`: a bundle by hand, or with `unload` a whole namespace. A dry run unless `--yes`."""
+"""`transfer`, `unload`, `split`: manual changes of a bundle, or with `unload` of a namespace. Dry runs unless
+`--yes`."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
 from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished, longest_wait
-from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, asked_by, broker_id, connected_once
+from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, broker_id, connected_once, request_body
 from bundlekeel.core.model.names import check_name, names_namespace, refuse_namespace
 from bundlekeel.core.splitting.algorithms import SplitAlgorithm
 from bundlekeel.daemon.answers.plans import ManualMoveView, NamespaceUnloadView, TaskView
 
 NameArgument = Annotated[
-    str, typer.Argument(help="A bundle or a topic; bundles move whole.", autocompletion=completion.bundles)
+    str, typer.Argument(help="Bundle or topic; a bundle moves as a whole.", autocompletion=completion.bundles)
 ]
-CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Carry it out; without it this is a dry run.")]
+CarryOutOption = Annotated[bool, typer.Option("--yes", "-y", help="Execute the change. Default: a dry run.")]
 OverrideOption = Annotated[
-    bool, typer.Option(OVERRIDE_OPTION, help="Move it although it moved lately, also straight back.")
+    bool, typer.Option(OVERRIDE_OPTION, help="Move it even if it moved recently, also straight back.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="With --yes: wait until it is over.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="With --yes: wait for the end.")]
 
 
 @connected_once
@@ -38,7 +39,7 @@ def transfer(  # noqa: PLR0913, PLR0917 - the options of one command
         typer.Option(
             "--to",
             metavar="BROKER",
-            help="The broker it is to go to.",
+            help="Destination broker.",
             autocompletion=completion.brokers,
             callback=broker_id,
         ),
@@ -50,8 +51,8 @@ def transfer(  # noqa: PLR0913, PLR0917 - the options of one command
     within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
-    """Move a bundle, or the bundle of a topic, to a broker. A dry run unless --yes (exit code 4 when refused)."""
-    body = {"to": to, "override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
+    """Move a bundle, or the bundle of a topic, to a broker. A dry run unless --yes (exit code 4 if refused)."""
+    body = {"to": to, "override_cool_down": override_cool_down, **request_body(reason, by, yes=yes)}
     _do(session, "transfer", name, body, wait=wait, within=within)
 
 
@@ -60,7 +61,7 @@ def unload(
     session: Session,
     name: Annotated[
         str,
-        typer.Argument(help="A bundle, a topic or a namespace (TENANT/NAMESPACE).", autocompletion=completion.places),
+        typer.Argument(help="Bundle, topic or namespace (TENANT/NAMESPACE).", autocompletion=completion.places),
     ],
     reason: ReasonToActOption = "",
     yes: CarryOutOption = False,
@@ -69,13 +70,13 @@ def unload(
     within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
-    """Move a bundle, or all of a namespace, off its broker. A dry run unless --yes (exit code 4 when refused).
+    """Move a bundle, or all bundles of a namespace, off their brokers. A dry run unless --yes (exit code 4 if refused).
 
-    Each bundle goes to the broker with the most room. A namespace is moved cycle by cycle, within the budgets; `stop`
-    ends it.
+    Each bundle goes to the broker with the most free capacity. A namespace is moved cycle by cycle, within the budgets;
+    `stop` ends it.
     """
-    body = {"override_cool_down": override_cool_down, **asked_by(reason, by, yes=yes)}
-    _do(session, "unload", name, body, wait=wait, within=within, of_namespace=names_namespace(name))
+    body = {"override_cool_down": override_cool_down, **request_body(reason, by, yes=yes)}
+    _do(session, "unload", name, body, wait=wait, within=within, is_namespace=names_namespace(name))
 
 
 @connected_once
@@ -84,18 +85,20 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
     name: Annotated[
         str,
         typer.Argument(
-            help="A bundle, a topic, or TENANT/NAMESPACE/LARGEST: the largest by load.",
+            help="Bundle, topic, or TENANT/NAMESPACE/LARGEST: the bundle with the most load.",
             autocompletion=completion.bundles,
         ),
     ],
     reason: ReasonToActOption = "",
     algorithm: Annotated[
         SplitAlgorithm | None,
-        typer.Option("--algorithm", metavar="NAME", help="One of Pulsar's; without it: where the load divides."),
+        typer.Option(
+            "--algorithm", metavar="NAME", help="Split algorithm of Pulsar. Default: split where the load divides."
+        ),
     ] = None,
     at: Annotated[
         list[str] | None,
-        typer.Option("--at", metavar="HASH", help="Split here, e.g. 0x40000000; repeatable in modular clusters."),
+        typer.Option("--at", metavar="HASH", help="Hash to split at, e.g. 0x40000000; repeatable in modular clusters."),
     ] = None,
     unload: Annotated[
         bool, typer.Option("--unload", help="Then move the children to other brokers, cycle by cycle.")
@@ -105,8 +108,8 @@ def split(  # noqa: PLR0913, PLR0917 - the options of one command
     within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
-    """Split a bundle; nothing moves without --unload. A dry run unless --yes (exit code 4 when refused)."""
-    body: dict[str, Any] = {"unload": unload, **asked_by(reason, by, yes=yes)}
+    """Split a bundle; without --unload nothing moves. A dry run unless --yes (exit code 4 if refused)."""
+    body: dict[str, Any] = {"unload": unload, **request_body(reason, by, yes=yes)}
     if algorithm is not None:
         body["algorithm"] = algorithm.value
     try:
@@ -124,36 +127,36 @@ def _do(
     *,
     wait: bool,
     within: str | None,
-    of_namespace: bool = False,
+    is_namespace: bool = False,
 ) -> None:
-    """Ask, wait for the task when it has one, and print all in one answer."""
+    """Send the request, wait for its task if requested, and print both as one response."""
     limit = longest_wait(within, wait=wait, yes=body["execute"])
     check_name(name)
-    if not of_namespace:
+    if not is_namespace:
         refuse_namespace(name)
-    path = f"{'namespaces' if of_namespace else 'bundles'}/{path_part(name)}/{verb}"
-    answer = session.client.send("POST", path, body)
-    found: ManualMoveView | NamespaceUnloadView
-    if of_namespace:
-        found = decoded(NamespaceUnloadView, answer)
-        moves, hopeless = max(1, len(found.moves)), bool(found.refusals) and not found.moves and not found.waiting
-        draw = partial(operation_tables.unload, found)
+    path = f"{'namespaces' if is_namespace else 'bundles'}/{path_part(name)}/{verb}"
+    response = session.client.send("POST", path, body)
+    result: ManualMoveView | NamespaceUnloadView
+    if is_namespace:
+        result = decoded(NamespaceUnloadView, response)
+        moves, refused = max(1, len(result.moves)), bool(result.refusals) and not result.moves and not result.waiting
+        draw = partial(operation_tables.unload, result)
     else:
-        found = decoded(ManualMoveView, answer)
-        moves, hopeless = 1, bool(found.refusals)
-        draw = partial(operation_tables.manual_move, found, body.get("to", ""))
+        result = decoded(ManualMoveView, response)
+        moves, refused = 1, bool(result.refusals)
+        draw = partial(operation_tables.manual_move, result, body.get("to", ""))
     ended: TaskView | None = None
-    if wait and found.task:
-        answer["ended"] = finished(session.client, found.task, moves, time.monotonic() + limit)
-        ended = decoded(TaskView, answer["ended"])
-    session.tell(answer, lambda _, layout: draw(ended, session.state, layout))
-    if found.dry_run and hopeless:
+    if wait and result.task:
+        response["ended"] = finished(session.client, result.task, moves, time.monotonic() + limit)
+        ended = decoded(TaskView, response["ended"])
+    session.tell(response, lambda _, layout: draw(ended, session.state, layout))
+    if result.dry_run and refused:
         raise typer.Exit(REFUSED)
     if ended:
         exit_unless_done(ended)
 
 
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     for command in (transfer, unload, split):
         app.command()(command)

@@ -1,4 +1,4 @@
-"""What drains, manual moves and reviews answer, as tables and text."""
+"""Tables and text of drains, manual moves and reviews."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
 )
 
-# Told by the state itself, which is newer than the last cycle.
+# Obstacles that the state contains: it is newer than the last cycle.
 _OF_STATE = {Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED}
 
 
-def carried_out(command: str, state: State) -> str:
-    """The command that carries out what was only looked at, or what has to change before it would."""
+def execution_step(command: str, state: State) -> str:
+    """Return the command that executes the change, or the steps that are needed before it can run."""
     first = []
     if state.mode_ceiling != "act":
         first.append(
@@ -49,43 +49,45 @@ def carried_out(command: str, state: State) -> str:
         first.append("`bundlekeel resume`")
     if not first:
         code = state.cycle.obstacle if state.cycle else None
-        hindered = code in LASTING - _OF_STATE
-        return f"nothing is carried out now: {explain(code or '')} ({code})" if hindered else command
+        blocked = code in LASTING - _OF_STATE
+        return f"nothing is executed now: {explain(code or '')} ({code})" if blocked else command
     paused = ", everything is paused" if state.paused else ""
-    return f"nothing is carried out now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
+    return f"nothing is executed now: the mode is {state.mode}{paused}; first {', then '.join(first)}"
 
 
 def _dry_run(state: Callable[[], State]) -> str:
-    return f"dry run: nothing was done; {carried_out('--yes carries it out', state())}"
+    return f"dry run: nothing was done; {execution_step('--yes executes it', state())}"
 
 
 def manual_move(
     answer: ManualMoveView, to: str, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
 ) -> RenderableType:
-    """The bundle first, then the move or its children, what every other broker says, and what to do next. `to`: the
-    broker that was asked for, "" for any."""
-    # A refusal has a line of its own, with its code.
+    """Render the bundle, the move or its children, the result of each other broker, and the next step.
+
+    `to`: the requested destination, "" for any.
+    """
+    # Each refusal has its own line with its code.
     parts: list[RenderableType] = [Text(answer.sentence.partition("; refused: ")[0], style="bold")]
     if answer.move:
         parts.append(Text(answer.move.sentence))
     parts += map(_refusal, answer.refusals)
     if answer.candidates:
-        made = table("broker", ">score", ">with it", "says")
+        listing = table("broker", ">score", ">with it", "says")
         explained = {item.code for item in answer.refusals}
         for row in answer.candidates:
             says = row.code or "takes it"
             if row.code and row.code not in explained:
                 says += f": {row.explanation}"
                 explained.add(row.code)
-            made.add_row(row.broker, units.share(row.score_before), units.share(row.score_after), says)
-        parts.append(made)
+            listing.add_row(row.broker, units.share(row.score_before), units.share(row.score_after), says)
+        parts.append(listing)
     if answer.children:
-        made = table("child", ">topics", ">msg/s", ">B/s")
+        listing = table("child", ">topics", ">msg/s", ">B/s")
         for child in answer.children:
             shares = map(units.share, (child.topics_ratio, child.msg_rate_ratio, child.throughput_ratio))
-            made.add_row(split_name(child.bundle) if layout.stacked else child.bundle, *shares)
-        parts.append(made)
-    # The table alone says what refuses the target.
+            listing.add_row(split_name(child.bundle) if layout.stacked else child.bundle, *shares)
+        parts.append(listing)
+    # Only the table contains the refusal of the destination.
     at_target = {row.code for row in answer.candidates if row.broker == to and row.code}
     codes = {item.code for item in answer.refusals}
     parts.append(_next(answer, ended, state, codes | at_target if codes else codes))
@@ -95,7 +97,7 @@ def manual_move(
 def unload(
     answer: NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], layout: TableLayout
 ) -> RenderableType:
-    """What the unload of a namespace moves, what stays, and what to do next."""
+    """Render the moves of a namespace, the bundles that stay, and the next step."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds:
@@ -112,58 +114,62 @@ def _refusal(item: RefusalView) -> Text:
 def _next(
     answer: ManualMoveView | NamespaceUnloadView, ended: TaskView | None, state: Callable[[], State], codes: set[str]
 ) -> Text:
-    """`codes`: of what refuses all of it."""
+    """Return the next step. `codes`: refusals that apply to the whole request."""
     if ended:
         style = "green" if ended.state == "done" else "red"
         return Text(f"task {ended.task}: {ended.state}, {ended.detail}", style=style)
     if answer.review:
-        return Text(f"proposed; another person approves it: bundlekeel review approve {answer.review}")
+        return Text(f"proposed; another operator must approve it: bundlekeel review approve {answer.review}")
     if answer.task:
-        done = carried_out("the leader carries it out", state())
-        return Text(f"task {answer.task}: {done}; see `bundlekeel plan tasks`")
+        step = execution_step("the leader executes it", state())
+        return Text(f"task {answer.task}: {step}; see `bundlekeel plan tasks`")
     if not codes:
         return Text(_dry_run(state), style="dim")
-    return Text(f"refused{_way_out(answer.kind, codes)}", style="red")
+    return Text(f"refused{_remedy(answer.kind, codes)}", style="red")
 
 
-def _way_out(kind: str, codes: set[str]) -> str:
-    """What lifts the refusals; of several kinds each with its own."""
-    whole = way_out(kind, codes, OVERRIDE_OPTION)
-    if whole or len(codes) == 1:
-        return whole
-    told = []
+def _remedy(kind: str, codes: set[str]) -> str:
+    """Return the remedy of the refusals; if one does not cover all codes, one per code."""
+    common = way_out(kind, codes, OVERRIDE_OPTION)
+    if common or len(codes) == 1:
+        return common
+    remedies = []
     for code in sorted(codes):
-        lifted = way_out(kind, {code}, OVERRIDE_OPTION).removeprefix("; ")
-        end = END_OF_REQUEST[Code(code)] if code in END_OF_REQUEST else lifted
-        told.append(f"{code} ({end})" if end else code)
-    return f": {', '.join(told)}"
+        remedy = way_out(kind, {code}, OVERRIDE_OPTION).removeprefix("; ")
+        text = END_OF_REQUEST[Code(code)] if code in END_OF_REQUEST else remedy
+        remedies.append(f"{code} ({text})" if text else code)
+    return f": {', '.join(remedies)}"
 
 
 def relocation(answer: RelocationView, ended: str, state: Callable[[], State], layout: TableLayout) -> RenderableType:
-    """What a drain or a warm moves, and what stays for now. `ended`: how it ended, "" where it was not waited for."""
+    """Render what a drain or warm moves and what stays for now. `ended`: its result, "" if not waited for."""
     parts: list[RenderableType] = [Text(answer.sentence, style="bold")]
     if answer.detail:
         parts.append(Text(answer.detail, style="yellow"))
     parts += _relocated(answer.moves, answer.refusals, layout)
     if answer.eta_seconds and not ended:
         parts.append(_remaining(answer.eta_seconds))
-    done = _dry_run(state) if answer.dry_run else ended or f"noted; {carried_out('the next cycle begins it', state())}"
-    return Group(*parts, Text(done, style="dim"))
+    next_step = (
+        _dry_run(state)
+        if answer.dry_run
+        else ended or f"recorded; {execution_step('the next cycle starts it', state())}"
+    )
+    return Group(*parts, Text(next_step, style="dim"))
 
 
 def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layout: TableLayout) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if moves:
         apart = [] if layout.stacked else ["from", "to"]
-        made = table("bundle", *apart, ">from score", ">to score")
+        listing = table("bundle", *apart, ">from score", ">to score")
         for move in moves:
             way = f"{split_name(move.bundle)}\n  {move.source} → {move.target}"
-            made.add_row(
+            listing.add_row(
                 *([move.bundle, move.source, move.target] if apart else [way]),
                 f"{units.share(move.source_before)} → {units.share(move.source_after)}",
                 f"{units.share(move.target_before)} → {units.share(move.target_after)}",
             )
-        parts.append(made)
+        parts.append(listing)
     alike: dict[str, list[RefusalView]] = {}
     for item in refusals:
         alike.setdefault(item.code, []).append(item)
@@ -176,15 +182,15 @@ def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layou
 
 
 def _remaining(seconds: float) -> Text:
-    return Text(f"about {units.age(seconds)} until that is done")
+    return Text(f"about {units.age(seconds)} remaining")
 
 
-def progress(row: DrainView, held: str = "") -> str:
-    """A drain in a line. `held`: the code of what holds it."""
-    state = f"held ({held})" if held and row.left else row.state
-    known = "not looked at yet" if row.left is None else f"{state}, {row.left} left"
-    begun = f"begun {units.moment(row.since_ms)} by {row.by}: {row.reason}"
-    parts = [f"{row.broker}: {known}, {row.moved} moved", begun]
+def progress(row: DrainView, obstacle: str = "") -> str:
+    """Return a drain as one line. `obstacle`: code of the obstacle that stops it."""
+    state = f"held ({obstacle})" if obstacle and row.left else row.state
+    status = "not planned yet" if row.left is None else f"{state}, {row.left} left"
+    start = f"started {units.moment(row.since_ms)} by {row.by}: {row.reason}"
+    parts = [f"{row.broker}: {status}, {row.moved} moved", start]
     if row.eta_seconds:
         parts.append(f"about {units.age(row.eta_seconds)} to go")
     if row.blocked:
@@ -194,13 +200,13 @@ def progress(row: DrainView, held: str = "") -> str:
     return "; ".join(parts)
 
 
-def nothing_moves(held: str, explanation: str) -> str:
-    """Why nothing that was asked of brokers is carried out. `held`: the code."""
-    return f"nothing is moved now: {explanation} ({held})"
+def nothing_moves(obstacle: str, explanation: str) -> str:
+    """Return why requests about brokers are not executed. `obstacle`: its code."""
+    return f"nothing is moved now: {explanation} ({obstacle})"
 
 
 def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
-    """A line a request, kind by kind."""
+    """Render one line per request, by kind."""
     lines = [Text(progress(row, answer.held)) for row in answer.drains]
     if answer.held and (answer.drains or answer.warms):
         lines.insert(0, Text(nothing_moves(answer.held, answer.held_explanation), style="yellow"))
@@ -211,12 +217,12 @@ def operations(answer: OperationsView, _: TableLayout) -> RenderableType:
     for row in answer.pauses:
         paused = f"{row.scope or 'everything'}: paused {_until(row.until_ms, 'until resumed')}"
         lines.append(Text(f"{paused} by {row.by}: {row.reason}", style="yellow"))
-    made_by = "`bundlekeel drain`, `cordon`, `warm`, `pin`, `exclude` and `pause` make them"
-    return Group(*lines) if lines else none_of("requests", made_by)
+    remedy = "`bundlekeel drain`, `cordon`, `warm`, `pin`, `exclude` and `pause` create them"
+    return Group(*lines) if lines else none_of("requests", remedy)
 
 
 def resumed(answer: Resumed | ResumedScopeView, _: TableLayout) -> RenderableType:
-    """What is no longer paused."""
+    """Render the end of a pause."""
     scope = answer.scope if isinstance(answer, ResumedScopeView) else "everything"
     return Text(f"{scope}: resumed by {answer.by}: {answer.reason}")
 
@@ -225,25 +231,25 @@ def _by(row: PinView | ExclusionView) -> str:
     return f" by {row.by}: {row.reason}"
 
 
-def _until(until_ms: int, ever: str = "for good") -> str:
-    return f"until {units.moment(until_ms)}" if until_ms else ever
+def _until(until_ms: int, endless: str = "for good") -> str:
+    return f"until {units.moment(until_ms)}" if until_ms else endless
 
 
 def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
-    """A line a proposal; where that does not fit, what it is and who asks below its id."""
+    """Render one line per proposal; in a narrow table, title and requester are below the id."""
     if not rows:
-        return none_of("proposals", "with `review` in the settings, changes wait here for another person")
+        return none_of("proposals", "with `review` in the settings, changes wait here for another operator")
 
     def draw(form: TableLayout) -> Table:
         apart = [] if form.stacked else ["what", "by"]
-        made = table("proposed", "id", *apart, "state", "reviewer", "may be")
+        listing = table("proposed", "id", *apart, "state", "reviewer", "may be")
         for row in rows:
-            whole = [row.id, row.title, f"{row.by}: {row.reason}"]
-            made.add_row(
+            cells = [row.id, row.title, f"{row.by}: {row.reason}"]
+            listing.add_row(
                 units.moment(row.at_ms, short=form.stacked),
-                *(whole if apart else ["\n  ".join(whole)]),
+                *(cells if apart else ["\n  ".join(cells)]),
                 *(row.state, row.reviewer or units.DASH, ", ".join(row.actions) or units.DASH),
             )
-        return made
+        return listing
 
     return layout.fitting(draw)

@@ -1,5 +1,7 @@
-"""What people ask for: pauses, the mode, drains, cordons, warms, pins, exclusions, reviews, stopped tasks.
-What moves bundles is a dry run first."""
+"""Requests of operators: pauses, the mode, drains, cordons, warms, pins, exclusions, reviews, stopped tasks.
+
+Commands that move bundles are dry runs unless `--yes`.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from bundlekeel.cli.session import (
     ReasonOption,
     ReasonToActOption,
     Session,
-    asked_by,
     broker_id,
+    check_reason,
     connected,
     connected_once,
     login,
+    request_body,
     seconds_of,
-    told,
 )
 from bundlekeel.core.guard.scope import check_pattern, check_scope
 from bundlekeel.core.model.names import check_name, refuse_namespace
@@ -38,18 +40,16 @@ from bundlekeel.daemon.answers.picture import BrokerView, Mode, Resumed
 from bundlekeel.daemon.answers.plans import RelocationView, ReviewView
 
 BrokerArgument = Annotated[
-    str, typer.Argument(help="A broker's id, host:port.", autocompletion=completion.brokers, callback=broker_id)
+    str, typer.Argument(help="Broker id, host:port.", autocompletion=completion.brokers, callback=broker_id)
 ]
-ForOption = Annotated[
-    str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it: for good.")
-]
+ForOption = Annotated[str | None, typer.Option("--for", metavar="DURATION", help="Duration, e.g. 2h. Default: no end.")]
 ScopeOption = Annotated[
-    str | None, typer.Option("--scope", metavar="SCOPE", help="tenant:NAME, namespace:TENANT/NAME or broker:ID.")
+    str | None, typer.Option("--scope", metavar="SCOPE", help="Scope: tenant:NAME, namespace:TENANT/NAME or broker:ID.")
 ]
 _POLL_SECONDS = 1.0
-# What held the last cycle may have ended since; two of them tell.
+# The obstacle of the last cycle may have ended since: wait for two cycles.
 _HELD_SECONDS = 20.0
-# A read of the shared state that began before a request was written hides it until the next one.
+# A read of the shared state that started before a request was written lacks it until the next read.
 _UNSEEN_SECONDS = 15.0
 
 
@@ -58,12 +58,12 @@ def pause(
     session: Session,
     reason: ReasonOption,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="How long, e.g. 2h; without it: until resumed.")
+        str | None, typer.Option("--for", metavar="DURATION", help="Duration, e.g. 2h. Default: until `resume`.")
     ] = None,
     scope: ScopeOption = None,
     by: ByOption = "",
 ) -> None:
-    """Stop all changes to the cluster at once, whichever sidecar leads; with --scope: only in that scope."""
+    """Stop all changes to the cluster immediately, whichever sidecar leads; with --scope: only in that scope."""
     if scope is not None:
         check_scope(scope)
     method, path = ("POST", "pause") if scope is None else ("PUT", f"pauses/{path_part(scope)}")
@@ -74,7 +74,7 @@ def pause(
 
 @connected_once
 def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by: ByOption = "") -> None:
-    """End a pause: the one of everything, or with --scope the one of that scope. Exit code 1 when there is none."""
+    """End the pause of everything, or with --scope the pause of that scope. Exit code 1 if there is none."""
     body = {"reason": reason, "by": by or login()}
     if scope is not None:
         check_scope(scope)
@@ -82,7 +82,7 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
         session.tell(answer, typed(ResumedScopeView, operation_tables.resumed))
         return
     paused = session.state().paused
-    # Sent all the same: another sidecar may have set a pause that this one has not read yet.
+    # Sent in any case: another sidecar may have set a pause that this one has not read yet.
     answer = session.client.send("POST", "resume", body)
     if paused is not None:
         session.tell(answer, typed(Resumed, operation_tables.resumed))
@@ -90,11 +90,11 @@ def resume(session: Session, reason: ReasonOption, scope: ScopeOption = None, by
     if scopes:
         typer.echo(f"warning: still paused, until `resume --scope`: {', '.join(scopes)}", err=True)
     if paused is None:
-        raise CliError("there was no pause of everything; `bundlekeel status` says what else stops moves", BAD_NEWS)
+        raise CliError("there was no pause of everything; `bundlekeel status` shows what else stops moves", BAD_NEWS)
 
 
 def _with_reason(context: typer.Context, mode: str | None) -> str | None:
-    """A change needs a reason, and only a change has one. Options are read before arguments."""
+    """Check that a change has a reason, and that only a change has one. Options are read before arguments."""
     if mode is None and context.params.get("reason") is not None:
         context.fail("Missing argument 'MODE'.")
     if mode is not None and context.params.get("reason") is None:
@@ -106,39 +106,39 @@ def _with_reason(context: typer.Context, mode: str | None) -> str | None:
 def mode(
     session: Session,
     mode: Annotated[
-        Mode | None, typer.Argument(help="At most the mode of the settings file.", callback=_with_reason)
+        Mode | None, typer.Argument(help="New mode, at most the mode of the settings file.", callback=_with_reason)
     ] = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Why; needed with MODE, and kept in the journal.", callback=told)
+        str | None, typer.Option("--reason", help="Reason, for the journal; required with MODE.", callback=check_reason)
     ] = None,
     by: ByOption = "",
 ) -> None:
-    """Show the mode in force and its ceiling, the mode of the settings file; with MODE, set it for all sidecars.
+    """Show the current mode and its ceiling, the mode of the settings file; with MODE, set it for all sidecars.
 
-    After a takeover nothing balances in a lower mode than `act`; for a night `handback` is better.
-    After a handback, `act` lets limits of quota groups be set again.
+    After a takeover, modes below `act` leave the cluster without balancing; for a night, `handback` is better. After a
+    handback, `act` allows quota groups to set limits again.
     """
     if mode is None or reason is None:
         state = session.state()
         answer = {"mode": state.mode, "mode_ceiling": state.mode_ceiling}
         session.tell(answer, lambda *_: tables.mode(state))
         return
-    _tell(session, "PUT", "mode", reason, by, shown={"before": session.state().mode}, mode=mode)
+    _tell(session, "PUT", "mode", reason, by, extra={"before": session.state().mode}, mode=mode)
     if mode != "act":
         _warn_of_takeover(session)
 
 
 def _warn_of_takeover(session: Session) -> None:
-    """With the balancer stopped, nothing sheds what the brokers leave to it."""
+    """Print a warning if nothing sheds load now because of a takeover."""
     takeover = session.state().takeover
     if takeover is not None and takeover.active:
-        back = "`bundlekeel handback` returns the shedding to the brokers"
-        typer.echo(f"warning: nobody sheds what is taken over, as long as this lasts; {back}", err=True)
+        fix = "`bundlekeel handback` returns the shedding to the brokers"
+        typer.echo(f"warning: until Bundlekeel acts again, nothing sheds load of a takeover; {fix}", err=True)
 
 
 @connected
 def operations(session: Session) -> None:
-    """List what people have asked for: drains with their progress, cordons, warms, pins, exclusions, pauses."""
+    """List the requests of operators: drains with their progress, cordons, warms, pins, exclusions, pauses."""
     session.show(lambda client: client.get("operations"), typed(OperationsView, operation_tables.operations))
 
 
@@ -154,52 +154,55 @@ def drain(
 ) -> None:
     """Move all bundles off a broker and keep it empty until `uncordon`. A dry run unless --yes."""
     limit = longest_wait(within, wait=wait, yes=yes)
-    answer, found = _relocate(session, "drain", broker, reason, by, yes)
+    response, plan = _relocate(session, "drain", broker, reason, by, yes)
     drained: DrainView | None = None
     if wait:
-        answer["progress"] = _watched(session, "drains", broker, limit, _drained)
-        if answer["progress"] is None:
-            raise CliError(f"{broker} is not drained any more: somebody ended it", BAD_NEWS)
-        drained = decoded(DrainView, answer["progress"])
+        response["progress"] = _wait_for(session, "drains", broker, limit, _drained)
+        if response["progress"] is None:
+            raise CliError(f"{broker} is no longer drained: another operator ended it", BAD_NEWS)
+        drained = decoded(DrainView, response["progress"])
     ended = operation_tables.progress(drained) if drained else ""
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, ended, session.state, layout))
+    session.tell(response, lambda _, layout: operation_tables.relocation(plan, ended, session.state, layout))
     if drained and drained.state != "empty":
         raise typer.Exit(BAD_NEWS)
 
 
-def _drained(row: Json, held: str) -> tuple[str, bool]:
-    """How far a drain is, and whether the broker is empty, or only bundles are left that cannot leave it."""
+def _drained(row: Json, obstacle: str) -> tuple[str, bool]:
+    """Return the progress of a drain, and whether the broker is empty or has only bundles that cannot leave it."""
     drained = decoded(DrainView, row)
-    return operation_tables.progress(drained, held), drained.state in ("empty", "blocked")
+    return operation_tables.progress(drained, obstacle), drained.state in ("empty", "blocked")
 
 
-def _watched(
-    session: Session, kind: str, broker: str, limit: float, look: Callable[[Json, str], tuple[str, bool]]
+def _wait_for(
+    session: Session, kind: str, broker: str, limit: float, describe: Callable[[Json, str], tuple[str, bool]]
 ) -> Json | None:
-    """The row of a drain or warm (`kind`: its table in the operations) once it is over, None once it is gone. `look`:
-    how far it is, and whether it is over; it is given the code of what holds all moves, too."""
-    begun = seen = free = time.monotonic()
-    now = f"{broker}: not looked at yet"
-    end = f'see `bundlekeel operations`; `bundlekeel uncordon {broker} --reason "…"` ends it'
-    with ProgressLine() as line, left_running(lambda: f"not done yet: {now}; it goes on, {end}"):
+    """Return the row of a drain or warm at its end, None if the row is gone.
+
+    `kind`: the row's table in the operations. `describe`: returns the progress, and whether it is the end, from the row
+    and the code of the obstacle that stops all moves.
+    """
+    start = last_row = last_unblocked = time.monotonic()
+    now = f"{broker}: not planned yet"
+    hint = f'see `bundlekeel operations`; `bundlekeel uncordon {broker} --reason "…"` ends it'
+    with ProgressLine() as line, left_running(lambda: f"not done yet: {now}; it continues, {hint}"):
         while True:
-            answer = session.client.get("operations")
-            rows: list[Json] = answer[kind]
+            response = session.client.get("operations")
+            rows: list[Json] = response[kind]
             row = next((row for row in rows if row["broker"] == broker), None)
-            held = answer.get("held", "")
+            obstacle = response.get("held", "")
             if row is not None:
-                seen = time.monotonic()
-                now, over = look(row, held)
+                last_row = time.monotonic()
+                now, over = describe(row, obstacle)
                 line.tell(now)
                 if over:
                     return row
-                free = free if held else seen
-                if seen > free + min(_HELD_SECONDS, limit):
-                    why = operation_tables.nothing_moves(held, answer["held_explanation"])
-                    raise CliError(f"{now}; {why}. It is noted, and begins when that ends", REFUSED)
-                if seen > begun + limit:
-                    raise CliError(f"not done yet: {now}; it goes on, {end}", UNREACHABLE)
-            elif time.monotonic() > seen + min(_UNSEEN_SECONDS, limit):
+                last_unblocked = last_unblocked if obstacle else last_row
+                if last_row > last_unblocked + min(_HELD_SECONDS, limit):
+                    reason = operation_tables.nothing_moves(obstacle, response["held_explanation"])
+                    raise CliError(f"{now}; {reason}. It is recorded, and starts when that ends", REFUSED)
+                if last_row > start + limit:
+                    raise CliError(f"not done yet: {now}; it continues, {hint}", UNREACHABLE)
+            elif time.monotonic() > last_row + min(_UNSEEN_SECONDS, limit):
                 return None
             time.sleep(_POLL_SECONDS)
 
@@ -214,22 +217,22 @@ def warm(
     within: WithinOption = None,
     by: ByOption = "",
 ) -> None:
-    """Move bundles gently to a new or restarted broker until it carries its share. A dry run unless --yes."""
+    """Move bundles gradually to a new or restarted broker until it has its share. A dry run unless --yes."""
     limit = longest_wait(within, wait=wait, yes=yes)
-    answer, found = _relocate(session, "warm", broker, reason, by, yes)
+    response, plan = _relocate(session, "warm", broker, reason, by, yes)
     ended = ""
     if wait:
-        _watched(session, "warms", broker, limit, lambda *_: (_filling(session.client, broker), False))
-        # It ends by itself where a plan would move nothing more there; a person may end it before.
-        answer["progress"], left = _relocate(session, "warm", broker, reason, by, False)
-        ended = f"{_filling(session.client, broker)}; {left.sentence}"
-        if left.moves:
-            raise CliError(f"{broker} is not warmed any more, somebody ended it: {ended}", BAD_NEWS)
-    session.tell(answer, lambda _, layout: operation_tables.relocation(found, ended, session.state, layout))
+        _wait_for(session, "warms", broker, limit, lambda *_: (_broker_load(session.client, broker), False))
+        # A warm ends automatically if a plan would move nothing more; an operator may end it earlier.
+        response["progress"], remaining = _relocate(session, "warm", broker, reason, by, False)
+        ended = f"{_broker_load(session.client, broker)}; {remaining.sentence}"
+        if remaining.moves:
+            raise CliError(f"{broker} is no longer warmed, another operator ended it: {ended}", BAD_NEWS)
+    session.tell(response, lambda _, layout: operation_tables.relocation(plan, ended, session.state, layout))
 
 
-def _filling(client: Client, broker: str) -> str:
-    """What a broker carries, in a line."""
+def _broker_load(client: Client, broker: str) -> str:
+    """Return the bundles and score of a broker as one line."""
     rows = decoded(list[BrokerView], client.get("brokers"))
     row = next((row for row in rows if row.broker == broker), None)
     if row is None or row.bundles is None:
@@ -250,10 +253,10 @@ def uncordon(session: Session, broker: BrokerArgument, reason: ReasonOption, by:
 
 
 BundleArgument = Annotated[
-    str, typer.Argument(help="A bundle, or a topic for its bundle.", autocompletion=completion.bundles)
+    str, typer.Argument(help="Bundle, or a topic for its bundle.", autocompletion=completion.bundles)
 ]
 PatternArgument = Annotated[
-    str, typer.Argument(help="t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER; * and ? are wildcards.")
+    str, typer.Argument(help="Pattern: t:TENANT, n:TENANT/NAMESPACE, b:BUNDLE or r:BROKER; * and ? are wildcards.")
 ]
 
 
@@ -272,15 +275,15 @@ def unpin(session: Session, bundle: BundleArgument, reason: ReasonOption, by: By
     """End the pin of a bundle, or of the bundle of a topic."""
     check_name(bundle)
     refuse_namespace(bundle)
-    answer = session.client.send("DELETE", f"pins/{path_part(bundle)}", {"reason": reason, "by": by or login()})
-    session.tell(answer, lambda told, layout: text_views.pairs({**told, "ended": "pin"}, layout))
+    response = session.client.send("DELETE", f"pins/{path_part(bundle)}", {"reason": reason, "by": by or login()})
+    session.tell(response, lambda fields, layout: text_views.pairs({**fields, "ended": "pin"}, layout))
 
 
 @connected_once
 def exclude(
     session: Session, pattern: PatternArgument, reason: ReasonOption, lasting: ForOption = None, by: ByOption = ""
 ) -> None:
-    """Move and split nothing of certain tenants, namespaces, bundles or brokers."""
+    """Exclude tenants, namespaces, bundles or brokers: nothing of them is moved or split."""
     check_pattern(pattern)
     _tell(session, "PUT", f"exclusions/{path_part(pattern)}", reason, by, seconds=_seconds(lasting))
 
@@ -289,44 +292,44 @@ def exclude(
 def include(session: Session, pattern: PatternArgument, reason: ReasonOption, by: ByOption = "") -> None:
     """End an exclusion."""
     check_pattern(pattern)
-    _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by, shown={"ended": "exclusion"})
+    _tell(session, "DELETE", f"exclusions/{path_part(pattern)}", reason, by, extra={"ended": "exclusion"})
 
 
 @connected_once
 def stop(
     session: Session,
-    task: Annotated[str, typer.Argument(help="A task's id, see `bundlekeel plan tasks`.")],
+    task: Annotated[str, typer.Argument(help="Task id, see `bundlekeel plan tasks`.")],
     reason: ReasonOption,
     by: ByOption = "",
 ) -> None:
-    """Begin no further move of a task; moves under way are completed."""
+    """Stop a task: it starts no further move; moves in progress are completed."""
     _tell(session, "POST", f"tasks/{path_part(task)}/stop", reason, by)
 
 
-review_app = typer.Typer(help="Changes that one person proposes and another person approves.", no_args_is_help=True)
-IdArgument = Annotated[str, typer.Argument(help="The id, see `bundlekeel review list`.")]
+review_app = typer.Typer(help="Approve or discard changes that another operator proposed.", no_args_is_help=True)
+IdArgument = Annotated[str, typer.Argument(help="Proposal id, see `bundlekeel review list`.")]
 
 
 @connected
 def review_list(session: Session) -> None:
-    """List proposals, decided ones included."""
+    """List the proposals, also the approved and discarded ones."""
     session.show(lambda client: client.get("reviews"), typed(list[ReviewView], operation_tables.reviews))
 
 
 @connected_once
 def approve(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Approve what another person proposed: it is carried out."""
+    """Approve the proposal of another operator, which executes it."""
     _tell(session, "POST", f"reviews/{path_part(id)}/approve", reason, by)
 
 
 @connected_once
 def discard(session: Session, id: IdArgument, reason: ReasonOption, by: ByOption = "") -> None:
-    """Reject a proposal of another person."""
+    """Reject the proposal of another operator."""
     _tell(session, "POST", f"reviews/{path_part(id)}/discard", reason, by)
 
 
 def _relocate(session: Session, verb: str, broker: str, reason: str, by: str, yes: bool) -> tuple[Json, RelocationView]:
-    answer = session.client.send("POST", f"brokers/{path_part(broker)}/{verb}", asked_by(reason, by, yes=yes))
+    answer = session.client.send("POST", f"brokers/{path_part(broker)}/{verb}", request_body(reason, by, yes=yes))
     return answer, decoded(RelocationView, answer)
 
 
@@ -337,20 +340,20 @@ def _tell(
     reason: str,
     by: str,
     *,
-    shown: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None,
     **more: Any,
 ) -> None:
-    """Send and show the answer; `shown`: what only the table has besides."""
+    """Send a request and print the response. `extra`: additional fields of the table."""
     body = {"reason": reason, "by": by or login()}
-    given = {name: value for name, value in more.items() if value is not None}
-    answer = session.client.send(method, path, body | given)
-    session.tell(answer, lambda told, layout: text_views.pairs({**told, **(shown or {})}, layout))
-    if answer.get("bundles") == 0:
-        typer.echo("warning: it matches no bundle that is reported now", err=True)
+    fields = {name: value for name, value in more.items() if value is not None}
+    result = session.client.send(method, path, body | fields)
+    session.tell(result, lambda response, layout: text_views.pairs({**response, **(extra or {})}, layout))
+    if result.get("bundles") == 0:
+        typer.echo("warning: the pattern matches no bundle of the present load reports", err=True)
 
 
 def _seconds(lasting: str | None) -> float | None:
-    """Of --for, with its unit: five seconds are rarely meant by `5`."""
+    """Return the duration of --for in seconds. It needs a unit, because `5` rarely means five seconds."""
     if lasting is None:
         return None
     if not lasting.strip()[-1:].isalpha():
@@ -364,7 +367,7 @@ review_app.command("discard")(discard)
 
 
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     requests = (drain, warm, cordon, uncordon, pin, unpin, exclude, include, stop)
     for command in (pause, resume, mode, operations, *requests):
         app.command()(command)

@@ -1,5 +1,7 @@
-"""`bundlekeel config`: check a settings file, show what is in effect and where it is from, list the parameters.
-`bundlekeel token`: bearer tokens for the API."""
+"""`bundlekeel config`: check a settings file, show settings with their origin, list the parameters.
+
+`bundlekeel token`: create bearer tokens for the API.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from bundlekeel.settings.sources import misnamed_variables
 _HEAD = "# Other settings have their defaults; all keys: `bundlekeel config show`, config/bundlekeel.example.yaml\n"
 _COMMENTS = {
     "cluster": "the brokers' clusterName",
-    "mode": "plans are shown, nothing is changed; `act` carries them out",
+    "mode": "plans are shown, nothing is changed; `act` executes them",
     "metadata_store": "the brokers' metadataStoreUrl",
 }
 TABLES = (Output.TABLE, Output.WIDE)
@@ -44,7 +46,10 @@ config_app = typer.Typer(no_args_is_help=True, help="Write (`init`), check and s
 
 
 ElsewhereOption = Annotated[
-    bool, typer.Option("--elsewhere", help="Secrets and certificates are on another host: do not look for them.")
+    bool,
+    typer.Option(
+        "--elsewhere", help="Do not check files of secrets and certificates, because they are on another host."
+    ),
 ]
 
 
@@ -52,27 +57,28 @@ ElsewhereOption = Annotated[
 @guarded
 def check(
     context: typer.Context,
-    file: Annotated[Path | None, typer.Argument(help="The settings file (YAML); or -c FILE.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Settings file (YAML); or -c FILE.")] = None,
     config: ConfigOption = None,
     elsewhere: ElsewhereOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check a settings file together with the environment. Exit code 2 and why, if it cannot be used.
+    """Check a settings file together with the environment. Exit code 2 and the reason, if it cannot be used.
 
-    Wrong values are named together. What does not fit together is looked for only when no value is wrong: run it again
-    until it says `ok`.
+    All wrong values are reported together. Combinations of values are checked only if no value is wrong: run it again
+    until it prints `ok`.
 
-    Files of tokens and certificates that it names must exist. What is allowed but hardly meant gives a warning: a
-    shedder and a placement that do not fit together, an API that everybody can read, a folder that does not exist.
+    The token and certificate files of the settings must exist. Values that are allowed but probably not intended cause
+    a warning: a shedder and a placement that do not fit together, an API that everyone can read, a directory that does
+    not exist.
 
-    `-o json`: `ok`, `problems` (message, origin, field, value and what is allowed, of each) and `warnings`.
+    `-o json`: `ok`, `problems` (each with message, origin, field, value and allowed values) and `warnings`.
     """
     if file is not None and "config" in typed_options(context):
-        raise CliError(f"FILE {file} and -c {config} each name a settings file: give one of them", USAGE)
+        raise CliError(f"FILE {file} and -c {config} each select a settings file: pass only one of them", USAGE)
     if (path := file or config) is None:
-        raise CliError("no settings file is named: give FILE, -c FILE or BUNDLEKEEL_CONFIG", USAGE)
+        raise CliError("no settings file: pass FILE, -c FILE or BUNDLEKEEL_CONFIG", USAGE)
     warnings: list[str] = []
-    wrong: ConfigError | None = None
+    fault: ConfigError | None = None
     try:
         loaded = load_settings(path, elsewhere=elsewhere)
         folders = [] if elsewhere else folder_warnings(loaded)
@@ -81,25 +87,25 @@ def check(
         if missing := [] if elsewhere else file_problems(loaded):
             raise ConfigErrors(missing)
     except ConfigError as error:
-        wrong = error
+        fault = error
     if output in TABLES:
         for text in warnings:
             typer.echo(f"warning: {text}", err=True)
-        if wrong is not None:
-            raise wrong
+        if fault is not None:
+            raise fault
         typer.echo("ok")
         return
-    problems = [] if wrong is None else getattr(wrong, "problems", (wrong,))
-    shown = [{"message": str(item), **{key: getattr(item, key) for key in _PROBLEM}} for item in problems]
-    dump({"ok": wrong is None, "problems": shown, "warnings": warnings}, output)
-    if wrong is not None:
+    problems = [] if fault is None else getattr(fault, "problems", (fault,))
+    items = [{"message": str(item), **{key: getattr(item, key) for key in _PROBLEM}} for item in problems]
+    dump({"ok": fault is None, "problems": items, "warnings": warnings}, output)
+    if fault is not None:
         raise typer.Exit(USAGE)
 
 
 _PROBLEM: Final = ("origin", "field", "value", "allowed")
 
 
-# Of `config init`, by the setting: the question, and the answer that leaves the setting at its default.
+# Questions of `config init` by setting, and the answer that selects the default; None: there is none.
 _QUESTIONS: Final = {
     ("cluster",): ("The brokers' clusterName", None),
     ("metadata_store",): ("The brokers' metadataStoreUrl (zk:HOST:2181,HOST:2181/CHROOT)", None),
@@ -107,7 +113,7 @@ _QUESTIONS: Final = {
     ("capacity", "*", "nic_gbps"): ("Network card of a broker in Gbit/s (0: they report it; VMs and pods do not)", "0"),
     ("api", "host"): ("Address that the API listens on (sidecars on several hosts: 0.0.0.0)", "127.0.0.1"),
 }
-# Of those that have another name than the setting.
+# Options with another name than the setting.
 _OPTIONS = {
     ("admin", "token_file"): "--token-file",
     ("capacity", "*", "nic_gbps"): "--nic-gbps",
@@ -119,43 +125,43 @@ _OPTIONS = {
 @guarded
 def init(
     file: Annotated[
-        Path | None, typer.Argument(help="Where to write; without it bundlekeel.yaml. What exists is not overwritten.")
+        Path | None, typer.Argument(help="File to write; it must not exist. Default: bundlekeel.yaml.")
     ] = None,
-    cluster: Annotated[str | None, typer.Option(help="The brokers' clusterName.")] = None,
-    metadata_store: Annotated[str | None, typer.Option(help="The brokers' metadataStoreUrl.")] = None,
-    token_file: Annotated[str | None, typer.Option(help="File with a super-user's token.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="clusterName of the brokers.")] = None,
+    metadata_store: Annotated[str | None, typer.Option(help="metadataStoreUrl of the brokers.")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File with the token of a super-user.")] = None,
     nic_gbps: Annotated[
         str | None,
-        typer.Option(metavar="GBIT", help="Network card of a broker, Gbit/s; 0: they report it (VMs do not)."),
+        typer.Option(metavar="GBIT", help="Network card of a broker in Gbit/s; 0: the brokers report it (VMs do not)."),
     ] = None,
     api_host: Annotated[str | None, typer.Option(help="Address that the API listens on.")] = None,
-    option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="The same as FILE.")] = None,
+    option: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Same as FILE.")] = None,
     elsewhere: ElsewhereOption = False,
 ) -> None:
-    """Write a settings file of few lines from five answers, in mode `recommend`: it changes nothing in the cluster.
+    """Write a short settings file from five answers, in mode `recommend`, which changes nothing in the cluster.
 
-    Without --cluster and --metadata-store it asks for what is not given. The other three settings keep their defaults
-    unless given.
+    Without --cluster and --metadata-store it asks for all values without an option. The other three settings have
+    defaults.
     """
-    given = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
+    answers = dict(zip(_QUESTIONS, (cluster, metadata_store, token_file, nic_gbps, api_host), strict=True))
     if file is not None and option is not None:
-        raise CliError(f"FILE {file} and --file {option} each name the file to write: give one of them", USAGE)
+        raise CliError(f"FILE {file} and --file {option} each set the file to write: pass only one of them", USAGE)
     file = file or option or Path("bundlekeel.yaml")
     if file.exists():
-        raise CliError(f"{file} exists already; another name: --file", USAGE)
+        raise CliError(f"{file} exists already; choose another name with --file", USAGE)
     ask = cluster is None or metadata_store is None
     if ask and not sys.stdin.isatty():
         raise CliError("--cluster and --metadata-store are required where standard input is not a terminal", USAGE)
     setting = partial(_setting, file=None if elsewhere else file)
     parts: dict[str, Any] = {}
     for key, (question, default) in _QUESTIONS.items():
-        value = given[key]
+        value = answers[key]
         if value is not None:
             try:
                 parts |= setting(key, value)
             except typer.BadParameter as error:
-                named = _OPTIONS.get(key, f"--{key[0].replace('_', '-')}")
-                raise CliError(by_option(error.message, ".".join(key), named), USAGE) from None
+                name = _OPTIONS.get(key, f"--{key[0].replace('_', '-')}")
+                raise CliError(by_option(error.message, ".".join(key), name), USAGE) from None
         elif ask:
             parts |= typer.prompt(question, default=default, value_proc=partial(setting, key))
     values = {"cluster": parts.pop("cluster"), "mode": "recommend", **parts}
@@ -163,18 +169,21 @@ def init(
         with file.open("x", encoding="utf-8") as stream:
             stream.write(_HEAD + _commented(yaml.safe_dump(values, sort_keys=False, default_flow_style=False)))
     except OSError as error:
-        raise CliError(f"{file} cannot be written: {error.strerror}; another name: --file", USAGE) from None
+        raise CliError(f"{file} cannot be written: {error.strerror}; choose another name with --file", USAGE) from None
     typer.echo(f"{file} was written; next: bundlekeel doctor -c {file}")
 
 
 def _commented(text: str) -> str:
-    """The settings with what the main ones mean at the end of their lines."""
+    """Add a comment to the lines of the main settings."""
     return re.sub(r"(?m)^(\w+): .+", lambda line: f"{line[0]}  # {_COMMENTS[line[1]]}", text)
 
 
 def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str, Any]:
-    """An answer as it stands in the settings file; nothing for a default. BadParameter for a value that is refused,
-    after which a terminal is asked again. `file`: the settings file, beside which a file that is named has to be."""
+    """Return an answer as part of the settings tree, {} for the default.
+
+    `file`: the settings file, to which paths of other files are relative. Raises BadParameter if the value is invalid;
+    a terminal asks again in this case.
+    """
     if text == _QUESTIONS[key][1]:
         return {}
     part: Any = text
@@ -186,12 +195,12 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
         part = {name: part}
     try:
         loaded = replace(load_settings(None, part, environ={}), path=file)
-        if wrong := [] if file is None else file_problems(loaded):
-            raise wrong[0]
+        if problems := [] if file is None else file_problems(loaded):
+            raise problems[0]
     except ConfigError as error:
-        # Nobody can type null here: the answer for it is that of the default.
-        told = str(error).removeprefix("cli: ").replace("or null", f"or {_QUESTIONS[key][1]}")
-        raise typer.BadParameter(told) from None
+        # Answers cannot be null: the default's answer replaces it in the message.
+        message = str(error).removeprefix("cli: ").replace("or null", f"or {_QUESTIONS[key][1]}")
+        raise typer.BadParameter(message) from None
     return dict(part)
 
 
@@ -199,14 +208,16 @@ def _setting(key: tuple[str, ...], text: str, *, file: Path | None) -> dict[str,
 @may_connect
 def show(
     sidecar: NamedSidecar,
-    origin: Annotated[bool, typer.Option("--origin", help="Say where each value comes from.")] = False,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what differs from the defaults.")] = False,
-    running: Annotated[bool, typer.Option("--running", help="Ask the sidecar of this settings file.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show the origin of each value.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Show only values that differ from the defaults.")] = False,
+    running: Annotated[
+        bool, typer.Option("--running", help="Request the settings from the sidecar of this settings file.")
+    ] = False,
 ) -> None:
     """Show the settings in effect, without secrets; parameters with Pulsar's key names.
 
-    With --running, --url or --socket: as the sidecar uses them now, with what brokers and calibration add. Without: as
-    the settings file and the environment say.
+    With --running, --url or --socket: the sidecar's present settings, with the values from brokers and calibration.
+    Otherwise: the settings from file and environment.
     """
     output = sidecar.output
     if running or sidecar.typed & {"url", "socket"}:
@@ -215,26 +226,26 @@ def show(
     else:
         rows = describe(load_settings(sidecar.config))
     if changed:
-        stock = {row["key"]: row["value"] for row in describe(LoadedSettings.defaults())}
-        rows = [row for row in rows if row["key"] not in stock or row["value"] != stock[row["key"]]]
+        defaults = {row["key"]: row["value"] for row in describe(LoadedSettings.defaults())}
+        rows = [row for row in rows if row["key"] not in defaults or row["value"] != defaults[row["key"]]]
     if output in TABLES:
         _print_settings(rows, origin=origin)
     elif origin:
-        shown = {row["key"]: {name: row[name] for name in ("value", "origin", "pulsar_keys")} for row in rows}
-        dump(shown, output)
+        by_key = {row["key"]: {name: row[name] for name in ("value", "origin", "pulsar_keys")} for row in rows}
+        dump(by_key, output)
     else:
         dump(as_tree(rows), output)
 
 
 @config_app.command()
 def parameters(output: OutputOption = Output.TABLE) -> None:
-    """List every parameter: our name, Pulsar's keys, default, allowed values, and what it is for."""
+    """List every parameter: Bundlekeel's name, Pulsar's keys, default, allowed values, and purpose."""
     rows = parameter_rows()
     if output not in TABLES:
         dump(rows, output)
         return
     screen = console()
-    stacked = screen.width < _KEYS_BESIDE
+    stacked = screen.width < _KEYS_IN_COLUMN
     table = Table("parameter", "default", "unit", "allowed", "used by", "why", box=None, pad_edge=False)
     for row in rows:
         name = Text(row["name"], style="bold")
@@ -251,14 +262,14 @@ def parameters(output: OutputOption = Output.TABLE) -> None:
         screen.print(table)
 
 
-# Below this width Pulsar's keys stand below ours.
-_KEYS_BESIDE = 140
+# Below this width, Pulsar's keys are below Bundlekeel's names.
+_KEYS_IN_COLUMN = 140
 
 
 def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
     screen = console()
-    if screen.width < _KEYS_BESIDE:
-        # A value is of use in one piece: only the terminal itself wraps it.
+    if screen.width < _KEYS_IN_COLUMN:
+        # Values must not be broken, so that they can be copied: only the terminal wraps them.
         for row in rows:
             line = Text(row["key"], style="bold").append(f": {_cell(row['value'])}", style="not bold")
             if origin:
@@ -277,7 +288,7 @@ def _print_settings(rows: list[dict[str, Any]], *, origin: bool) -> None:
 
 
 def _cell(value: object) -> str:
-    """A value as it would stand in the file."""
+    """Return a value as it would be in the file."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -287,26 +298,26 @@ def _cell(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
 
 
-token_app = typer.Typer(no_args_is_help=True, help="Bearer tokens for the API.")
+token_app = typer.Typer(no_args_is_help=True, help="Create bearer tokens for the API.")
 
 
-# Each role may do what those before it may.
+# Each role includes the permissions of those before it.
 Role = Literal["viewer", "operator", "admin"]
 
 
 @token_app.callback()
 def tokens() -> None:
-    """Bearer tokens for the API."""
+    """Create bearer tokens for the API."""
 
 
 @token_app.command()
 @guarded
 def new(
-    name: Annotated[str, typer.Argument(help="Who uses it; the journal shows this name.")],
-    role: Annotated[Role, typer.Option("--role", help="What the token allows.")] = "viewer",
+    name: Annotated[str, typer.Argument(help="Name of the user, for the journal.")],
+    role: Annotated[Role, typer.Option("--role", help="Role that the token grants.")] = "viewer",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file.
+    """Create a token. The first line is the token, shown only now; add the second to the file api.auth.tokens_file.
 
     `-o json`: name, role, token and line.
     """
@@ -317,14 +328,14 @@ def new(
     else:
         dump({"name": name, "role": role, "token": token, "line": line}, output)
     typer.echo(
-        "next: append the line to the file of api.auth.tokens_file on every sidecar's host (it is read again when it "
-        "changes); the command line takes the token from a file with --token-file, HTTP clients send "
+        "next: append the line to the file of api.auth.tokens_file on every sidecar's host (sidecars reload it "
+        "when it changes); commands read the token from a file with --token-file, HTTP clients send "
         "`Authorization: Bearer TOKEN`",
         err=True,
     )
 
 
 def register(app: typer.Typer) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     app.add_typer(config_app, name="config")
     app.add_typer(token_app, name="token")

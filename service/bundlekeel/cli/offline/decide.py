@@ -1,14 +1,14 @@
 """`bundlekeel decide`: the bare decision, JSON lines in and out, no network (docs/reference/cli.md).
 
-What the corrected strategies (`compat: none`) make of a turn:
+How the corrected strategies (`compat: none`) interpret a turn:
 
 * `now` defaults to the newest `lastUpdate`, so that the same lines give the same decisions on any day;
-* a bundle that `bundles` does not name is taken at what its broker reports of it now, as if sampled once;
-* an average above 0 that rounds to 0.000 is replaced by what the bundle's broker reports now;
-* bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision shows;
-* `policies` (see `parse_policies`) narrows where bundles may go;
-* a broker or bundle whose record, or a figure of it, cannot be read is left out and listed under `excluded`; a figure
-  that is missing is 0. (The daemon leaves out a broker whose load is not known, and imputes its traffic.)
+* a bundle that `bundles` does not contain has the values of its broker's report, as if sampled once;
+* an average above 0 that rounds to 0.000 is replaced by the value in the broker's report;
+* bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision is visible;
+* `policies` (see `parse_policies`) restricts the destinations of bundles;
+* a broker or bundle with an unreadable record or value is omitted and listed under `excluded`; a missing value is 0.
+  (The daemon omits a broker with unknown load, and imputes its traffic.)
 
 A turn adds no sample; only strategy memory survives it.
 """
@@ -50,7 +50,7 @@ class Decider(Protocol):
     """Decides turns with the parameters of one reset, and keeps the memory of the strategy between them."""
 
     def answer(self, line: InputLine) -> dict[str, Any]:
-        """Return the answer to one turn. Raises LineFault if the line is of no use."""
+        """Return the answer to one turn. Raises LineFault if the line cannot be used."""
 
     def decode(self) -> Callable[[], object] | None:
         """Decode the last turn again from the text of its reports.
@@ -118,9 +118,9 @@ def _bench(decider: Decider, turns: int) -> dict[str, Any]:
 
 
 def run(lines: Iterable[bytes], out: Writable) -> bool:
-    """Answer every line, and return False when there were errors only.
+    """Answer every line, and return False if there were only errors.
 
-    Each answer is flushed, so that a caller may wait for it before the next turn.
+    Each answer is flushed, so that a caller can wait for it before the next turn.
     """
     state, good, bad = Run(), 0, 0
     for number, text in enumerate(lines, start=1):
@@ -134,20 +134,20 @@ def run(lines: Iterable[bytes], out: Writable) -> bool:
 
 @guarded
 def decide(
-    file: Annotated[Path | None, typer.Argument(help="JSON lines; standard input when absent.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="File with JSON lines. Default: standard input.")] = None,
 ) -> None:
     """Decide alone, without network and guard budgets: JSON lines in, JSON lines out.
 
-    `{"reset": {"strategy": "avg", "config": {…}}}` starts afresh; `{"brokers": {…}, "bundles": {…}}` is a turn;
-    `{"bench": N}` repeats the last turn and times it. A bad line gives `{"error": …}`, and the rest goes on.
-    Exit code 1 when there were errors only.
+    `{"reset": {"strategy": "avg", "config": {…}}}` starts with empty memory; `{"brokers": {…}, "bundles": {…}}` is a
+    turn; `{"bench": N}` repeats the last turn and times it. A bad line returns `{"error": …}`, and the other lines are
+    processed. Exit code 1 if there were only errors.
     """
     try:
         lines = nullcontext(sys.stdin.buffer) if file is None else file.open("rb")
     except OSError as error:
         raise CliError(f"{file} cannot be read: {error.strerror}", USAGE) from None
-    with lines as given:
-        good = run(bounded_lines(given, str(file or "standard input")), sys.stdout.buffer)
+    with lines as stream:
+        good = run(bounded_lines(stream, str(file or "standard input")), sys.stdout.buffer)
     if not good:
         raise typer.Exit(BAD_NEWS)
 

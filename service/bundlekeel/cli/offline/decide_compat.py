@@ -66,9 +66,9 @@ class CompatDecider:
         columns, torn = decode_columns(line.bundles or {})
         brokers = {} if line.brokers is UNSET else line.brokers
         self.turn = CompatTurn(brokers=brokers, bundles=columns, recent=tuple(line.recent or ()))
-        return self._shown(self.turn.picture(), torn)
+        return self._render(self.turn.picture(), torn)
 
-    def _shown(self, picture: CompatPicture, torn: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    def _render(self, picture: CompatPicture, torn: tuple[tuple[str, str], ...]) -> dict[str, Any]:
         result = self._decide(picture)
         brokers, names = picture.brokers, picture.bundles.names
         unload: dict[str, list[str]] = {}
@@ -94,18 +94,18 @@ class CompatDecider:
         return answer
 
     def _destinations(self, picture: CompatPicture, result: CompatResult) -> dict[int, int]:
-        found = dict(result.to)
+        destinations = dict(result.to)
         if not self.places or len(picture.brokers) < 2:
-            return found
+            return destinations
         placer = Placer(picture, self.params, self.memory, self.params.placement, self.seed)
-        everybody = np.arange(len(picture.brokers), dtype=np.int64)
+        all_brokers = np.arange(len(picture.brokers), dtype=np.int64)
         for bundle, source in result.unload:
-            if bundle not in found:
-                _, chosen = placer.select(bundle, everybody)
-                if chosen not in (-1, source):
-                    found[bundle] = chosen
+            if bundle not in destinations:
+                _, target = placer.select(bundle, all_brokers)
+                if target not in (-1, source):
+                    destinations[bundle] = target
         self.memory = placer.memory()
-        return found
+        return destinations
 
 
 @dataclass(slots=True)

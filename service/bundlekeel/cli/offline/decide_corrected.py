@@ -109,12 +109,12 @@ class CorrectedDecider:
         decision = self._plan(turn, turn.snapshot_of(reports, unread))
         self.turn = turn
         faults = [{"broker": item.broker_id, "code": item.code, "detail": item.detail} for item in unread]
-        return _shown(decision, [*faults, *torn])
+        return _render(decision, [*faults, *torn])
 
     def _extensible(self, turn: TransferTurn) -> dict[str, Any]:
         self.turn = turn
         snapshot, unread = turn.snapshot()
-        answer = _shown(self._plan(turn, snapshot), unread)
+        answer = _render(self._plan(turn, snapshot), unread)
         answer["refused"] = [item for item in answer["refused"] if not is_rest(item["bundle"])]
         return answer
 
@@ -184,7 +184,7 @@ def _newest(reports: list[BrokerReport]) -> int:
     return max((report.last_update for report in reports), default=0)
 
 
-def _shown(decision: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
+def _render(decision: Plan, excluded: list[dict[str, str]]) -> dict[str, Any]:
     unload: dict[str, list[str]] = {}
     for move in decision.moves:
         unload.setdefault(move.source, []).append(move.bundle)

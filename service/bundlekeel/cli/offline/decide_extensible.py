@@ -1,7 +1,7 @@
 """Turns of the extensible load manager in `bundlekeel decide`: as a snapshot, and as Pulsar's own class reads them.
 
 A turn gives `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data), `recent`
-(bundles) and `recent_brokers` (when a broker's last bundle left it).
+(bundles) and `recent_brokers` (time at which a broker's last bundle left it).
 
 * A broker whose load data cannot be read is excluded and listed under `excluded`; for the class, which would not find
   its data in the store, it is one more registered broker without load data.

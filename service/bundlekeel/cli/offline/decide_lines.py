@@ -1,4 +1,4 @@
-"""The input lines of `decide`: parsed strictly, each fault with the field it is about."""
+"""Strict parser of the input lines of `decide`; each fault names its field."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS = {
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?(.*?)`$", re.DOTALL)
 _LIMIT = re.compile(r"Expected `(int|str)` (>=|<=|of length >=) (-?\d+)")
 _LIMITS = {">=": "{} or more", "<=": "at most {}", "of length >=": "of at least {} character"}
-# Beyond this no figure of a cluster goes, and products of such figures still are finite.
+# No value of a cluster is larger, and products of such values are still finite.
 _LARGEST = 1e15
 
 _OF_A_TURN = ("bundles", "recent", "now", "capacity", "policies", "top_bundles", "missing", "recent_brokers")
@@ -48,7 +48,7 @@ _Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class LineFault(Exception):
-    """A line that cannot be used: why, and the field it is about."""
+    """A line that cannot be used: the reason and the field."""
 
     def __init__(self, reason: str, field: str = "") -> None:
         super().__init__(_writable(reason))
@@ -81,7 +81,7 @@ class _Reset(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetChoice:
-    """What a reset asks for, by our names and in our units. `places`: it names a placement."""
+    """The content of a reset, in Bundlekeel's names and units. `places`: it contains a placement."""
 
     parameters: dict[str, Any]
     seed: int
@@ -94,12 +94,12 @@ _ANY = msgspec.json.Decoder()
 
 
 def parse_line(text: bytes) -> InputLine:
-    """One line. Fault when it is no JSON, mixes kinds, or holds what no turn has."""
+    """Parse one line. Raises LineFault if it is not JSON, mixes kinds, or has a field of another kind."""
     line: InputLine = _decode(_LINE, text, "")
     kinds = [name for name in ("reset", "brokers", "bench") if getattr(line, name) is not UNSET]
     if len(kinds) != 1:
-        said = f"one line cannot hold {' and '.join(kinds)}" if kinds else "expected reset, brokers or bench"
-        raise LineFault(said, kinds[1] if kinds else "")
+        reason = f"one line cannot hold {' and '.join(kinds)}" if kinds else "expected reset, brokers or bench"
+        raise LineFault(reason, kinds[1] if kinds else "")
     if kinds != ["brokers"]:
         extra = next((name for name in _OF_A_TURN if getattr(line, name)), "")
         if extra:
@@ -118,40 +118,44 @@ def _check_record(field: str, name: str, raw: msgspec.Raw, begins: str) -> None:
 
 
 def parse_reset(raw: msgspec.Raw) -> ResetChoice:
-    """A reset. `strategy` and `placement` win over the classes that `config` names."""
+    """Parse a reset. `strategy` and `placement` have precedence over the classes in `config`."""
     reset: _Reset = _decode(_RESET, raw, "reset")
     release = reset.compat or "none"
     if release not in RELEASES:
         raise LineFault(f"{release!r} is not one of {', '.join(RELEASES)}", "reset.compat")
-    found = parse_config(reset.config, ranged=release == "none") | {"compat": release}
+    values = parse_config(reset.config, ranged=release == "none") | {"compat": release}
     for field, value in (("strategy", reset.strategy), ("placement", reset.placement)):
         if value is None:
             continue
         if value not in choices(field):
             raise LineFault(f"{value!r} is not one of {', '.join(choices(field))}", f"reset.{field}")
-        found[field] = value
+        values[field] = value
     for field, key in _CLASS_KEYS.items():
         named = reset.config.get(key)
         if named is not None and getattr(reset, field) is None and not from_pulsar({key: named}):
             raise LineFault(f"{named!r} is no class we know; name one with reset.{field}", f"reset.config.{key}")
-    found = compat_defaults(release, found.get("strategy")) | found
-    if release == "none" and _acts_at_once(found):
-        found["move_price"] = 0.0
-    if release != "none" and found["strategy"] not in (*COMPAT_SHEDDERS, "transfer"):
-        raise LineFault(f"Pulsar ships no class for {found['strategy']!r}; only compat none has it", "reset.strategy")
+    values = compat_defaults(release, values.get("strategy")) | values
+    if release == "none" and _acts_on_first_call(values):
+        values["move_price"] = 0.0
+    if release != "none" and values["strategy"] not in (*COMPAT_SHEDDERS, "transfer"):
+        raise LineFault(f"Pulsar ships no class for {values['strategy']!r}; only compat none has it", "reset.strategy")
     try:
-        check_pair(release, found.get("strategy"), found.get("placement"))
+        check_pair(release, values.get("strategy"), values.get("placement"))
     except ConfigError as error:
         named = "placement" if reset.placement is not None else f"config.{_CLASS_KEYS['placement']}"
         raise LineFault(f"{error}; expected {error.allowed}", f"reset.{named}") from None
     places = reset.placement is not None or _CLASS_KEYS["placement"] in reset.config
-    return ResetChoice(parameters=found, seed=reset.seed, places=places)
+    return ResetChoice(parameters=values, seed=reset.seed, places=places)
 
 
-def _acts_at_once(found: Mapping[str, Any]) -> bool:
-    """Return whether Pulsar's strategy would act in the first call: by its hit counts, or because it has none."""
-    strategy, counts = found.get("strategy", "avg"), (found.get("avg_hit_count_low"), found.get("avg_hit_count_high"))
-    waits = strategy == "avg" or (strategy == "transfer" and found.get("transfer_hit_count") != 0)
+def _acts_on_first_call(values: Mapping[str, Any]) -> bool:
+    """Return whether Pulsar's strategy would act in the first call, because of its hit counts or because it has
+    none."""
+    strategy, counts = (
+        values.get("strategy", "avg"),
+        (values.get("avg_hit_count_low"), values.get("avg_hit_count_high")),
+    )
+    waits = strategy == "avg" or (strategy == "transfer" and values.get("transfer_hit_count") != 0)
     return not waits or 1 in counts
 
 
@@ -159,9 +163,10 @@ _CLASS_KEYS = {"strategy": "loadBalancerLoadSheddingStrategy", "placement": "loa
 
 
 def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, Any]:
-    """Pulsar's keys and units to our parameters. An unknown key is a Fault, a known one that nothing reads is not.
+    """Translate Pulsar's keys and units to Bundlekeel's parameters.
 
-    `ranged` False: any number, as Pulsar's own classes take it.
+    Raises LineFault for an unknown key, but not for a known key that no strategy reads. `ranged` False: any number, as
+    Pulsar's own classes allow.
     """
     for key, value in config.items():
         field = f"reset.config.{key}"
@@ -180,7 +185,7 @@ def parse_config(config: dict[str, Any], *, ranged: bool = True) -> dict[str, An
             reason = str(error).removeprefix(f"{error.field}: ")
             more = "" if error.allowed in reason else f"; expected {error.allowed}"
             raise LineFault(f"{reason}{more}", field) from None
-    # All at once: of two spellings of one key it is not the order that decides.
+    # Together, so that the result does not depend on the order of two spellings of a key.
     return from_pulsar(config, ranged=ranged)
 
 
@@ -198,13 +203,13 @@ def _sane(value: object, largest: float) -> bool:
 
 
 def parse_capacity(raw: msgspec.Raw | UnsetType) -> tuple[CapacityOverride, ...]:
-    """`capacity` as in the settings file: `{"<broker id, glob or /regex/>": {"nic_gbps": 10, …}}`."""
-    given = None if raw is UNSET else _decode(_ANY, raw, "capacity")
-    if given is None:
+    """Parse `capacity` as in the settings file: `{"<broker id, glob or /regex/>": {"nic_gbps": 10, …}}`."""
+    patterns = None if raw is UNSET else _decode(_ANY, raw, "capacity")
+    if patterns is None:
         return ()
-    if not isinstance(given, dict):
+    if not isinstance(patterns, dict):
         raise LineFault("expected an object of broker patterns, as `capacity` of the settings file", "capacity")
-    return tuple(_override(pattern, limits) for pattern, limits in given.items())
+    return tuple(_override(pattern, limits) for pattern, limits in patterns.items())
 
 
 def _override(pattern: str, limits: object) -> CapacityOverride:
@@ -227,38 +232,39 @@ def _override(pattern: str, limits: object) -> CapacityOverride:
     return override
 
 
-class _Given(msgspec.Struct, forbid_unknown_fields=True):
+class _Policies(msgspec.Struct, forbid_unknown_fields=True):
     isolation: msgspec.Raw | UnsetType = UNSET
     anti_affinity: dict[str, str] = {}
     failure_domains: dict[str, list[str]] = {}
 
 
-_GIVEN = msgspec.json.Decoder(_Given)
+_POLICIES = msgspec.json.Decoder(_Policies)
 
 
 def parse_policies(value: object) -> Policies:
-    """`policies` of one turn: what narrows where a bundle may go, for the corrected strategies. LineFault.
+    """Parse `policies` of one turn, which restrict the destinations of bundles for the corrected strategies.
 
     {"isolation": {<policy>: <NamespaceIsolationData, as in its znode>, ...},
      "anti_affinity": {<tenant/namespace>: <group>, ...},
      "failure_domains": {<domain>: [<broker id>, ...], ...}}
 
-    Failure domains count when they are given. With `compat` there is no pipeline, and `policies` has no effect.
+    Failure domains apply if they are present. With `compat` there is no pipeline, and `policies` has no effect.
+    Raises LineFault if a policy is malformed.
     """
     if value is None:
         return Policies()
     try:
-        given: _Given = _decode(_GIVEN, json.dumps(value).encode(), "policies")
-        isolation = () if given.isolation is UNSET else decode_isolation_policies(bytes(given.isolation))
+        fields: _Policies = _decode(_POLICIES, json.dumps(value).encode(), "policies")
+        isolation = () if fields.isolation is UNSET else decode_isolation_policies(bytes(fields.isolation))
     except CodecError as error:
         raise LineFault(
             str(error), f"policies.isolation.{error.field}" if error.field else "policies.isolation"
         ) from None
     return Policies(
         isolation=isolation,
-        anti_affinity=given.anti_affinity,
-        failure_domains={name: tuple(brokers) for name, brokers in given.failure_domains.items()},
-        failure_domains_enabled=bool(given.failure_domains),
+        anti_affinity=fields.anti_affinity,
+        failure_domains={name: tuple(brokers) for name, brokers in fields.failure_domains.items()},
+        failure_domains_enabled=bool(fields.failure_domains),
     )
 
 
@@ -277,20 +283,20 @@ def _decode(decoder: Any, text: bytes | msgspec.Raw, prefix: str) -> Any:
 
 
 def _in_words(reason: str, text: bytes | msgspec.Raw, place: re.Match[str] | None) -> str:
-    """What msgspec says, by the names that JSON and people have for types; of a number out of its range the number."""
+    """Return msgspec's message with JSON's names of types; for a number out of range, with the number."""
     if limit := _LIMIT.fullmatch(reason):
         kind, mark, bound = limit.groups()
-        wanted = f"expected {_KINDS[kind]}{', ' if kind == 'int' else ' '}{_LIMITS[mark].format(bound)}"
-        found: Any = None
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # behind the number
-            found = _ANY.decode(text)
-        given = found.get(place[1]) if place and isinstance(found, dict) else None
-        return f"{given} is not allowed; {wanted}" if isinstance(given, int) else wanted
+        expected = f"expected {_KINDS[kind]}{', ' if kind == 'int' else ' '}{_LIMITS[mark].format(bound)}"
+        document: Any = None
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # only to show the number
+            document = _ANY.decode(text)
+        number = document.get(place[1]) if place and isinstance(document, dict) else None
+        return f"{number} is not allowed; {expected}" if isinstance(number, int) else expected
     if unknown := _UNKNOWN.search(reason):
         return f"unknown field {unknown[1]!r}"
     if types := _TYPES_GIVEN.fullmatch(reason):
-        wanted, got = (" or ".join(_KINDS.get(kind, kind) for kind in text.split(" | ")) for text in types.groups())
-        return f"expected {wanted}, not {got}"
+        expected, got = (" or ".join(_KINDS.get(kind, kind) for kind in text.split(" | ")) for text in types.groups())
+        return f"expected {expected}, not {got}"
     return reason
 
 
@@ -298,7 +304,7 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-# Known to Pulsar, read by no strategy here: a broker.conf may be passed on as it is.
+# Pulsar's keys that no strategy reads: a broker.conf may be passed unchanged.
 _UNREAD = """
     loadBalancerEnabled loadBalancerPlacementStrategy loadBalancerReportUpdateThresholdPercentage
     loadBalancerReportUpdateMinIntervalMillis loadBalancerReportUpdateMaxIntervalMinutes
@@ -327,6 +333,6 @@ UNREAD_KEYS = frozenset(_UNREAD.split())
 
 
 def unload_hash(unload: dict[str, list[str]], to: dict[str, str]) -> str:
-    """The plan hash of what Pulsar's own classes decide, which are no plans of ours; in whatever order they unload."""
+    """Return the plan hash of the decision of Pulsar's own class, independent of the order of its unloads."""
     text = json.dumps([{broker: sorted(bundles) for broker, bundles in unload.items()}, to], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

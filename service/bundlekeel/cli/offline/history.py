@@ -1,4 +1,4 @@
-"""`bundlekeel history` and `bundlekeel replay`: what was recorded, read from the store; no sidecar is needed."""
+"""`bundlekeel history` and `bundlekeel replay`: recorded cycles, read from the store without a sidecar."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from bundlekeel.settings.load import load_settings
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--history", metavar="URI", help="Folder or URI of the history; default: that of the settings."),
+    typer.Option("--history", metavar="URI", help="Directory or URI of the history. Default: that of the settings."),
 ]
 CycleArgument = Annotated[
     str,
     typer.Argument(
         metavar="CYCLE",
-        help="A cycle (812), epoch and cycle (3:812), or a time: 24h (ago), yesterday, 2026-11-21T18:05 (local).",
+        help="Cycle (812), epoch and cycle (3:812), or time: 24h (ago), yesterday, 2026-11-21T18:05 (local).",
     ),
 ]
 _WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (24h, yesterday, 2026-11-21T18:05)"
 
 
 class HistoryCommands:
-    """The commands, over what `wiring` opens."""
+    """The commands, on the store that `wiring` opens."""
 
     def __init__(self, wiring: Callable[[], Wiring]) -> None:
         self._wiring = wiring
@@ -60,16 +60,16 @@ class HistoryCommands:
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """List the files and their cycles; with a time: only files of that time. Exit code 1: nothing is recorded."""
+        """List the files and their cycles, optionally of a period. Exit code 1: nothing is recorded."""
         span = period(since, until)
         store = self._store(config, uri)
-        found = reading.listing(store)
+        rows = reading.listing(store)
         begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
-        answer = [row for row in found if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
-        if answer or output in (Output.JSON, Output.YAML):
-            tell(answer, _listing, output)
-        if not answer:
-            raise CliError("nothing is recorded for that time" if found else reading.nothing(store.place), BAD_NEWS)
+        selected = [row for row in rows if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
+        if selected or output in (Output.JSON, Output.YAML):
+            tell(selected, _listing, output)
+        if not selected:
+            raise CliError("nothing is recorded for that time" if rows else reading.nothing(store.place), BAD_NEWS)
 
     @guarded
     def show(
@@ -79,21 +79,21 @@ class HistoryCommands:
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Show what one cycle saw, decided and did. For a time: the last cycle before it."""
-        answer = reading.summary(reading.find(self._store(config, uri), _wanted(cycle)))
+        """Show the input, decision and actions of one cycle. For a time: the last cycle before it."""
+        answer = reading.summary(reading.find(self._store(config, uri), _parse_cycle(cycle)))
         tell(answer, _cycle, output)
 
     @guarded
     def check(
         self,
         aside: Annotated[
-            bool, typer.Option("--set-aside", help="Move unreadable files to the folder _aside, which is not read.")
+            bool, typer.Option("--set-aside", help="Move unreadable files to the directory _aside, which is not read.")
         ] = False,
         uri: StoreOption = None,
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Check all files: incomplete ones, missing and double cycles, checksums. Exit code 1: something is wrong, or
+        """Check all files: incomplete files, missing and duplicate cycles, checksums. Exit code 1: there are faults, or
         nothing is recorded."""
         store = self._store(config, uri)
         moved = set_torn_aside(store, store.files()) if aside else []
@@ -106,14 +106,14 @@ class HistoryCommands:
     def export(
         self,
         cycle: CycleArgument,
-        file: Annotated[
-            Path | None, typer.Option("--file", help="Write to this file; default: standard output.")
-        ] = None,
+        file: Annotated[Path | None, typer.Option("--file", help="File to write. Default: standard output.")] = None,
         uri: StoreOption = None,
         config: ConfigOption = None,
     ) -> None:
         """Write all inputs of one cycle's plan as JSON: brokers, bundles, memory, ledger, guard, parameters."""
-        text = json.dumps(reading.exported(reading.find(self._store(config, uri), _wanted(cycle))), ensure_ascii=False)
+        text = json.dumps(
+            reading.exported(reading.find(self._store(config, uri), _parse_cycle(cycle))), ensure_ascii=False
+        )
         if file is None:
             typer.echo(text)
             return
@@ -125,15 +125,15 @@ class HistoryCommands:
     @guarded
     def replay(
         self,
-        cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="As in `history show`; or all.")],
+        cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="Cycle as in `history show`, or all.")],
         uri: StoreOption = None,
         config: ConfigOption = None,
         output: OutputOption = Output.TABLE,
     ) -> None:
-        """Plan recorded cycles again. Exit code 1 when a plan is not the recorded one."""
-        wanted = None if cycle == "all" else _wanted(cycle)
+        """Plan recorded cycles again. Exit code 1 if a plan differs from the recorded one."""
+        selection = None if cycle == "all" else _parse_cycle(cycle)
         store = self._store(config, uri)
-        answer = reading.replayed(store, wanted)
+        answer = reading.replayed(store, selection)
         if not answer["cycles"] and not answer["unreadable"]:
             raise HistoryError(reading.nothing(store.place))
         tell(answer, _replayed, output)
@@ -142,10 +142,10 @@ class HistoryCommands:
 
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
-    """Put them into the app."""
+    """Add the commands to the app."""
     commands = HistoryCommands(wiring)
     group = typer.Typer(
-        no_args_is_help=True, help="Show and check the recorded history: what each cycle saw and decided."
+        no_args_is_help=True, help="Show and check the recorded history: input and decision of each cycle."
     )
     for command in (commands.ls, commands.show, commands.check, commands.export):
         group.command()(command)
@@ -153,9 +153,9 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     app.command()(commands.replay)
 
 
-def _wanted(text: str) -> reading.Wanted:
-    if found := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", text):
-        return reading.Wanted(text, int(found[2]), int(found[1]) if found[1] else None)
+def _parse_cycle(text: str) -> reading.Wanted:
+    if match := re.fullmatch(r"(?:([0-9]{1,18}):)?([0-9]{1,18})", text):
+        return reading.Wanted(text, int(match[2]), int(match[1]) if match[1] else None)
     now = dt.datetime.now().astimezone()
     return reading.Wanted(text, at_ms=moment_ms(text, now, f"{text!r} {_WRONG}"))
 
@@ -163,17 +163,17 @@ def _wanted(text: str) -> reading.Wanted:
 def _listing(rows: list[Json], layout: TableLayout) -> RenderableType:
     count = Text(numbered(len(rows), "file"), style="dim")
     if layout.stacked:
-        # A path is of use in one piece: what the columns say stands below it.
+        # Paths must not be broken, so that they can be copied: the other columns are below them.
         return Group(*(Text(f"{row['file']}\n  {_contents(row)}") for row in rows), count)
-    made = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES")
+    listing = table("FILE", ">CYCLES", "FIRST", "LAST", ">ROWS", ">BYTES")
     for row in rows:
         size = f"{row['bytes']:,}"
         if row["why"]:
-            made.add_row(row["file"], "", row["why"], "", "", size)
+            listing.add_row(row["file"], "", row["why"], "", "", size)
         else:
             ends = [f"{row[f'{end}_cycle']} {units.moment(row[f'{end}_ms'])}" for end in ("first", "last")]
-            made.add_row(row["file"], f"{row['cycles']:,}", *ends, f"{row['rows']:,}", size)
-    return Group(made, count)
+            listing.add_row(row["file"], f"{row['cycles']:,}", *ends, f"{row['rows']:,}", size)
+    return Group(listing, count)
 
 
 def _contents(row: Json) -> str:
@@ -190,7 +190,7 @@ def _cycle(answer: Json, _layout: TableLayout) -> RenderableType:
         f"cycle {answer['cycle']} of epoch {answer['epoch']}, {units.moment(answer['wall_ms'])}",
         f"{brokers}, {numbered(answer['bundles'], 'bundle')}, strategy {answer['strategy']}",
         f"{answer['code']}: {answer['verdict']}",
-        f"plan {answer['plan']}, {moves}, {'carried out' if answer['acted'] else 'not carried out'}",
+        f"plan {answer['plan']}, {moves}, {'executed' if answer['acted'] else 'not executed'}",
         *(f"  {move['bundle']}: {move['source']} -> {move['target']}" for move in answer["moves"]),
         f"recorded by {answer['software']}",
     ]
@@ -223,7 +223,7 @@ def _unreadable(row: Json) -> str:
 
 
 def _ranges(rows: list[Json]) -> Iterator[tuple[str, Json]]:
-    """The cycles of a fault, and its first row: where one is missing, each after it lacks the one before."""
+    """Merge faults that follow from one missing cycle. Yields the range of the cycles and its first row."""
     first, count = None, 0
     for row, following in zip_longest(rows, rows[1:]):
         first, count = first or row, count + 1

@@ -1,4 +1,4 @@
-"""Scenario files: finding, reading and checking them. YAML with the fields of `sim.scenario.Scenario`."""
+"""Find, read and check scenario files: YAML with the fields of `sim.scenario.Scenario`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bundlekeel.sim.scenario import Scenario
 
 SUFFIX = ".yaml"
 _VALUE_LIMIT = 60
-# By the beginning of pydantic's name for what is wrong.
+# Expected kind by the prefix of pydantic's error type.
 _KINDS = {
     "tuple": "a list",
     "dataclass": "a mapping of fields",
@@ -40,7 +40,7 @@ _REQUIRED = tuple(one.name for one in fields(Scenario) if one.default is one.def
 
 
 def shipped() -> dict[str, str]:
-    """The text of every scenario that comes with Bundlekeel, by name, in the order of the suite."""
+    """Return the text of every shipped scenario by name, in the order of the suite."""
     folder = resources.files("bundlekeel.sim").joinpath("scenarios")
     texts = {
         item.name.removesuffix(SUFFIX): item.read_text(encoding="utf-8")
@@ -51,11 +51,11 @@ def shipped() -> dict[str, str]:
 
 
 def shipped_text(name: str) -> str:
-    """The file of one of them. ConfigError names the nearest."""
+    """Return the text of a shipped scenario. Raises ConfigError with the nearest names if there is none."""
     texts = shipped()
     if name in texts:
         return texts[name]
-    near = [known for known in texts if name in known] or difflib.get_close_matches(name, texts, n=1)
+    near = [other for other in texts if name in other] or difflib.get_close_matches(name, texts, n=1)
     hint = f"; did you mean {' or '.join(near[:2])}?" if near else ""
     raise ConfigError(
         f"no scenario {name!r}{hint}",
@@ -67,44 +67,46 @@ def shipped_text(name: str) -> str:
 
 @cache
 def suite() -> tuple[Scenario, ...]:
-    """All shipped scenarios, by case number, those without one last."""
-    found = [parse(text, origin=f"{name}{SUFFIX}") for name, text in shipped().items()]
-    return tuple(sorted(found, key=lambda item: (item.case or 1000, item.name)))
+    """Return all shipped scenarios by case number, those without a number last."""
+    scenarios = [parse(text, origin=f"{name}{SUFFIX}") for name, text in shipped().items()]
+    return tuple(sorted(scenarios, key=lambda item: (item.case or 1000, item.name)))
 
 
-def load(given: str) -> Scenario:
-    """A scenario by the name of a shipped one or by path. ConfigError says what is wrong and where."""
-    path = Path(given)
-    # Not `path.exists`, which raises OSError for a name of more than 255 letters.
-    if given in shipped() or not (os.path.exists(path) or "/" in given or given.endswith((SUFFIX, ".yml"))):  # noqa: PTH110
-        return parse(shipped_text(given), origin=f"{given}{SUFFIX}")
+def load(source: str) -> Scenario:
+    """Return a scenario by the name of a shipped one or by path. Raises ConfigError if it is invalid."""
+    path = Path(source)
+    # Not `path.exists`, which raises OSError for a name of more than 255 characters.
+    if source in shipped() or not (os.path.exists(path) or "/" in source or source.endswith((SUFFIX, ".yml"))):  # noqa: PTH110
+        return parse(shipped_text(source), origin=f"{source}{SUFFIX}")
     try:
         text = read_bounded(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{given}: cannot be read: {reason}", field="scenario", value=given) from None
-    return parse(text, origin=given)
+        raise ConfigError(f"{source}: cannot be read: {reason}", field="scenario", value=source) from None
+    return parse(text, origin=source)
 
 
 def parse(text: str, *, origin: str) -> Scenario:
-    """A scenario from YAML. ConfigError with every problem of the schema, or the first one of its sense."""
+    """Parse a scenario from YAML. Raises ConfigError with every schema problem, else with the first wrong value."""
     tree = read_mapping(text, origin=origin)
     if tree.keys().isdisjoint(_REQUIRED):
         kind = "a settings file, not a scenario" if {*children(())}.intersection(tree) else "not a scenario"
-        which = f"a scenario has {', '.join(_REQUIRED[:-1])} and {_REQUIRED[-1]}"
-        shown = "`bundlekeel simulate --show 03-step` prints one"
-        raise ConfigError(f"{origin}: this is {kind}; {which}: {shown}", field="scenario", value=origin)
+        required = f"a scenario has {', '.join(_REQUIRED[:-1])} and {_REQUIRED[-1]}"
+        hint = "`bundlekeel simulate --show 03-step` prints one"
+        raise ConfigError(f"{origin}: this is {kind}; {required}: {hint}", field="scenario", value=origin)
     try:
-        made = _schema().validate_python(_expanded(tree))
+        scenario = _schema().validate_python(_expand_ranges(tree))
     except ValidationError as error:
-        wrong = error.errors(include_url=False)
-        told = [ConfigError(f"{origin}: {_told(item)}", field=_field(item), value=item["input"]) for item in wrong]
-        raise ConfigErrors(told) from None
+        errors = error.errors(include_url=False)
+        problems = [
+            ConfigError(f"{origin}: {_problem_text(item)}", field=_field(item), value=item["input"]) for item in errors
+        ]
+        raise ConfigErrors(problems) from None
     try:
-        check(made)
+        check(scenario)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}", field=error.field, value=error.value, allowed=error.allowed) from None
-    return made
+    return scenario
 
 
 @cache
@@ -112,33 +114,33 @@ def _schema() -> TypeAdapter[Scenario]:
     return TypeAdapter(Scenario)
 
 
-def _expanded(value: Any) -> Any:
-    """Ranges in lists of brokers written out: [0-3, 7] is [0, 1, 2, 3, 7]."""
+def _expand_ranges(value: Any) -> Any:
+    """Expand ranges in lists of brokers: [0-3, 7] is [0, 1, 2, 3, 7]."""
     if isinstance(value, dict):
-        return {key: _expanded(inner) for key, inner in value.items()}
+        return {key: _expand_ranges(inner) for key, inner in value.items()}
     if not isinstance(value, list):
         return value
-    found: list[Any] = []
+    items: list[Any] = []
     for item in value:
         match = _RANGE.fullmatch(item) if isinstance(item, str) else None
-        found += range(int(match[1]), int(match[2]) + 1) if match else [_expanded(item)]
-    return found
+        items += range(int(match[1]), int(match[2]) + 1) if match else [_expand_ranges(item)]
+    return items
 
 
-def _told(item: Any) -> str:
+def _problem_text(item: Any) -> str:
     field, value = _field(item), repr(item["input"])
     if item["type"] in ("missing", "missing_argument"):
         return f"{field} is missing"
     if item["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{field}: unknown field{suggest(item['loc'][-1], _fields_at(item['loc'][:-1]))}"
-    shown = value if len(value) <= _VALUE_LIMIT else f"{value[: _VALUE_LIMIT - 3]}..."
+    text = value if len(value) <= _VALUE_LIMIT else f"{value[: _VALUE_LIMIT - 3]}..."
     kind = next((words for word, words in _KINDS.items() if item["type"].startswith(word)), "")
     what = f"expected {kind}" if kind else f"{item['msg'][:1].lower()}{item['msg'][1:]}"
-    return f"{field} = {shown}: {what}"
+    return f"{field} = {text}: {what}"
 
 
 def _fields_at(place: Sequence[str | int]) -> list[str]:
-    """The fields that a mapping at this place may have."""
+    """Return the field names that a mapping at this path may have."""
     kind: Any = Scenario
     for part in place:
         if isinstance(part, str):

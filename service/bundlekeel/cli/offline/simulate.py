@@ -1,4 +1,4 @@
-"""`bundlekeel simulate`: scenarios on a virtual cluster, strategies side by side. Needs no cluster and no sidecar."""
+"""`bundlekeel simulate`: run scenarios on a virtual cluster and compare strategies. Needs no cluster and no sidecar."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ from bundlekeel.sim.scenario import Scenario
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SCENARIO", help="A YAML file, or the name of a shipped one.", autocompletion=completion.scenarios
+        metavar="SCENARIO", help="YAML file, or the name of a shipped scenario.", autocompletion=completion.scenarios
     ),
 ]
 StrategyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--strategy", "-s", help="A strategy; repeatable. Default: avg.", autocompletion=completion.strategies
+        "--strategy", "-s", help="Strategy to run; repeatable. Default: avg.", autocompletion=completion.strategies
     ),
 ]
 PairOption = Annotated[
     list[str] | None,
     typer.Option(
         "--pair",
-        help="shedder+placement as brokers run it; repeatable. `all`: PIP-364's six, avg and transfer. Without a "
-        "scenario: measures PIP-364's table of five properties.",
+        help="shedder+placement of Pulsar; repeatable. `all`: the six pairs of PIP-364, avg and transfer. Without a "
+        "scenario: measure the five properties of PIP-364's table.",
     ),
 ]
 SourceOption = Annotated[
     Literal["counters", "reports"],
     typer.Option(
         "--source",
-        help="Where Bundlekeel gets loads from: brokers' counters, as it ships, or their reports alone, as with "
-        "`counters.source: off`. Brokers' own classes always read reports.",
+        help="Source of the loads: brokers' counters (default), or only their reports, as with `counters.source: off`. "
+        "Brokers' own classes always read reports.",
     ),
 ]
 ShowOption = Annotated[
@@ -67,12 +67,12 @@ ShowOption = Annotated[
     typer.Option(
         "--show",
         metavar="NAME",
-        help="Print the file of a shipped scenario, to begin one of your own with.",
+        help="Print the file of a shipped scenario, as a template for a new one.",
         autocompletion=completion.scenarios,
     ),
 ]
 
-# Into a pipe the progress of a long comparison is told so often.
+# Seconds between two progress lines in a pipe.
 _LINE_SECONDS = 30.0
 
 
@@ -86,20 +86,21 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
         typer.Option("--against", help="Compare with the brokers' own classes of these strategies."),
     ] = None,
     sets: Annotated[
-        list[str] | None, set_option("One more column a strategy, in which all these parameters have other values")
+        list[str] | None, set_option("Parameter value; adds one column per strategy in which all these values apply")
     ] = None,
     source: SourceOption = "counters",
     suite: Annotated[bool, typer.Option("--suite", help="Run all shipped scenarios.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
     shown: ShowOption = "",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random traffic, delays and losses.")] = 1,
-    seeds: Annotated[str, typer.Option("--seeds", help="Several seeds: 1-20, or 1,5,9.")] = "",
+    seeds: Annotated[str, typer.Option("--seeds", help="Seeds: 1-20, or 1,5,9.")] = "",
     output: OutputOption = Output.TABLE,
-    html: Annotated[Path | None, typer.Option("--html", help="Write an HTML page with plots to this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="File for an HTML page with plots.")] = None,
 ) -> None:
-    """Run scenarios on a virtual cluster and compare strategies. Exit code 1 when an expectation does not hold.
+    """Run scenarios on a virtual cluster and compare strategies. Exit code 1 if an expectation is not met.
 
-    Brokers' own classes (`--against native`, `--pair`) are for comparison: what they miss is shown, but is no failure.
+    Brokers' own classes (`--against native`, `--pair`) are for comparison: their missed expectations are shown, but are
+    not failures.
     """
     if listed:
         _list(output)
@@ -108,7 +109,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
         typer.echo(sim_files.shipped_text(shown), nl=False)
         return
     if html is not None and (html.is_dir() or not os.access(html.parent, os.W_OK)):
-        raise CliError(f"--html {html}: not a file that can be written; its folder has to exist", USAGE)
+        raise CliError(f"--html {html}: not a file that can be written; its directory must exist", USAGE)
     page = _page_renderer() if html is not None else None
     numbers = _seeds(seeds) or [seed]
     of_pairs = bool(pair) and not files and not suite
@@ -121,8 +122,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
     answer: Any = (pairs_json(runs) if of_pairs else {}) | as_json(runs)
     tell(answer, lambda _, layout: pairs_table(runs) if of_pairs else as_table(runs, layout.width), output)
     if html is not None and page is not None:
-        made = f"Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by: bundlekeel {shlex.join(sys.argv[1:])}."
-        _write(html, page(runs, made, of_pairs=of_pairs))
+        origin = f"Created {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by: bundlekeel {shlex.join(sys.argv[1:])}."
+        _write(html, page(runs, origin, of_pairs=of_pairs))
         typer.echo(f"report: {html}", err=True)
     if any(run.failed for run in runs if counts(run)):
         raise typer.Exit(BAD_NEWS)
@@ -151,13 +152,13 @@ def _list(output: Output) -> None:
     ]
 
     def render(value: Any, layout: TableLayout) -> Any:
-        # At 80 columns the titles need the room.
+        # At 80 columns, only the titles fit.
         sizes = [] if layout.narrow else ["brokers", "bundles"]
         heads = [f">{size}" for size in sizes]
-        made = table("scenario", *heads, ">minutes", "about", caption=numbered(len(value), "scenario"))
+        listing = table("scenario", *heads, ">minutes", "about", caption=numbered(len(value), "scenario"))
         for row in value:
-            made.add_row(row["name"], *(str(row[size]) for size in sizes), f"{row['minutes']:g}", row["title"])
-        return made
+            listing.add_row(row["name"], *(str(row[size]) for size in sizes), f"{row['minutes']:g}", row["title"])
+        return listing
 
     tell(rows, render, output)
 
@@ -168,57 +169,59 @@ def _scenarios(files: list[str], *, suite: bool, of_pairs: bool) -> list[Scenari
     if of_pairs:
         return [sim_files.load(item.scenario) for item in PROPERTIES]
     if not files:
-        raise CliError("name a scenario (`bundlekeel simulate --list`), a file, or --suite", USAGE)
+        raise CliError("no scenario: pass a name (`bundlekeel simulate --list`), a file, or --suite", USAGE)
     return [sim_files.load(item) for item in files]
 
 
 def _contenders(
-    strategies: list[str], given: list[str], against: Literal["native"] | None, sets: Mapping[str, str]
+    strategies: list[str], pair_names: list[str], against: Literal["native"] | None, sets: Mapping[str, str]
 ) -> list[Contender]:
-    """Who runs, in the order asked for; avg when none is named, and beside pairs to compare with. With `sets` each
-    strategy runs as it is and with these values."""
+    """Return the contenders in the order of the options; `avg` if no strategy is selected.
+
+    With `sets`, each strategy runs unchanged and with these values.
+    """
     try:
-        found = [contender(item) for item in strategies or ["avg"]]
+        contenders = [contender(item) for item in strategies or ["avg"]]
         if sets:
-            found = [item for plain in found for item in (plain, _changed(plain, sets))]
-        for item in given:
-            found += pairs(item)
+            contenders = [item for plain in contenders for item in (plain, _with_values(plain, sets))]
+        for item in pair_names:
+            contenders += pairs(item)
         if against == "native":
-            found += [native(item) for item in strategies or ["avg"] if item in NATIVE]
+            contenders += [native(item) for item in strategies or ["avg"] if item in NATIVE]
     except ConfigError as error:
         raise CliError(f"--{error}", USAGE) from None  # its fields have the names of the options
-    return list({item.label: item for item in found}.values())
+    return list({item.label: item for item in contenders}.values())
 
 
-def _changed(plain: Contender, sets: Mapping[str, str]) -> Contender:
-    """The same with these values, to compare with."""
+def _with_values(plain: Contender, sets: Mapping[str, str]) -> Contender:
+    """Return a contender with other parameter values, for comparison."""
     values, _ = canonical(sets)
     own = {**plain.parameters, **{name: item.value for name, item in values.items()}}
     return replace(plain, label=f"{plain.label}, changed", parameters=own, compared=True)
 
 
 def _seeds(text: str) -> list[int]:
-    found: list[int] = []
+    seeds: list[int] = []
     try:
         for part in filter(None, text.split(",")):
             first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
+            seeds += range(int(first), int(last or first) + 1)
     except ValueError:
         raise CliError(f"--seeds {text!r}: expected seeds such as 1-20 or 1,5,9", USAGE) from None
-    if text and not found:
+    if text and not seeds:
         raise CliError(f"--seeds {text!r}: expected the lower seed first, such as 1-20", USAGE)
-    return found
+    return seeds
 
 
 def _run(scenarios: list[Scenario], contenders: list[Contender], seeds: list[int]) -> list[Run]:
-    work = [(scenario, who, seed) for scenario in scenarios for who in contenders for seed in seeds]
+    work = [(scenario, contender, seed) for scenario in scenarios for contender in contenders for seed in seeds]
     runs: list[Run] = []
-    begun = time.monotonic()
+    start = time.monotonic()
     with ProgressLine(pause=_LINE_SECONDS) as line:
-        for scenario, who, seed in work:
-            far = how_far(len(runs), len(work), "run", time.monotonic() - begun)
-            line.tell(f"{far}; now {scenario.name}, {who.label}, seed {seed}")
-            runs.append(run_scenario(scenario, who, seed, timer=time.perf_counter))
+        for scenario, contender, seed in work:
+            far = how_far(len(runs), len(work), "run", time.monotonic() - start)
+            line.tell(f"{far}; now {scenario.name}, {contender.label}, seed {seed}")
+            runs.append(run_scenario(scenario, contender, seed, timer=time.perf_counter))
     return runs
 
 
@@ -230,5 +233,5 @@ def _write(path: Path, text: str) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Put it into the app."""
+    """Add the command to the app."""
     app.command()(simulate)

@@ -1,4 +1,4 @@
-"""The page that `simulate --html` writes: loads over time, moves and splits as marks, measures, missed expectations.
+"""The page of `simulate --html`: loads over time, moves and splits as marks, measures, missed expectations.
 
 Needs the extra `plots`.
 """
@@ -38,8 +38,8 @@ MOST_LINES = 16
 MOST_POINTS = 240
 
 
-def page(runs: Sequence[Run], made: str = "", *, of_pairs: bool = False) -> str:
-    """Return the page. `made`: when and by which command; `of_pairs`: it begins with PIP-364's table."""
+def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> str:
+    """Return the page. `origin`: time and command; `of_pairs`: it begins with PIP-364's table."""
     scenarios = grouped(runs)
     pairs = {
         "title": PAIRS_TITLE,
@@ -52,9 +52,9 @@ def page(runs: Sequence[Run], made: str = "", *, of_pairs: bool = False) -> str:
         count=f"{numbered(len(runs), 'run')} of {numbered(len(scenarios), 'scenario')}",
         failed=_labels(run for run in runs if counts(run) and run.failed),
         held=_labels(run for run in runs if counts(run)),
-        beside=_labels(run for run in runs if not counts(run) and run.failed),
+        compared=_labels(run for run in runs if not counts(run) and run.failed),
         version=__version__,
-        made=made,
+        origin=origin,
         pairs=pairs if of_pairs else None,
         heads=["strategy", "expected", *(f">{column.title}" for column in COLUMNS)],
         columns=COLUMNS,
@@ -70,7 +70,7 @@ def _labels(runs: Any) -> str:
 def _section(scenario: Scenario, rows: list[tuple[str, list[Run]]]) -> dict[str, Any]:
     """Return the values of one section of the template."""
     first = [runs[0] for _, runs in rows]
-    # A common top of the axes, in steps of 20 %; a load far above 100 % is cut at 200 %.
+    # All plots have the same top, in steps of 20 %, at most 200 %.
     highest = max(run.measures.highest / 100 for run in first)
     top = min(max(1.0, math.ceil(highest * 5) / 5), 2.0)
     return {

@@ -1,4 +1,4 @@
-"""What `bundlekeel simulate` prints: figures over seeds, and PIP-364's table of five properties, measured."""
+"""Output of `bundlekeel simulate`: measures over seeds, and PIP-364's table of five properties, measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FULL_WIDTH = 150
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One measure as people read it. `why`: the line of the glossary."""
+    """One measure. `why`: its line in the glossary."""
 
     title: str
     value: Callable[[RunMeasures], float | None]
@@ -34,7 +34,9 @@ class Column:
 
 COLUMNS = (
     Column("max/mean", lambda m: m.max_over_mean, ".3f", "most loaded broker over the mean, at the end"),
-    Column("over time", lambda m: m.mean_max_over_mean, ".3f", "the same, mean over the whole run"),
+    Column(
+        "over time", lambda m: m.mean_max_over_mean, ".3f", "most loaded broker over the mean, average of the whole run"
+    ),
     Column("std %", lambda m: m.std, ".1f", "standard deviation of the loads, mean over the run, points of a broker"),
     Column(
         "balanced min",
@@ -57,37 +59,41 @@ COLUMNS = (
 
 
 def figure(runs: Sequence[Run], column: Column) -> str:
-    """A measure over seeds: the value, or median and range."""
-    found = [column.value(run.measures) for run in runs]
-    known = [value for value in found if value is not None]
-    missing = len(found) - len(known)
-    if not known:
+    """Return a measure over seeds: the value, or median and range."""
+    values = [column.value(run.measures) for run in runs]
+    present = [value for value in values if value is not None]
+    missing = len(values) - len(present)
+    if not present:
         return NEVER
-    # z: what is rounded to 0 has no sign.
-    middle, least, most = (f"{value:z{column.form}}" for value in (median(known), min(known), max(known)))
-    if len(found) == 1:
+    # z: a value that rounds to 0 has no sign.
+    middle, least, most = (f"{value:z{column.form}}" for value in (median(present), min(present), max(present)))
+    if len(values) == 1:
         return middle
     text = f"{middle} ({least}-{most})"
     return f"{text}, {missing} {NEVER}" if missing else text
 
 
 def grouped(runs: Sequence[Run]) -> list[tuple[Scenario, list[tuple[str, list[Run]]]]]:
-    """Runs by scenario, then by contender, both in the order in which they were run."""
-    found: dict[str, tuple[Scenario, dict[str, list[Run]]]] = {}
+    """Group runs by scenario, then by contender, in the order of the runs."""
+    groups: dict[str, tuple[Scenario, dict[str, list[Run]]]] = {}
     for run in runs:
-        _, by_label = found.setdefault(run.scenario.name, (run.scenario, {}))
+        _, by_label = groups.setdefault(run.scenario.name, (run.scenario, {}))
         by_label.setdefault(run.contender.label, []).append(run)
-    return [(scenario, list(by_label.items())) for scenario, by_label in found.values()]
+    return [(scenario, list(by_label.items())) for scenario, by_label in groups.values()]
 
 
 def counts(run: Run) -> bool:
-    """Whether what this run fails is a failure of the command: pairs and natives are there to compare with."""
+    """Return whether a missed expectation of this run fails the command: pairs and native classes are only for
+    comparison."""
     return not run.contender.compared
 
 
 def as_table(runs: Sequence[Run], width: int) -> RenderableType:
-    """A table a scenario, contenders side by side, and what did not hold. `width`: columns of the screen; where a line
-    a contender does not fit (all figures of one seed need 150), there is a column each."""
+    """Render one table per scenario with the contenders, and the missed expectations.
+
+    `width`: columns of the screen. If a row per contender does not fit (all measures of one seed need 150 columns),
+    each contender has a column.
+    """
     wide = width >= FULL_WIDTH and all(len(by_seed) == 1 for _, rows in grouped(runs) for _, by_seed in rows)
     tables = (part for scenario, rows in grouped(runs) for part in _scenario(scenario, rows, wide=wide))
     changed = {run.contender.label: other_values(run.contender.parameters) for run in runs if not run.contender.native}
@@ -96,23 +102,23 @@ def as_table(runs: Sequence[Run], width: int) -> RenderableType:
     read = "; ".join(f"{label} reads {source}" for label, source in sources.items())
     notes += [Text(f"{read}; brokers' own classes read reports.\n")] if sources else []
     legend = "; ".join(f"{column.title}: {column.why}" for column in COLUMNS)
-    # A pipe is as wide as its tables need.
+    # A pipe is as wide as its tables.
     legend = fill(legend, min(width, 100), break_on_hyphens=False)
     return Group(*tables, *notes, Text(legend, style="dim"))
 
 
 def other_values(parameters: Mapping[str, object]) -> str:
-    """What differs from the stock parameters, beside the strategy: `avg_low_threshold_percent 5, ...`."""
-    shown = {name: f"{item:.12g}" if isinstance(item, float) else item for name, item in parameters.items()}
-    return ", ".join(f"{name} {item}" for name, item in shown.items() if name != "strategy")
+    """Return the parameters that are not stock values, without the strategy: `avg_low_threshold_percent 5, ...`."""
+    texts = {name: f"{item:.12g}" if isinstance(item, float) else item for name, item in parameters.items()}
+    return ", ".join(f"{name} {item}" for name, item in texts.items() if name != "strategy")
 
 
 def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bool) -> list[RenderableType]:
     head = f"{scenario.name}: {scenario.title} ({scenario.minutes:g} minutes)"
     labels = [f">{label}" for label, _ in rows]
-    across = ("strategy", "expected", *(f">{column.title}" for column in COLUMNS))
-    # Above the table and not its title, which would be as narrow as the table.
-    made = table(*across) if wide else table("", *labels)
+    heads = ("strategy", "expected", *(f">{column.title}" for column in COLUMNS))
+    # A title would be wrapped to the width of the table.
+    listing = table(*heads) if wide else table("", *labels)
     notes: list[RenderableType] = []
     cells: list[tuple[str | Text, ...]] = []
     for label, runs in rows:
@@ -123,14 +129,14 @@ def _scenario(scenario: Scenario, rows: list[tuple[str, list[Run]]], *, wide: bo
             seed = f" (seed {run.seed})" if len(runs) > 1 else ""
             notes.append(Text(f"  {label}{seed}: {item.name}: {item.detail}", style="red" if counts(run) else "yellow"))
     names = ("strategy", "expected", *(column.title for column in COLUMNS))
-    turned = list(zip(names, *cells, strict=True))[1:]
-    for row in cells if wide else turned:
-        made.add_row(*row)
-    return [Text(head, style="bold"), made, *notes, Text("")]
+    transposed = list(zip(names, *cells, strict=True))[1:]
+    for row in cells if wide else transposed:
+        listing.add_row(*row)
+    return [Text(head, style="bold"), listing, *notes, Text("")]
 
 
 def as_json(runs: Sequence[Run]) -> Json:
-    """Every run with all figures."""
+    """Return all runs with all measures."""
     return {
         "runs": [
             {
@@ -160,7 +166,7 @@ PAIRS_TITLE = "PIP-364's five properties, measured (median over the seeds; small
 
 
 def pair_rows(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """A row a contender, a figure a property."""
+    """Return one row per contender, with one value per property."""
     labels = dict.fromkeys(run.contender.label for run in runs)
     return [(label, [_text(_figure(runs, label, item)) for item in PROPERTIES]) for label in labels]
 
@@ -176,15 +182,15 @@ def _text(value: float) -> str:
 
 
 def pairs_table(runs: Sequence[Run]) -> RenderableType:
-    """The table for a terminal."""
-    made = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=PAIRS_TITLE)
+    """Render the table for a terminal."""
+    listing = table("combination", *(f"{item.title}\n({item.unit})" for item in PROPERTIES), title=PAIRS_TITLE)
     for label, cells in pair_rows(runs):
-        made.add_row(label, *cells)
-    return made
+        listing.add_row(label, *cells)
+    return listing
 
 
 def pairs_json(runs: Sequence[Run]) -> Json:
-    """The table's figures; null for never."""
+    """Return the values of the table; null means never."""
     labels = dict.fromkeys(run.contender.label for run in runs)
     return {
         "properties": [

@@ -1,7 +1,7 @@
 """Back-tests: recorded traffic under other strategies and thresholds. Pure: standard library, numpy, `bundlekeel.core`.
 
-It lives beside the simulator, not in `core`: it is a simulation whose traffic was recorded instead of made up, it is
-judged by the simulator's measures, and the daemon has no use for it. Spark (`bundlekeel.jobs`) only hands it chunks.
+It is next to the simulator and not in `core`, because it is a simulation with recorded traffic, uses the simulator's
+measures, and the daemon does not need it. Spark (`bundlekeel.jobs`) only passes chunks to it.
 """
 
 from bundlekeel.sim.backtest.frames import traffic_of

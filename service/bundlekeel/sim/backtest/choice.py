@@ -1,4 +1,5 @@
-"""The choice among what was tried: made by some days, confirmed or dropped by others that the search has not seen."""
+"""Choice among the tested candidates: made on some days, and confirmed or rejected on days that the search did not
+use."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ Day = TypeVar("Day", int, str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What to use from now on; the present settings when nothing is better, and `reason` says so.
+    """The settings to use; the present ones if nothing is better, with the `reason`.
 
-    present, chosen: on the held-out blocks.
+    present, chosen: measures on the held-out blocks.
     """
 
     candidate: Candidate
@@ -29,10 +30,10 @@ class Choice:
 
 
 def split_days(days: Collection[Day], held_out: float = 0.3) -> tuple[tuple[Day, ...], tuple[Day, ...]]:
-    """Days (numbers or dates) to search on, and those held out: the last ones, so that the future judges the past; at
-    least one of each.
+    """Return the days (numbers or dates) of the search, and the held-out ones, at least one of each.
 
-    ValueError with fewer than two days.
+    The last days are held out, so that they judge a result of earlier ones. Raises ValueError if there are fewer than
+    two days.
     """
     ordered = sorted(set(days))
     if len(ordered) < 2:
@@ -45,19 +46,19 @@ def choose(
     tried: TriedCandidates,
     *,
     train: Collection[int],
-    held: Collection[int],
+    held_out: Collection[int],
     tolerance: float = EQUAL,
     seed: int = 0,
 ) -> Choice:
-    """Return the best candidate by the blocks of `train`, if the blocks `held` confirm it.
+    """Return the best candidate by the blocks of `train`, if the blocks `held_out` confirm it.
 
-    Only one candidate is compared on `held`: a choice among many would make these blocks part of the search. It must
-    not be worse there (`search.worse`), and must certainly move less. Otherwise the present settings stay.
+    Only one candidate is compared on `held_out`: a choice among many would make these blocks part of the search. It
+    must not be worse there (`search.worse`), and must certainly move less. Otherwise the present settings stay.
 
     Raises ValueError if there is no block of one kind.
     """
     before = tried.results[tried.present]
-    first, blocks = set(train) & set(before), set(held) & set(before)
+    first, blocks = set(train) & set(before), set(held_out) & set(before)
     if not blocks or not first:
         raise ValueError("no block of the search to choose by" if blocks else "no held-out block to judge by")
     candidate = ranked(tried, blocks=first, tolerance=tolerance, seed=seed)[0]
@@ -69,12 +70,12 @@ def choose(
         reason = f"the best of the search was not confirmed on {len(blocks)} held-out blocks: {candidate.name}: {why}"
         candidate, now = tried.candidates[tried.present], then
     else:
-        reason = brought(then, now)
+        reason = describe_gain(then, now)
     return Choice(candidate=candidate, reason=reason, present=then, chosen=now)
 
 
-def brought(before: CandidateMeasures, after: CandidateMeasures) -> str:
-    """What other settings bring, in words."""
+def describe_gain(before: CandidateMeasures, after: CandidateMeasures) -> str:
+    """Return the effect of other settings in words."""
     return gain((before.moves_per_day / 24, after.moves_per_day / 24), (before.imbalance, after.imbalance))
 
 

@@ -1,4 +1,4 @@
-"""Recorded frames as the dense arrays of a back-test."""
+"""Conversion of recorded frames to the dense arrays of a back-test."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from bundlekeel.core.model.load import (
 from bundlekeel.core.model.snapshot import Bools
 from bundlekeel.sim.backtest.traffic import NO_BROKER, RecordedTraffic
 
-# What is given from outside and may change from cycle to cycle: operators' requests, policies, who cannot be used. Not
-# among it: what follows from the recorded run's own moves, since a candidate has made others.
+# Inputs that may change from cycle to cycle: operators' requests, policies, unusable brokers. Effects of the recorded
+# moves are excluded, because a candidate makes other moves.
 CIRCUMSTANCES: Final = (
     "mode",
     "registered",
@@ -50,9 +50,9 @@ CIRCUMSTANCES: Final = (
 )
 _OWN: Final = ("params.", "memory.", "ledger.", "guard.")
 _WIDTH: Final = len(RESOURCES)
-# Of a broker's CPU, half is laid to messages and half to bytes, as plans do (core/planning/pressure.py).
+# Half of a broker's CPU is attributed to messages and half to bytes, as in plans (core/planning/pressure.py).
 _HALF: Final = 0.5
-# Traffic that varies by less than a tenth (its variance) says nothing of what a broker uses without any.
+# If traffic varies by less than a tenth (0.01 is the variance), usage without traffic cannot be estimate_slopes.
 _STEADY: Final = 0.01
 
 
@@ -63,18 +63,18 @@ def traffic_of(
     dtype: DTypeLike = np.float32,
     per_unit: Mapping[str, Floats] | None = None,
 ) -> RecordedTraffic:
-    """The traffic of recorded frames, given in order of time; the last frame of each period counts.
+    """Return the traffic of recorded frames in order of time; the last frame of each period counts.
 
-    dtype: of the bundles' rates; float32 takes half the room, float64 plans bit by bit as recorded. per_unit: by
-    broker what a unit of traffic adds to its usage, shape (6, 4); estimated for those it does not name. HistoryError
-    without any frame.
+    dtype: of the bundles' rates; float32 needs half the memory, float64 gives plans identical to the recorded ones.
+    per_unit: usage per unit of traffic by broker, shape (6, 4); estimated for other brokers. Raises HistoryError if
+    there is no frame.
     """
-    kept = _Kept(np.dtype(dtype))
+    collector = _FrameCollector(np.dtype(dtype))
     for frame in _last_of_each(frames, period_ms):
-        kept.add(frame)
-    if not kept.wall_ms:
+        collector.add(frame)
+    if not collector.wall_ms:
         raise HistoryError("there is no recorded cycle to take traffic from")
-    return kept.traffic(per_unit or {})
+    return collector.traffic(per_unit or {})
 
 
 def _last_of_each(frames: Iterable[Frame], period_ms: int) -> Iterator[Frame]:
@@ -93,21 +93,21 @@ def _last_of_each(frames: Iterable[Frame], period_ms: int) -> Iterator[Frame]:
 
 @dataclass(slots=True)
 class _Names:
-    """Places of names, in order of first appearance; the same list of names is looked up once."""
+    """Indices of names, in order of first appearance. The last list of names is cached."""
 
     place: dict[str, int] = field(default_factory=dict)
-    _known: tuple[list[str], Ints] | None = None
+    _last: tuple[list[str], Ints] | None = None
 
-    def of(self, names: list[str]) -> Ints:
-        """The place of each, new ones added."""
-        if self._known is None or self._known[0] != names:
+    def indices_of(self, names: list[str]) -> Ints:
+        """Return the index of each name; new names are added."""
+        if self._last is None or self._last[0] != names:
             index = self.place
-            found = np.fromiter((index.setdefault(n, len(index)) for n in names), dtype=np.int64, count=len(names))
-            self._known = names, found
-        return self._known[1]
+            indices = np.fromiter((index.setdefault(n, len(index)) for n in names), dtype=np.int64, count=len(names))
+            self._last = names, indices
+        return self._last[1]
 
     def sorted(self) -> tuple[tuple[str, ...], Ints]:
-        """All names sorted, and for each place where it is then."""
+        """Return all names sorted, and for each index its place in that order."""
         names = tuple(sorted(self.place))
         rank = np.empty(len(names), dtype=np.int64)
         rank[[self.place[name] for name in names]] = np.arange(len(names))
@@ -115,9 +115,11 @@ class _Names:
 
 
 @dataclass(slots=True)
-class _Kept:
-    """What is kept of each frame until all are there. averages: of bundles when they were first reported; `first`: how
-    many bundles were known before."""
+class _FrameCollector:
+    """Content of the frames until all are read.
+
+    averages: of bundles at their first report; `first`: number of bundles in earlier frames.
+    """
 
     dtype: np.dtype[Any]
     wall_ms: list[int] = field(default_factory=list)
@@ -133,10 +135,10 @@ class _Kept:
     start: str = ""
 
     def add(self, frame: Frame) -> None:
-        """One period more."""
+        """Add one period."""
         document, brokers, bundles = frame.document, frame.brokers, frame.bundles
-        here, rows = self.brokers.of(brokers.names.tolist()), self.bundles.of(bundles.names.tolist())
-        owner = self.brokers.of(bundles.texts[:, 0].tolist())
+        here, rows = self.brokers.indices_of(brokers.names.tolist()), self.bundles.indices_of(bundles.names.tolist())
+        owner = self.brokers.indices_of(bundles.texts[:, 0].tolist())
         if not self.wall_ms:
             own = {path: value for path, value in document.items() if path.startswith(_OWN)}
             self.start = dumped(own)
@@ -147,7 +149,7 @@ class _Kept:
         self.wall_ms.append(int(document["wall_ms"]))
         counts = bundles.whole[:, 2:5].astype(np.int32)
         self.bundle_rows.append((rows, bundles.floats[:, 0:4].astype(self.dtype), counts, owner))
-        # Figures of a cycle recorded without intervals are the brokers' own.
+        # A cycle without recorded intervals has values from the brokers' reports.
         intervals = document.get("intervals") or np.zeros(len(here), dtype=np.int64)
         self.broker_rows.append((here, brokers.floats, np.column_stack([brokers.whole, intervals])))
         self.members.append([self._text(document, path) for path in CIRCUMSTANCES])
@@ -156,7 +158,7 @@ class _Kept:
             self.traits[name] = [bits[0], bits[4], bits[5], *texts]
 
     def _text(self, document: Mapping[str, Any], path: str) -> int:
-        """Which text says what this path holds; -1: it is not recorded."""
+        """Return the index of the text with the value of a path; -1: not recorded."""
         if path in document:
             value = document[path]
         else:
@@ -166,11 +168,11 @@ class _Kept:
         return self.texts.setdefault(dumped(value), len(self.texts))
 
     def traffic(self, per_unit: Mapping[str, Floats]) -> RecordedTraffic:
-        """All of it, dense."""
+        """Return all periods as dense arrays."""
         bundles, bundle_rank = self.bundles.sorted()
         brokers, broker_rank = self.brokers.sorted()
-        found = self._of_bundles(bundle_rank, broker_rank) | self._of_brokers(broker_rank)
-        slopes = estimated(found["usage"], found["limit"], found["carried"], found["present"])
+        arrays = self._of_bundles(bundle_rank, broker_rank) | self._of_brokers(broker_rank)
+        slopes = estimate_slopes(arrays["usage"], arrays["limit"], arrays["carried"], arrays["present"])
         for row, broker in enumerate(brokers):
             if broker in per_unit:
                 slopes[row] = per_unit[broker]
@@ -183,7 +185,7 @@ class _Kept:
             texts=tuple(self.texts),
             traits=json.dumps(self.traits, ensure_ascii=False, sort_keys=True),
             start=self.start,
-            **found,
+            **arrays,
         )
 
     def _of_bundles(self, rank: Ints, broker_rank: Ints) -> dict[str, Any]:
@@ -196,8 +198,8 @@ class _Kept:
             rates[period, place], counts[period, place] = carried, counted
             owner[period, place] = broker_rank[owners]
         averages, samples = np.zeros((len(rank), 8)), np.zeros((len(rank), 2), dtype=np.int64)
-        for rows, figures, taken in self.averages:
-            averages[rank[rows]], samples[rank[rows]] = figures, taken
+        for rows, values, sample_counts in self.averages:
+            averages[rank[rows]], samples[rank[rows]] = values, sample_counts
         return {
             "rates": rates,
             "counts": _once(counts),
@@ -212,9 +214,9 @@ class _Kept:
         floats = np.zeros((*shape, len(BROKERS.floats)))
         whole = np.zeros((*shape, len(BROKERS.whole) + 1), dtype=np.int64)
         present = np.zeros(shape, dtype=bool)
-        for period, (rows, figures, stamps) in enumerate(self.broker_rows):
+        for period, (rows, values, stamps) in enumerate(self.broker_rows):
             place = rank[rows]
-            floats[period, place], whole[period, place] = figures, stamps
+            floats[period, place], whole[period, place] = values, stamps
             present[period, place] = True
         return {
             "usage": floats[:, :, :_WIDTH],
@@ -229,39 +231,39 @@ class _Kept:
 
 
 def _once(values: NDArray[Any]) -> NDArray[Any]:
-    """One row for all periods, when they are all alike."""
+    """Return one row for all periods if they are equal."""
     return values[:1].copy() if (values == values[:1]).all() else values
 
 
-def estimated(usage: Floats, limit: Floats, carried: Floats, present: Bools) -> Floats:
-    """What a message or byte a second adds to each broker's usage of each resource; shape (B, 6, 4).
+def estimate_slopes(usage: Floats, limit: Floats, carried: Floats, present: Bools) -> Floats:
+    """Return each broker's usage of each resource per message or byte per second; shape (B, 6, 4).
 
-    CPU: what rises and falls with the traffic (least squares over time; all of it where the traffic hardly changed),
-    half laid to messages, half to bytes. Network: as much of the usage as there are bytes. Memory does not follow the
-    traffic. A broker that carried nothing is like the median of the others, by its limit. Shapes: usage (T, B, 6),
-    limit (T or 1, B, 6), carried (T, B, 4), present (T, B).
+    CPU: the part that follows the traffic (least squares over time; all of it if the traffic hardly changed), half per
+    message and half per byte. Network: usage per byte. Memory does not follow the traffic. A broker without traffic
+    gets the median of the others, by its limit. Shapes: usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4),
+    present (T, B).
     """
     times = np.maximum(present.sum(axis=0), 1)[:, None]
     there = present[:, :, None]
     mean = np.where(there, usage, 0.0).sum(axis=0) / times
     flow = np.where(there, carried, 0.0).sum(axis=0) / times
     ceiling = limit.max(axis=0)
-    made = np.zeros((usage.shape[1], _WIDTH, 4))
+    slopes = np.zeros((usage.shape[1], _WIDTH, 4))
     rate, size = flow[:, RATE_IN] + flow[:, RATE_OUT], flow[:, THROUGHPUT_IN] + flow[:, THROUGHPUT_OUT]
     moving = _moving_cpu(usage[:, :, CPU], carried, present)
-    made[:, CPU, RATE_IN] = made[:, CPU, RATE_OUT] = _alike(_ratio(_HALF * moving, rate), ceiling[:, CPU])
-    by_bytes = _alike(_ratio(_HALF * moving, size), ceiling[:, CPU])
-    made[:, CPU, THROUGHPUT_IN] = made[:, CPU, THROUGHPUT_OUT] = by_bytes
+    slopes[:, CPU, RATE_IN] = slopes[:, CPU, RATE_OUT] = _fill_unknown(_ratio(_HALF * moving, rate), ceiling[:, CPU])
+    by_bytes = _fill_unknown(_ratio(_HALF * moving, size), ceiling[:, CPU])
+    slopes[:, CPU, THROUGHPUT_IN] = slopes[:, CPU, THROUGHPUT_OUT] = by_bytes
     for resource, column in ((BANDWIDTH_IN, THROUGHPUT_IN), (BANDWIDTH_OUT, THROUGHPUT_OUT)):
         slope = _ratio(mean[:, resource], flow[:, column])
-        made[:, resource, column] = np.where(slope > 0, slope, KILOBIT_PER_BYTE)
-    made[:, MSG_RATE, RATE_IN] = made[:, MSG_RATE, RATE_OUT] = 1.0
-    made[:, THROUGHPUT, THROUGHPUT_IN] = made[:, THROUGHPUT, THROUGHPUT_OUT] = 1.0
-    return made
+        slopes[:, resource, column] = np.where(slope > 0, slope, KILOBIT_PER_BYTE)
+    slopes[:, MSG_RATE, RATE_IN] = slopes[:, MSG_RATE, RATE_OUT] = 1.0
+    slopes[:, THROUGHPUT, THROUGHPUT_IN] = slopes[:, THROUGHPUT, THROUGHPUT_OUT] = 1.0
+    return slopes
 
 
 def _moving_cpu(cpu: Floats, carried: Floats, present: Bools) -> Floats:
-    """The part of each broker's mean CPU that follows its traffic; shape (B,)."""
+    """Return the part of each broker's mean CPU that follows its traffic; shape (B,)."""
     times = np.maximum(present.sum(axis=0), 1)
     rate, size = carried[:, :, RATE_IN:THROUGHPUT_IN].sum(axis=2), carried[:, :, THROUGHPUT_IN:].sum(axis=2)
     flow = np.zeros_like(rate)
@@ -273,20 +275,20 @@ def _moving_cpu(cpu: Floats, carried: Floats, present: Bools) -> Floats:
     off, above = np.where(present, flow - middle, 0.0), np.where(present, cpu - usual, 0.0)
     spread = (off * off).sum(axis=0)
     slope = np.divide((off * above).sum(axis=0), spread, out=usual.copy(), where=spread > _STEADY * times)
-    found: Floats = np.clip(slope, 0.0, usual)
-    return found
+    moving: Floats = np.clip(slope, 0.0, usual)
+    return moving
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    found: Floats = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
-    return found
+    ratio: Floats = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    return ratio
 
 
-def _alike(slope: Floats, limit: Floats) -> Floats:
-    """With the median share of the limit where a broker has shown none."""
-    known = (slope > 0) & (limit > 0)
-    if not known.any() or known.all():
+def _fill_unknown(slope: Floats, limit: Floats) -> Floats:
+    """Replace unknown slopes by the median share of the limit."""
+    measured = (slope > 0) & (limit > 0)
+    if not measured.any() or measured.all():
         return slope
-    usual = float(np.median(slope[known] / limit[known]))
-    found: Floats = np.where(known, slope, usual * np.maximum(limit, 0.0))
-    return found
+    usual = float(np.median(slope[measured] / limit[measured]))
+    filled: Floats = np.where(measured, slope, usual * np.maximum(limit, 0.0))
+    return filled

@@ -1,6 +1,6 @@
 """Measures of a candidate over blocks of history, with bootstrap intervals.
 
-A block is some hours of one day. Blocks are resampled, not minutes: neighbouring minutes are alike, and would make each
+A block is some hours of one day. Blocks are resampled, not minutes: adjacent minutes are similar, and would make each
 interval too narrow.
 """
 

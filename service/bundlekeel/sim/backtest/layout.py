@@ -1,4 +1,4 @@
-"""Whose bundles are where, in one candidate's run, and the tables of a snapshot made of that."""
+"""Locations of bundles in one candidate's run, and the snapshot tables that follow from them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DECIMALS = 3
 
 
 class BundlePieces:
-    """The bundles of one run: at first those recorded, later also halves of those that the candidate split.
+    """The bundles of one run: the recorded ones, and halves of those that the candidate split.
 
-    column: the recorded bundle whose traffic it carries, `share` of it. owner: place of its broker, -1: none yet. rank:
-    its place in the order of names, in which brokers report. A half is there as long as its whole was recorded.
-    `version` is another number whenever ownership changes.
+    column: recorded bundle of the traffic, of which this one has `share`. owner: index of its broker, -1: none yet.
+    rank: place in the order of names, in which brokers report. A half exists as long as its whole was recorded.
+    `version` changes with ownership.
     """
 
     def __init__(self, bundles: tuple[str, ...], owner: Ints) -> None:
@@ -39,26 +39,28 @@ class BundlePieces:
         self._texts = np.array(self.names, dtype=object)
 
     def texts(self, rows: Ints) -> tuple[str, ...]:
-        """Names of these."""
+        """Return the names of these rows."""
         return tuple(self._texts[rows].tolist())
 
     def move(self, row: int, owner: int) -> None:
-        """It is somewhere else from now on."""
+        """Change the owner of a bundle."""
         self.owner[row] = owner
         self.version += 1
 
     def split(self, row: int, at: int) -> None:
-        """Two halves in its place, at the same broker; each has half of the traffic."""
+        """Replace a bundle by two halves at the same broker; each has half of the traffic."""
         column, share, owner = int(self.column[row]), float(self.share[row]) / 2, int(self.owner[row])
         self.alive[row] = False
         self._add([(name, column, share, owner, True) for name in children_of(self.names[row], (at,))])
 
     def onto(self, bundles: tuple[str, ...], recorded: Ints, brokers: Ints) -> BundlePieces:
-        """The same bundles and halves at the same brokers, in another stretch of the history. `bundles`: those that are
-        recorded there, and `recorded`: where; it holds for those that are not known here, or whose broker is not there.
-        brokers: place there by place here, -1 where there is none, and last."""
-        made = BundlePieces(bundles, recorded)
-        place = dict(made.place)
+        """Return these bundles and halves at the same brokers, in another part of the history.
+
+        `bundles`: names there; `recorded`: their owners, which apply to bundles that are new or whose broker is absent.
+        brokers: index there by index here, -1 if absent, and last.
+        """
+        pieces = BundlePieces(bundles, recorded)
+        place = dict(pieces.place)
         halves = []
         for row, (name, column) in enumerate(zip(self.names, self.column.tolist(), strict=True)):
             there = place.get(self.names[column])
@@ -67,15 +69,15 @@ class BundlePieces:
             home = int(brokers[self.owner[row]])
             owner = home if home >= 0 else int(recorded[there])
             if row == column:
-                made.owner[there], made.alive[there] = owner, self.alive[row]
+                pieces.owner[there], pieces.alive[there] = owner, self.alive[row]
             else:
                 halves.append((name, there, float(self.share[row]), owner, bool(self.alive[row])))
         if halves:
-            made._add(halves)
-        return made
+            pieces._add(halves)
+        return pieces
 
     def _add(self, pieces: Sequence[tuple[str, int, float, int, bool]]) -> None:
-        """Halves: name, column, share, owner, alive."""
+        """Add halves: name, column, share, owner, alive."""
         names, column, share, owner, alive = zip(*pieces, strict=True)
         self.place |= {name: len(self.names) + number for number, name in enumerate(names)}
         self.names += names
@@ -90,8 +92,11 @@ class BundlePieces:
         self.version += 1
 
     def appear(self, row: int, parent: int, recorded: int) -> None:
-        """A recorded bundle is there for the first time: where the candidate has what it was split from (`parent`, the
-        recorded one, or the half of it that holds it), else where it was recorded."""
+        """Place a recorded bundle that appears for the first time.
+
+        It gets the candidate's owner of `parent`, or of the half of `parent` that contains it; without a parent the
+        recorded owner.
+        """
         home = NO_BROKER
         if parent != NO_BROKER:
             home = int(self.owner[parent])
@@ -106,9 +111,11 @@ class BundlePieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipLayout:
-    """What follows from ownership and presence alone. here: places of the brokers in the picture. rows: pieces in the
-    order of the snapshot, `owner` their broker's row there. apart: pieces that are not where they were recorded;
-    touched (B,): brokers that therefore carry something else than recorded."""
+    """Arrays that depend only on ownership and presence.
+
+    here: indices of the present brokers. rows: pieces in the order of the snapshot, `owner`: their broker's row. apart:
+    pieces that are not at their recorded broker; touched (B,): brokers whose load differs for this reason.
+    """
 
     here: Ints
     rows: Ints
@@ -126,18 +133,18 @@ class OwnershipLayout:
 def layout_of(
     pieces: BundlePieces, period: TrafficPeriod, traits: StaticTraits, brokers: tuple[str, ...]
 ) -> OwnershipLayout:
-    """The layout of a period."""
+    """Return the layout of a period."""
     here = np.flatnonzero(period.present)
     row_of = np.full(len(brokers) + 1, NO_BROKER, dtype=np.int64)  # the last one: without a broker
     row_of[here] = np.arange(len(here))
     recorded = period.owner[pieces.column]
-    told = pieces.alive & (recorded >= 0)
+    reported = pieces.alive & (recorded >= 0)
     at = row_of[pieces.owner]
-    seen = np.flatnonzero(told & (at >= 0))
-    rows = seen[np.lexsort((pieces.rank[seen], at[seen]))]
+    visible = np.flatnonzero(reported & (at >= 0))
+    rows = visible[np.lexsort((pieces.rank[visible], at[visible]))]
     starts = np.zeros(len(here) + 1, dtype=np.int64)
     np.cumsum(np.bincount(at[rows], minlength=len(here)), out=starts[1:])
-    apart = np.flatnonzero(told & (pieces.owner != recorded))
+    apart = np.flatnonzero(reported & (pieces.owner != recorded))
     touched = np.zeros(len(brokers) + 1, dtype=bool)
     touched[pieces.owner[apart]] = touched[recorded[apart]] = True
     namespaces, namespace = _namespaces(traits, pieces.column[rows])
@@ -157,7 +164,7 @@ def layout_of(
 
 
 def _namespaces(traits: StaticTraits, columns: Ints) -> tuple[tuple[str, ...], Ints]:
-    """In order of first appearance, and each bundle's place among them."""
+    """Return the namespaces in order of first appearance, and each bundle's index in them."""
     present, first, place = np.unique(traits.namespace[columns], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
@@ -166,17 +173,17 @@ def _namespaces(traits: StaticTraits, columns: Ints) -> tuple[tuple[str, ...], I
 
 
 def difference(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> tuple[Floats, Ints]:
-    """What each broker carries more than was recorded of it: traffic (B, 4) and topics (B,)."""
+    """Return each broker's traffic (B, 4) and topics (B,) in addition to the recorded ones."""
     size, apart = len(layout.touched), layout.apart
     columns = pieces.column[apart]
     moved = np.column_stack([period.rates[columns], period.counts[columns, 0]]) * pieces.share[apart][:, None]
     to, off = pieces.owner[apart], period.owner[columns]
-    found = np.empty((size, moved.shape[1]))
+    sums = np.empty((size, moved.shape[1]))
     for number, weights in enumerate(moved.T):
         # A piece without a broker is in the last, extra bin.
         gained = np.bincount(np.where(to < 0, size, to), weights=weights, minlength=size + 1)
-        found[:, number] = gained[:size] - np.bincount(off, weights=weights, minlength=size)
-    return found[:, :4], np.rint(found[:, 4]).astype(np.int64)
+        sums[:, number] = gained[:size] - np.bincount(off, weights=weights, minlength=size)
+    return sums[:, :4], np.rint(sums[:, 4]).astype(np.int64)
 
 
 def broker_table(
@@ -187,8 +194,11 @@ def broker_table(
     per_unit: Floats,
     every_ms: int,
 ) -> BrokerTable:
-    """The brokers as they would report: as recorded where they own what was recorded, else by what a unit of traffic
-    uses. Those report once in `every_ms` at least, since they have something to tell."""
+    """Return the brokers as they would report.
+
+    A broker with its recorded bundles has its recorded values. Others have values by usage per unit of traffic, and a
+    new report at least every `every_ms`.
+    """
     here, usage, carried, topics = layout.here, period.usage, period.carried, period.topics
     reported = period.reported
     if len(layout.apart):
@@ -199,8 +209,8 @@ def broker_table(
         new = np.maximum(usage[touched] + np.einsum("brk,bk->br", per_unit[touched], more[touched]), 0.0)
         fill_from_traffic(new, carried[touched], traits.from_traffic[touched])
         usage[touched] = np.round(new, _DECIMALS)
-        lately = period.wall_ms - period.wall_ms % every_ms
-        reported[touched] = np.maximum(reported[touched], lately)
+        latest_ms = period.wall_ms - period.wall_ms % every_ms
+        reported[touched] = np.maximum(reported[touched], latest_ms)
     rows = here.tolist()
     return BrokerTable(
         ids=layout.ids,
@@ -220,12 +230,12 @@ def broker_table(
 
 
 def _flags(values: tuple[int, ...], rows: list[int]) -> tuple[bool, ...]:
-    told = [values[row] for row in rows]
-    return () if NO_BROKER in told else tuple(map(bool, told))
+    flags = [values[row] for row in rows]
+    return () if NO_BROKER in flags else tuple(map(bool, flags))
 
 
 def bundle_table(layout: OwnershipLayout, pieces: BundlePieces, period: TrafficPeriod) -> BundleTable:
-    """The bundles that are seen, with their figures of this period."""
+    """Return the visible bundles with their values of this period."""
     columns = pieces.column[layout.rows]
     latest, short, long = (table[columns] for table in (period.rates, period.short, period.long))
     counts = period.counts[columns]

@@ -1,5 +1,4 @@
-"""Candidates: the settings that a back-test tries, and what they are judged by, in figures that add up (those of two
-chunks together are the sum of both)."""
+"""Candidates (settings that a back-test runs) and their measures, which are additive over chunks."""
 
 from __future__ import annotations
 
@@ -22,8 +21,11 @@ Value = bool | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Changes of the recorded settings. `changes`: parameters by our names; none: what holds now. `cycle_seconds`: how
-    often it plans; 0: at every period."""
+    """Changes of the recorded settings.
+
+    `changes`: parameters by Bundlekeel's names; empty: the present settings. `cycle_seconds`: time between plans; 0:
+    one plan per period.
+    """
 
     name: str
     changes: Mapping[str, Value] = field(default_factory=dict)
@@ -31,14 +33,15 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """The same settings, the same key: their JSON."""
+        """JSON of the settings: equal for equal settings."""
         settings = {"changes": dict(sorted(self.changes.items())), "cycle_seconds": float(self.cycle_seconds)}
         return json.dumps(settings, separators=(",", ":"))
 
     def params(self, base: Parameters) -> Parameters:
-        """The recorded parameters with the changes. ConfigError for an unknown name or a value out of range.
+        """Return the recorded parameters with the changes.
 
-        Another strategy than the recorded one is the corrected form, unless `compat` is among the changes.
+        Another strategy than the recorded one has the corrected form, unless `compat` is among the changes. Raises
+        ConfigError if a name is unknown or a value is out of range.
         """
         coerced = {name: coerce(name, value) for name, value in self.changes.items()}
         if coerced.get("strategy", base.strategy) != base.strategy:
@@ -46,26 +49,25 @@ class Candidate:
         return replace(in_form(base, str(coerced.get("compat", base.compat))), **coerced)  # type: ignore[arg-type]
 
     def to_json(self) -> str:
-        """All of it, for a row of a table."""
+        """Return the candidate as JSON, for a row of a table."""
         whole = {"name": self.name, "changes": dict(self.changes), "cycle_seconds": self.cycle_seconds}
         return json.dumps(whole, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Candidate:
-        """The opposite of `to_json`."""
-        found = json.loads(text)
-        return Candidate(name=found["name"], changes=found["changes"], cycle_seconds=found["cycle_seconds"])
+        """Parse the result of `to_json`."""
+        fields = json.loads(text)
+        return Candidate(name=fields["name"], changes=fields["changes"], cycle_seconds=fields["cycle_seconds"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateMeasures:
-    """Sums of one candidate over some periods: `a + b` is both together, `CandidateMeasures()` is empty.
+    """Sums of one candidate over some periods: `a + b` is the sum of both, `CandidateMeasures()` is empty.
 
     seconds: counted time. weighted: imbalance (max/mean - 1 of the brokers' scores) times seconds. moves, splits:
     executed ones. moved_sessions: producers and consumers of the moved bundles. overloaded_minutes: minutes with a
-    broker above 85 %. thrash: how far scores went up and down beyond their trend within each hour, per broker, in
-    percent of the mean. periods: snapshots counted. plans: snapshots that were planned on. refused: bundles that a
-    plan refused, summed over the plans.
+    broker above 85 %. thrash: changes of scores beyond their trend within each hour, per broker, in percent of the
+    mean. periods: counted snapshots. plans: number of plans. refused: refused bundles, summed over the plans.
     """
 
     seconds: float = 0.0
@@ -84,24 +86,24 @@ class CandidateMeasures:
 
     @staticmethod
     def sum(parts: Iterable[CandidateMeasures]) -> CandidateMeasures:
-        """All of these together."""
-        found = CandidateMeasures()
+        """Return the sum of these measures."""
+        total = CandidateMeasures()
         for part in parts:
-            found = found + part
-        return found
+            total = total + part
+        return total
 
     @property
     def imbalance(self) -> float:
-        """The time mean of max/mean - 1; 0 of no time."""
+        """Time mean of max/mean - 1; 0 without time."""
         return self.weighted / self.seconds if self.seconds else 0.0
 
     @property
     def moves_per_day(self) -> float:
-        """Moves in a day of counted time; 0 of no time."""
+        """Moves per day of counted time; 0 without time."""
         return self.per_day(self.moves)
 
     def per_day(self, figure: float) -> float:
-        """One of the figures by day of counted time; 0 of no time."""
+        """Return a sum per day of counted time; 0 without time."""
         return figure * DAY_SECONDS / self.seconds if self.seconds else 0.0
 
     def row(self) -> dict[str, float]:
@@ -114,26 +116,27 @@ class CandidateMeasures:
         return CandidateMeasures(**{name: float(row[name]) for name in FIGURES})
 
 
-# By number of the block: a stretch of history (some hours) that every candidate plays from the same beginning.
+# By number of the block: some hours of history that every candidate runs from the same start.
 ByBlock = Mapping[int, CandidateMeasures]
 FIGURES: Final = tuple(item.name for item in fields(CandidateMeasures))
 
 
-def measured(used: Floats, takes: Bools, seconds: Floats, hours: Ints) -> CandidateMeasures:
-    """The part of the measures that brokers' scores give. `used`, `takes` (periods, brokers): score as a ratio, and
-    whether the broker was there; `seconds` (periods,): how long each picture stood; `hours` (periods,): which hour it
-    is of. Periods without brokers count not.
+def measure_scores(used: Floats, takes: Bools, seconds: Floats, hours: Ints) -> CandidateMeasures:
+    """Return the measures that depend on brokers' scores. Periods without brokers do not count.
+
+    `used`, `takes` (periods, brokers): score as a ratio, and whether the broker was present; `seconds`, `hours`
+    (periods,): duration and hour of each period.
     """
     there = takes.any(axis=1)
     used, takes, seconds, hours = used[there], takes[there], seconds[there], hours[there]
     if len(seconds) == 0:
         return CandidateMeasures()
-    found = np.maximum(imbalance(used, takes) - 1.0, 0.0)
+    imbalances = np.maximum(imbalance(used, takes) - 1.0, 0.0)
     over = (takes & (used > OVER)).any(axis=1)
     swings = (thrash(used[hours == hour], takes[hours == hour]) for hour in np.unique(hours))
     return CandidateMeasures(
         seconds=float(seconds.sum()),
-        weighted=float((found * seconds).sum()),
+        weighted=float((imbalances * seconds).sum()),
         overloaded_minutes=float((over * seconds).sum() / 60),
         thrash=float(sum(swings)),
         periods=float(len(seconds)),

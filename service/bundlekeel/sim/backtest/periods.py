@@ -1,4 +1,4 @@
-"""One period of recorded traffic as all candidates see it: worked out once, for all plans made on it."""
+"""One period of recorded traffic, computed once for the plans of all candidates."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
 from bundlekeel.sim.backtest.traffic import NO_BROKER, Averaging, RecordedTraffic, part_of
 
 _DECIMALS: Final = 3
-# A picture that is not followed by another one within this long says nothing of the time until then.
+# A snapshot without a successor within this time does not cover the gap.
 _LONGEST_S: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedConditions:
-    """What is given from outside, beside the traffic; `guard` holds operators' requests only."""
+    """Inputs of a plan other than traffic; `guard` contains only operators' requests."""
 
     mode: str = "modular"
     registered: int = 0
@@ -41,7 +41,7 @@ class RecordedConditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartState:
-    """Where every candidate starts from: what the leader remembered at the first period."""
+    """Start of every candidate: the leader's state at the first period."""
 
     params: Parameters
     memory: StrategyMemory
@@ -51,9 +51,8 @@ class StartState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticTraits:
-    """What hardly changes: of brokers (rows as `RecordedTraffic.brokers`), and of bundles (rows as
-    `RecordedTraffic.bundles`).
-    """
+    """Values that rarely change: of brokers (rows as `RecordedTraffic.brokers`) and of bundles (as
+    `RecordedTraffic.bundles`)."""
 
     from_traffic: Bools
     overridden: tuple[tuple[str, ...], ...]
@@ -68,10 +67,12 @@ class StaticTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPeriod:
-    """One picture. Arrays as in `RecordedTraffic`, without their first dimension; bundles' figures are rounded as in a
-    snapshot. `shape` is another number whenever recorded ownership, presence or exclusion differ from the period
-    before. `arrived`: bundles not reported before, each with the bundle it was split from (-1: none). `seconds`: how
-    long it stood."""
+    """One snapshot. Arrays as in `RecordedTraffic`, without their first dimension.
+
+    Bundles' values are rounded as in a snapshot. `shape` changes if recorded ownership, presence or conditions differ
+    from the period before. `arrived`: bundles at their first report, each with the bundle it was split from (-1: none).
+    `seconds`: its duration.
+    """
 
     number: int
     wall_ms: int
@@ -92,20 +93,20 @@ class TrafficPeriod:
     started: Ints
     intervals: Ints
     arrived: tuple[tuple[int, int], ...]
-    given: RecordedConditions
+    conditions: RecordedConditions
 
 
-def beginning(traffic: RecordedTraffic) -> StartState:
-    """What `traffic.start` says. HistoryError when it does not fit this release."""
+def parse_start(traffic: RecordedTraffic) -> StartState:
+    """Parse `traffic.start`. Raises HistoryError if it does not fit this release."""
     document = json.loads(traffic.start)
     kinds = {"params": Parameters, "memory": StrategyMemory, "ledger": Ledger, "guard": GuardState}
     return StartState(**{part: restored(kind, part_of(document, part)) for part, kind in kinds.items()})
 
 
 def traits(traffic: RecordedTraffic) -> StaticTraits:
-    """What `traffic.traits` says of brokers, and names say of bundles."""
-    told = json.loads(traffic.traits)
-    rows = [told[broker] for broker in traffic.brokers]
+    """Return the traits of brokers from `traffic.traits`, and of bundles from their names."""
+    recorded = json.loads(traffic.traits)
+    rows = [recorded[broker] for broker in traffic.brokers]
     place: dict[str, int] = {}
     namespace = [place.setdefault(namespace_of(name), len(place)) for name in traffic.bundles]
     system = np.array([is_system_bundle(f"{text}/x") for text in place], dtype=bool)
@@ -125,20 +126,20 @@ def traits(traffic: RecordedTraffic) -> StaticTraits:
 
 
 def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
-    """Every period in turn."""
-    averages, told = Averaging(traffic), _Told(traffic)
+    """Yield every period in order."""
+    averages, reader = Averaging(traffic), _ConditionsReader(traffic)
     seconds = _seconds(traffic.wall_ms)
-    seen, shape = np.zeros(len(traffic.bundles), dtype=bool), 0
+    reported_before, shape = np.zeros(len(traffic.bundles), dtype=bool), 0
     before: RecordedConditions | None = None
     for number in range(traffic.periods):
         averages.advance(traffic, number)
         owner, present = traffic.owner[number], traffic.present[number]
-        given = told.at(number)
-        arrived = _arrived(traffic, number, seen) if number else ()
-        seen |= owner >= 0
-        if given is not before or not _alike(traffic, number, number - 1):
+        conditions = reader.at(number)
+        arrived = _arrived(traffic, number, reported_before) if number else ()
+        reported_before |= owner >= 0
+        if conditions is not before or not _same_shape(traffic, number, number - 1):
             shape += 1
-        before = given
+        before = conditions
         yield TrafficPeriod(
             number=number,
             wall_ms=int(traffic.wall_ms[number]),
@@ -159,7 +160,7 @@ def periods(traffic: RecordedTraffic) -> Iterator[TrafficPeriod]:
             started=traffic.started[number],
             intervals=_row(traffic.intervals, number),
             arrived=arrived,
-            given=given,
+            conditions=conditions,
         )
 
 
@@ -167,69 +168,69 @@ def _row(values: Any, number: int) -> Any:
     return values[number] if len(values) > 1 else values[0]
 
 
-def _alike(traffic: RecordedTraffic, number: int, last: int) -> bool:
+def _same_shape(traffic: RecordedTraffic, number: int, last: int) -> bool:
     same_owners = bool((traffic.owner[number] == traffic.owner[last]).all())
     return same_owners and bool((traffic.present[number] == traffic.present[last]).all())
 
 
 def _seconds(wall_ms: Ints) -> Floats:
-    """How long each picture stood: until the next one, the last one as long as pictures usually do."""
+    """Return the duration of each snapshot: until the next one; the last one has the usual duration."""
     if len(wall_ms) < 2:
         return np.full(len(wall_ms), 60.0)
     steps = np.diff(wall_ms) / 1000
     usual = min(float(np.median(steps)), _LONGEST_S)
-    found: Floats = np.append(np.where(steps > _LONGEST_S, usual, steps), usual)
-    return found
+    durations: Floats = np.append(np.where(steps > _LONGEST_S, usual, steps), usual)
+    return durations
 
 
-class _Told:
-    """Circumstances by period; the same texts are read once."""
+class _ConditionsReader:
+    """Reads the conditions of each period; the last ones are cached."""
 
     def __init__(self, traffic: RecordedTraffic) -> None:
         self._traffic = traffic
-        self._known: tuple[bytes, RecordedConditions] | None = None
+        self._last: tuple[bytes, RecordedConditions] | None = None
 
     def at(self, period: int) -> RecordedConditions:
-        """What held then."""
+        """Return the conditions of a period."""
         row = self._traffic.members[period]
         key = row.tobytes()
-        if self._known is None or self._known[0] != key:
-            self._known = key, self._read(row.tolist())
-        return self._known[1]
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._read(row.tolist())
+        return self._last[1]
 
     def _read(self, row: list[int]) -> RecordedConditions:
         texts = self._traffic.texts
-        found = {path: json.loads(texts[at]) for path, at in zip(CIRCUMSTANCES, row, strict=True) if at != NO_BROKER}
-        guard = restored(GuardState, part_of(found, "guard"))
-        own = {path: value for path, value in found.items() if not path.startswith("guard.")}
+        values = {path: json.loads(texts[at]) for path, at in zip(CIRCUMSTANCES, row, strict=True) if at != NO_BROKER}
+        guard = restored(GuardState, part_of(values, "guard"))
+        own = {path: value for path, value in values.items() if not path.startswith("guard.")}
         own["policies"] = part_of(own.get("policies", {}), "policies")
-        made: RecordedConditions = restored(RecordedConditions, own)
-        return replace(made, guard=guard)
+        conditions: RecordedConditions = restored(RecordedConditions, own)
+        return replace(conditions, guard=guard)
 
 
-def _arrived(traffic: RecordedTraffic, number: int, seen: Bools) -> tuple[tuple[int, int], ...]:
-    """Bundles that are reported for the first time, and which bundle gave way to each."""
-    new = np.flatnonzero((traffic.owner[number] >= 0) & ~seen).tolist()
+def _arrived(traffic: RecordedTraffic, number: int, reported_before: Bools) -> tuple[tuple[int, int], ...]:
+    """Return the bundles that are reported for the first time, each with the index of its parent."""
+    new = np.flatnonzero((traffic.owner[number] >= 0) & ~reported_before).tolist()
     if not new:
         return ()
-    gone = np.flatnonzero((traffic.owner[number] < 0) & seen).tolist()
+    vanished = np.flatnonzero((traffic.owner[number] < 0) & reported_before).tolist()
     parents: dict[str, list[tuple[int, int, int]]] = {}
-    for place in gone:
-        _note(parents, traffic.bundles[place], place)
-    found = []
+    for place in vanished:
+        _add_parent(parents, traffic.bundles[place], place)
+    arrived = []
     for place in new:
         try:
             name = parse_bundle(traffic.bundles[place])
         except ValueError:
-            found.append((place, NO_BROKER))
+            arrived.append((place, NO_BROKER))
             continue
         wider = (at for low, high, at in parents.get(name.namespace, ()) if low <= name.lower and name.upper <= high)
-        found.append((place, next(wider, NO_BROKER)))
-    return tuple(found)
+        arrived.append((place, next(wider, NO_BROKER)))
+    return tuple(arrived)
 
 
-def _note(parents: dict[str, list[tuple[int, int, int]]], text: str, place: int) -> None:
-    """Bundles of a name that says no range have no children."""
+def _add_parent(parents: dict[str, list[tuple[int, int, int]]], text: str, place: int) -> None:
+    """Add a possible parent. A name without a range has no children."""
     try:
         name = parse_bundle(text)
     except ValueError:

@@ -1,10 +1,9 @@
-"""The back-test: the same `plan()` as the daemon's, for each candidate, through the same recorded traffic.
+"""The back-test: the same `plan()` as the daemon's, for each candidate, on the same recorded traffic.
 
-Traffic is as recorded whatever is planned; ownership is each candidate's own, and so are memory, books, cool-downs and
-budgets. A broker that owns what was recorded of it reports what was recorded of it, to the last bit; another one what
-a unit of traffic makes of the difference (`RecordedTraffic.per_unit`). What the back-test cannot know: clients that
-behave otherwise after a move, and moves that fail. One plan a period, on its last recorded
-cycle: what was read before that in the period is not seen.
+Traffic does not depend on the plans. Each candidate has its own ownership, memory, ledger, cool-downs and budgets. A
+broker with its recorded bundles has exactly its recorded report; other brokers get the difference by usage per unit of
+traffic (`RecordedTraffic.per_unit`). Limits: clients that behave differently after a move, and moves that fail, are not
+simulated. There is one plan per period, on its last recorded cycle; earlier cycles of the period are not used.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from bundlekeel.core.model.text_format import HOUR_MS
 from bundlekeel.core.planning.engine import PlanInput, PlanResult
 from bundlekeel.core.planning.scores import score_of, weights_of
 from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
-from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measured
-from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, beginning, periods, traits
+from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measure_scores
+from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, parse_start, periods, traits
 from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
 from bundlekeel.sim.leader import SimulatedLeader
 
@@ -37,7 +36,7 @@ __all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayMeasures:
-    """One candidate (its key) on one day (since 1970, UTC)."""
+    """The measures of one candidate (its key) on one day (since 1970, UTC)."""
 
     candidate: str
     day: int
@@ -49,79 +48,80 @@ def backtest(
     candidates: Sequence[Candidate],
     *,
     warm: int = 0,
-    seen: Callable[[Candidate, CandidateStep], None] | None = None,
+    observe: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
-    """Every candidate through all periods, the first `warm` of which are not counted.
+    """Run every candidate through all periods; the first `warm` of them do not count.
 
-    One result for each candidate and day with counted periods, in the order of candidates, then days. `seen` is told
-    each step. digests: plans get the hashes of recorded ones. ConfigError for a candidate with a value out of range;
-    HistoryError when what was recorded does not fit this release.
+    Returns one result per candidate and day with counted periods, in the order of candidates, then days. `observe`
+    receives each step. digests: plans get the hashes of recorded ones. Raises ConfigError if a candidate's value is out
+    of range, and HistoryError if the recorded state does not fit this release.
     """
-    return unbroken([Chunk(traffic=traffic, warm=warm)], candidates, seen=seen, digests=digests)
+    return unbroken([Chunk(traffic=traffic, warm=warm)], candidates, observe=observe, digests=digests)
 
 
 def unbroken(
     pieces: Iterable[Chunk],
     candidates: Sequence[Candidate],
     *,
-    seen: Callable[[Candidate, CandidateStep], None] | None = None,
+    observe: Callable[[Candidate, CandidateStep], None] | None = None,
     digests: bool = False,
 ) -> list[DayMeasures]:
-    """Every candidate in one run through pieces of history that follow one another, as it would run: each goes on
-    with the ownership it came to, not with the recorded one. Periods that an earlier piece had are passed over.
+    """Run every candidate without a break through consecutive pieces of history.
 
-    Results, `seen`, `digests` and errors as of `backtest`.
+    Each continues with its own ownership, not with the recorded one. Periods of an earlier piece are skipped. Results,
+    `observe`, `digests` and errors as in `backtest`.
     """
     courses: list[CandidateRun] = []
     last = -1
     for piece in pieces:
-        traffic, known = piece.traffic, traits(piece.traffic)
+        traffic, static_traits = piece.traffic, traits(piece.traffic)
         first = int(np.searchsorted(traffic.wall_ms, last, side="right"))
         if first == traffic.periods:
             continue
         if not courses:
-            start = beginning(traffic)
-            courses = [CandidateRun(traffic, known, start, candidate, digests=digests) for candidate in candidates]
+            start = parse_start(traffic)
+            courses = [
+                CandidateRun(traffic, static_traits, start, candidate, digests=digests) for candidate in candidates
+            ]
         else:
             for run in courses:
-                run.onto(traffic, known, first)
+                run.onto(traffic, static_traits, first)
         for period in islice(periods(traffic), first, None):
             for run in courses:
                 step = run.step(period, counted=period.number >= piece.warm)
-                if seen is not None:
-                    seen(run.candidate, step)
+                if observe is not None:
+                    observe(run.candidate, step)
         last = int(traffic.wall_ms[-1])
     return [
-        DayMeasures(candidate=run.candidate.key, day=day, measures=found)
+        DayMeasures(candidate=run.candidate.key, day=day, measures=measures)
         for run in courses
-        for day, found in run.days()
+        for day, measures in run.days()
     ]
 
 
-# One candidate's run through recorded traffic: its own ownership, memory, books and guard state.
-
-
-# How long an unload and the lookups after it take.
+# Duration of an unload and the following lookups.
 LANDING_MS: Final = 1000
-_UNSAID: Final = "back-test"
+_NO_DIGEST: Final = "back-test"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateStep:
-    """One period of a run. `given`, `result`: None where the candidate's cycle was not due. `agrees`: every bundle
-    is where it was recorded."""
+    """One period of a run.
+
+    `inputs`, `result`: None if the candidate's cycle was not due. `agrees`: every bundle is at its recorded broker.
+    """
 
     period: int
     wall_ms: int
     agrees: bool
-    given: PlanInput | None = None
+    inputs: PlanInput | None = None
     result: PlanResult | None = None
 
 
 @dataclass(slots=True)
 class _Day:
-    """What was counted of a day."""
+    """Sums of one day."""
 
     scores: list[Floats] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -129,22 +129,24 @@ class _Day:
     figures: dict[str, float] = field(default_factory=dict)
 
     def add(self, **figures: float) -> None:
-        """Add to the figures."""
+        """Add to the sums."""
         for name, value in figures.items():
             self.figures[name] = self.figures.get(name, 0.0) + value
 
     def measures(self) -> CandidateMeasures:
-        """The day's measures."""
+        """Return the measures of the day."""
         table = np.array(self.scores)
         takes = ~np.isnan(table)
         hours = np.array(self.hours, dtype=np.int64)
-        found = measured(np.where(takes, table, 0.0), takes, np.array(self.seconds), hours)
-        return found + CandidateMeasures(**self.figures)
+        by_scores = measure_scores(np.where(takes, table, 0.0), takes, np.array(self.seconds), hours)
+        return by_scores + CandidateMeasures(**self.figures)
 
 
 class CandidateRun:
-    """`step` takes it one period further. `digests`: snapshots get the digest that a recorded one has, so that plans
-    have comparable hashes; that takes time."""
+    """One candidate's run through recorded traffic; `step` advances it by one period.
+
+    `digests`: snapshots get the digest of a recorded one, so that plans have comparable hashes; that is slow.
+    """
 
     def __init__(
         self,
@@ -176,56 +178,57 @@ class CandidateRun:
         self._past: dict[int, CandidateMeasures] = {}
 
     def onto(self, traffic: RecordedTraffic, traits: StaticTraits, first: int) -> None:
-        """Go on in the stretch of history that follows, from its period `first`: with the ownership, memory, books and
-        guard state that this run has come to."""
+        """Continue in the next piece of history, from its period `first`, with the state of this run."""
         row = {broker: row for row, broker in enumerate(traffic.brokers)}
         brokers = np.array([*(row.get(broker, NO_BROKER) for broker in self._row), NO_BROKER], dtype=np.int64)
         self._pieces = self._pieces.onto(traffic.bundles, traffic.owner[first].astype(np.int64), brokers)
-        # Brokers may be others there, and a day's scores are one table.
+        # The next piece may have other brokers, and a day's scores need the same columns.
         self._past, self._days = dict(self.days()), {}
         self._traffic, self._traits, self._row = traffic, traits, row
         self._layout, self._shape = None, 0
 
     def step(self, period: TrafficPeriod, *, counted: bool) -> CandidateStep:
-        """Plan on a period and carry the plan out; `counted`: it goes into the measures."""
+        """Plan on a period and execute the plan; `counted`: add it to the measures."""
         self._follow(period)
         layout = self._laid_out(period)
         brokers = self._brokers(period, layout)
         day = self._days.setdefault(period.wall_ms // DAY_MS, _Day()) if counted else _Day()
-        self._look(period, layout, brokers, day)
+        self._sample(period, layout, brokers, day)
         agrees = not len(layout.apart)
         if not self._due(period.wall_ms):
             return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees)
         self._planned_ms = period.wall_ms
-        given, result = self._leader.decide(self._given(period, layout, brokers))
-        self._carry_out(period, result, day)
+        inputs, result = self._leader.decide(self._plan_input(period, layout, brokers))
+        self._execute(period, result, day)
         day.add(plans=1, refused=len(result.plan.refusals))
-        return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, given=given, result=result)
+        return CandidateStep(period=period.number, wall_ms=period.wall_ms, agrees=agrees, inputs=inputs, result=result)
 
     def days(self) -> list[tuple[int, CandidateMeasures]]:
-        """What was counted, by day."""
-        found = dict(self._past)
-        for day, kept in self._days.items():
-            found[day] = found.get(day, CandidateMeasures()) + kept.measures()
-        return sorted(found.items())
+        """Return the measures by day."""
+        by_day = dict(self._past)
+        for day, sums in self._days.items():
+            by_day[day] = by_day.get(day, CandidateMeasures()) + sums.measures()
+        return sorted(by_day.items())
 
     # --- ownership ---
 
     def _follow(self, period: TrafficPeriod) -> None:
-        """New bundles come to where they were recorded, or to where the bundle was that they were split from; those of
-        a broker that is gone to where they were recorded next."""
+        """Place new bundles at their recorded broker or that of their parent, and bundles of absent brokers at their
+        next recorded one."""
         if period.shape == self._shape:
             return
         self._shape = period.shape
         pieces = self._pieces
         for column, parent in period.arrived:
-            # One that the run came with is only reported again.
+            # A bundle with an owner is from an earlier piece.
             if pieces.owner[column] < 0:
                 pieces.appear(column, parent, int(period.owner[column]))
-        gone = ~period.present
-        gone[[self._row[item.broker_id] for item in period.given.excluded if item.broker_id in self._row]] = False
+        absent = ~period.present
+        absent[[self._row[item.broker_id] for item in period.conditions.excluded if item.broker_id in self._row]] = (
+            False
+        )
         recorded = period.owner[pieces.column]
-        lost = (pieces.owner >= 0) & gone[pieces.owner] & (recorded >= 0)
+        lost = (pieces.owner >= 0) & absent[pieces.owner] & (recorded >= 0)
         if lost.any():
             pieces.owner[lost] = recorded[lost]
             pieces.version += 1
@@ -242,10 +245,10 @@ class CandidateRun:
         every_ms = max(1, int(1000 * self.params.statistics_interval_seconds))
         return broker_table(layout, self._pieces, period, self._traits, self._traffic.per_unit, every_ms)
 
-    def _look(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable, day: _Day) -> None:
-        """Note the scores, all candidates' by the recorded weights."""
+    def _sample(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable, day: _Day) -> None:
+        """Record the scores, with the recorded weights for all candidates."""
         scores = np.full(len(self._traffic.brokers), np.nan)
-        weights = weights_of(self._start.params, period.given.mode)
+        weights = weights_of(self._start.params, period.conditions.mode)
         scores[layout.here] = score_of(brokers.usage, brokers.limit, weights)
         day.scores.append(scores)
         day.seconds.append(period.seconds)
@@ -255,28 +258,28 @@ class CandidateRun:
         every_ms = 1000 * self.candidate.cycle_seconds
         return self._planned_ms is None or now_ms - self._planned_ms >= every_ms - LANDING_MS
 
-    def _given(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable) -> PlanInput:
-        bundles, given = bundle_table(layout, self._pieces, period), period.given
-        digest = digest_of(brokers, bundles, given.excluded) if self._digests else _UNSAID
+    def _plan_input(self, period: TrafficPeriod, layout: OwnershipLayout, brokers: BrokerTable) -> PlanInput:
+        bundles, conditions = bundle_table(layout, self._pieces, period), period.conditions
+        digest = digest_of(brokers, bundles, conditions.excluded) if self._digests else _NO_DIGEST
         intervals = period.intervals[layout.here]
         snapshot = Snapshot(
             wall_ms=period.wall_ms,
-            mode=given.mode,
+            mode=conditions.mode,
             brokers=brokers,
             bundles=bundles,
-            excluded=given.excluded,
-            registered=given.registered,
+            excluded=conditions.excluded,
+            registered=conditions.registered,
             digest=digest,
             intervals=tuple(intervals.tolist()) if intervals.any() else (),
         )
         return PlanInput(
             snapshot=snapshot,
             params=self.params,
-            guard=self._guard(given.guard),
-            policies=given.policies,
-            seed=given.seed,
-            brokers_split=given.brokers_split,
-            owned=self._owned(given.guard),
+            guard=self._guard(conditions.guard),
+            policies=conditions.policies,
+            seed=conditions.seed,
+            brokers_split=conditions.brokers_split,
+            owned=self._owned(conditions.guard),
         )
 
     def _guard(self, state: GuardState) -> GuardState:
@@ -285,7 +288,7 @@ class CandidateRun:
         return replace(state, recent_brokers=start.recent_brokers, quarantined=start.quarantined)
 
     def _owned(self, state: GuardState) -> dict[str, frozenset[str]]:
-        """By draining broker, what it has in this run."""
+        """Return the bundles in this run of each draining broker."""
         rows = {broker: self._row[broker] for broker in state.draining if broker in self._row}
         pieces = self._pieces
         return {
@@ -295,7 +298,7 @@ class CandidateRun:
 
     # --- acting ---
 
-    def _carry_out(self, period: TrafficPeriod, result: PlanResult, day: _Day) -> None:
+    def _execute(self, period: TrafficPeriod, result: PlanResult, day: _Day) -> None:
         now, pieces = period.wall_ms, self._pieces
         for move in result.plan.moves:
             self._leader.land(move.bundle, move.target, now + LANDING_MS)
@@ -307,7 +310,7 @@ class CandidateRun:
             self._divide(period, split, day)
 
     def _divide(self, period: TrafficPeriod, split: Split, day: _Day) -> None:
-        """Halve a bundle, where there are topics and room for two."""
+        """Halve a bundle, if it has at least two topics and two hashes."""
         pieces, name = self._pieces, parse_bundle(split.bundle)
         row = pieces.place[split.bundle]
         topics = float(period.counts[pieces.column[row], 0]) * float(pieces.share[row])

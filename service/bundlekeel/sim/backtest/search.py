@@ -1,8 +1,7 @@
-"""The search for settings: which candidates to try, and in which order. What they are worth a callable says.
+"""Search for settings: the candidates and their order. A callable returns their measures.
 
-What may be proposed at all, its ends and steps are those of `core.calibration.thresholds`; beside it the cycle's
-length,
-which is a setting of the daemon and no parameter.
+`core.calibration.thresholds` defines the parameters, ranges and steps. In addition, the search tests the length of a
+cycle, which is a setting of the daemon and not a parameter.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasur
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 
-# How often a cycle runs, in seconds; a back-test sees no difference below its own period.
+# Seconds between two cycles; below its own period, a back-test has no difference.
 CYCLES: Final = (60.0, 120.0, 300.0, 600.0)
 # A proposal is used for weeks: this many times in a row other blocks must confirm it.
 TIMES: Final = 3
-# What each strategy is tried on together, value by value: what starts a move, and how soon.
+# Parameters of each strategy whose values are combined: the start of a move, and its delay.
 PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
     "avg": ("avg_low_threshold_percent", "move_price"),
     "threshold": ("threshold_percent", "history_weight"),
@@ -40,9 +39,11 @@ PAIRS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace:
-    """Where to look. `reach`: at most so many steps (of the table of ranges) from the base, None: the whole range.
-    `strategies`: those to try. `names`: parameters to try; empty: all that a strategy reads. `without`: what is not to
-    be tried, and why."""
+    """The values to search.
+
+    `reach`: most steps (of the table of ranges) from the base, None: the whole range. `strategies`: those to test.
+    `names`: parameters to test; empty: all that a strategy reads. `without`: excluded parameters, and why.
+    """
 
     base: Parameters
     strategies: tuple[str, ...] = STRATEGIES
@@ -52,36 +53,36 @@ class SearchSpace:
     cycles: tuple[float, ...] = CYCLES
 
     def names_of(self, strategy: str) -> tuple[str, ...]:
-        """The parameters to try with this strategy."""
-        wanted = (name for name in searched(strategy) if not self.names or name in self.names)
-        return tuple(name for name in wanted if name not in self.without)
+        """Return the parameters to test with this strategy."""
+        names = (name for name in searched(strategy) if not self.names or name in self.names)
+        return tuple(name for name in names if name not in self.without)
 
     def values(self, name: str, points: int) -> list[Value]:
-        """So many values over what is in reach, the ends included, each a whole number of steps from the base."""
+        """Return `points` values within reach, ends included, each a whole number of steps from the base."""
         low, high = self._ends(name)
         if points < 2 or low == high:
             return []
         steps = np.linspace(low, high, points)
-        found = dict.fromkeys(self.at(name, float(np.trunc(step))) for step in steps)
-        return [value for value in found if value != self._own(name)]
+        values = dict.fromkeys(self.at(name, float(np.trunc(step))) for step in steps)
+        return [value for value in values if value != self._own(name)]
 
     def at(self, name: str, steps: float) -> float | int:
-        """The base's value, so many steps up or down, inside of range and reach."""
+        """Return the base's value plus this many steps, limited to range and reach."""
         low, high = self._ends(name)
         return stepped(name, self._own(name), min(max(steps, low), high))
 
     def moved(self, name: str, value: float, steps: float) -> float | int:
-        """This value, so many steps up or down, inside of range and reach."""
-        wanted = stepped(name, value, steps)
-        if self.reach is None or steps_between(name, self._own(name), wanted) <= self.reach + 1e-9:
-            return wanted
-        return self.at(name, self.reach if wanted > self._own(name) else -self.reach)
+        """Return a value plus this many steps, limited to range and reach."""
+        target = stepped(name, value, steps)
+        if self.reach is None or steps_between(name, self._own(name), target) <= self.reach + 1e-9:
+            return target
+        return self.at(name, self.reach if target > self._own(name) else -self.reach)
 
     def _own(self, name: str) -> float:
         return float(getattr(self.base, name))
 
     def _ends(self, name: str) -> tuple[float, float]:
-        """Steps down and up from the base that are in range and reach; (0, 0) from where no steps lead there."""
+        """Return the steps down and up from the base within range and reach; (0, 0) if the base is outside."""
         row, own = RANGES[name], self._own(name)
         if not row.minimum <= own <= row.maximum or (row.factor and own <= 0):
             return 0.0, 0.0
@@ -93,25 +94,25 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedCandidates:
-    """What was tried, by key, with what it came to; `present` is the key of what holds now."""
+    """The tested candidates by key, with their results; `present`: key of the present settings."""
 
     present: str
     candidates: Mapping[str, Candidate] = field(default_factory=dict)
     results: Mapping[str, ByBlock] = field(default_factory=dict)
 
     def with_results(self, candidates: Iterable[Candidate], results: Mapping[str, ByBlock]) -> TriedCandidates:
-        """With these as well."""
+        """Return the candidates with additional ones."""
         added = {candidate.key: candidate for candidate in candidates}
         return replace(self, candidates={**self.candidates, **added}, results={**self.results, **results})
 
 
 def present() -> Candidate:
-    """What holds now: no change."""
+    """Return the candidate without changes."""
     return Candidate(name="present")
 
 
 def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidate]:
-    """The first round of a strategy: as it is, its main parameters value by value, each other one alone."""
+    """Return a strategy's first round: unchanged, its main parameters combined, and each other parameter alone."""
     own = changes_to(strategy, space.base)
     names = space.names_of(strategy)
     main = [name for name in PAIRS.get(strategy, ()) if name in names]
@@ -122,17 +123,18 @@ def grid(strategy: str, space: SearchSpace, *, points: int = 3) -> list[Candidat
     for name in names:
         if name not in main:
             changes += [own | {name: value} for value in space.values(name, points)]
-    found = [_named(strategy, change) for change in changes]
-    found += [_named(strategy, own, cycle) for cycle in space.cycles]
-    return _distinct(found)
+    candidates = [_candidate(strategy, change) for change in changes]
+    candidates += [_candidate(strategy, own, cycle) for cycle in space.cycles]
+    return _distinct(candidates)
 
 
 def neighbours(
     candidate: Candidate, space: SearchSpace, *, steps: float = 1.0, without: Collection[str] = ()
 ) -> list[Candidate]:
-    """Each parameter of the candidate's strategy, but for those, so many steps up and down, the others as they are."""
+    """Return the candidate with each parameter of its strategy, except `without`, changed by this many steps up and
+    down."""
     strategy = strategy_of(candidate, space.base)
-    found = []
+    candidates = []
     for name in space.names_of(strategy):
         if name in without:
             continue
@@ -143,19 +145,20 @@ def neighbours(
                 changes = {**candidate.changes, name: other}
                 if other == getattr(space.base, name):
                     del changes[name]
-                found.append(_named(strategy, changes, candidate.cycle_seconds))
-    return _distinct(found)
+                candidates.append(_candidate(strategy, changes, candidate.cycle_seconds))
+    return _distinct(candidates)
 
 
 def together(candidates: Sequence[Candidate], base: Parameters) -> list[Candidate]:
-    """Each pair of the same strategy as one: what helped alone may help together. Where they differ, the first's."""
-    found = []
+    """Combine each pair of candidates of the same strategy. If both change a parameter, the first one's value
+    applies."""
+    combined = []
     for one, other in combinations(candidates, 2):
         strategy = strategy_of(one, base)
         if strategy == strategy_of(other, base):
             cycle = one.cycle_seconds or other.cycle_seconds
-            found.append(_named(strategy, {**other.changes, **one.changes}, cycle))
-    return _distinct(found)
+            combined.append(_candidate(strategy, {**other.changes, **one.changes}, cycle))
+    return _distinct(combined)
 
 
 def search(
@@ -168,19 +171,19 @@ def search(
     keep: int = 4,
     tolerance: float = 0.01,
 ) -> TriedCandidates:
-    """Try what holds now and each strategy's grid, then `rounds` times the surroundings of the best `keep`, and of the
-    best balanced one of those that move no more than now: what it gains in balance another change may turn into moves.
+    """Test the present settings and each strategy's grid, then `rounds` times the neighbours of the best candidates.
 
-    `blocks`: those that may be looked at (others are held out), None: all. The first round of surroundings goes several
-    steps, the last one a single step. `evaluate` gets every candidate once. A parameter no value of which made a
-    difference in the grid is left as it is from then on.
+    These are the best `keep`, and the best balanced one of those that move no more than the present settings: another
+    change may turn its balance into fewer moves. `blocks`: those that the search may use (others are held out), None:
+    all. The first round of neighbours is several steps away, the last one a single step. `evaluate` gets every
+    candidate once. A parameter without effect in the grid is not changed afterwards.
     """
     now = present()
     first = _distinct([now, *(item for strategy in space.strategies for item in grid(strategy, space, points=points))])
     tried = TriedCandidates(present=now.key).with_results(first, evaluate(first))
     idle = {strategy: _idle(strategy, space, tried) for strategy in space.strategies}
     for number in range(rounds):
-        order = _unlike(ranked(tried, blocks=blocks, tolerance=tolerance), tried)
+        order = _without_equals(ranked(tried, blocks=blocks, tolerance=tolerance), tried)
         best = _distinct([*order[:keep], *_best_balanced(tried, blocks)])
         steps = float(2 ** (rounds - 1 - number))
         around = [
@@ -197,13 +200,16 @@ def search(
 def ranked(
     tried: TriedCandidates, *, blocks: Collection[int] | None = None, tolerance: float = 0.01, seed: int = 0
 ) -> list[Candidate]:
-    """The best first: by the moves that are likely saved (`saving`), the present itself before what saves none; then
-    by imbalance. Equals by fewer moves, fewer changes, key."""
+    """Return the candidates, best first.
+
+    The order is by the moves that are likely saved (`saving`), the present settings before others that save none; then
+    by imbalance, fewer moves, fewer changes, and key.
+    """
 
     def worth(key: str) -> tuple[float, bool, float, float, int, str]:
-        found, changes = total(tried.results[key], blocks), len(tried.candidates[key].changes)
+        totals, changes = total(tried.results[key], blocks), len(tried.candidates[key].changes)
         saved = saving(tried, key, blocks=blocks, tolerance=tolerance, seed=seed)
-        return -saved, key != tried.present, found.imbalance, found.moves_per_day, changes, key
+        return -saved, key != tried.present, totals.imbalance, totals.moves_per_day, changes, key
 
     return [tried.candidates[key] for key in sorted(tried.results, key=worth)]
 
@@ -218,17 +224,17 @@ def saving(
     is the luckiest one. The chance puts a certain small gain before a large one that the held-out blocks would refuse.
     """
     before, after = tried.results[tried.present], tried.results[key]
-    known = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
-    then, now = total(before, known).moves, total(after, known).moves
+    shared = [block for block in sorted(set(before) & set(after)) if blocks is None or block in blocks]
+    then, now = total(before, shared).moves, total(after, shared).moves
     if now >= then:
         return 0.0
-    return (1 - now / then) * intervals.chance(before, after, known, tolerance, seed=seed) ** TIMES
+    return (1 - now / then) * intervals.chance(before, after, shared, tolerance, seed=seed) ** TIMES
 
 
 def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozenset[str]:
-    """Parameters of a strategy that were changed alone, and whose every value came to what the strategy comes to."""
+    """Return the parameters of a strategy that had no effect when changed alone."""
     own = changes_to(strategy, space.base)
-    plain = tried.results[_named(strategy, own).key]
+    plain = tried.results[_candidate(strategy, own).key]
     same: dict[str, bool] = {}
     for key, item in tried.candidates.items():
         names = [name for name, value in item.changes.items() if name not in own or own[name] != value]
@@ -237,22 +243,22 @@ def _idle(strategy: str, space: SearchSpace, tried: TriedCandidates) -> frozense
     return frozenset(name for name, idle in same.items() if idle)
 
 
-def _unlike(candidates: Sequence[Candidate], tried: TriedCandidates) -> list[Candidate]:
-    """Without those that came to exactly what one before them did."""
-    found: list[Candidate] = []
+def _without_equals(candidates: Sequence[Candidate], tried: TriedCandidates) -> list[Candidate]:
+    """Return the candidates without those with exactly the same results as an earlier one."""
+    distinct: list[Candidate] = []
     for candidate in candidates:
-        if all(tried.results[candidate.key] != tried.results[other.key] for other in found):
-            found.append(candidate)
-    return found
+        if all(tried.results[candidate.key] != tried.results[other.key] for other in distinct):
+            distinct.append(candidate)
+    return distinct
 
 
 def _best_balanced(tried: TriedCandidates, blocks: Collection[int] | None) -> list[Candidate]:
-    """The one with the least imbalance that moves no more than the present; what came to the same as the present is
-    none."""
+    """Return the candidate with the least imbalance that moves no more than the present settings, if its results
+    differ."""
     now = tried.results[tried.present]
-    totals = {key: total(found, blocks) for key, found in tried.results.items()}
+    totals = {key: total(results, blocks) for key, results in tried.results.items()}
     most = totals[tried.present].moves
-    able = [key for key, found in totals.items() if found.moves <= most and tried.results[key] != now]
+    able = [key for key, results in totals.items() if results.moves <= most and tried.results[key] != now]
     return [tried.candidates[min(able, key=lambda key: (totals[key].imbalance, key))]] if able else []
 
 
@@ -262,23 +268,26 @@ def worse(before: CandidateMeasures, after: CandidateMeasures, tolerance: float)
     if imbalance:
         return max_mean(before.imbalance, after.imbalance)
     if overload:
-        then, now = (found.per_day(found.overloaded_minutes) for found in (before, after))
-        return f"overloaded minutes a day {then:.4g} -> {now:.4g}"
+        then, now = (measures.per_day(measures.overloaded_minutes) for measures in (before, after))
+        return f"overloaded minutes per day {then:.4g} -> {now:.4g}"
     return ""
 
 
 def total(results: ByBlock, blocks: Collection[int] | None = None) -> CandidateMeasures:
-    """All blocks together, or those."""
-    return CandidateMeasures.sum(found for block, found in sorted(results.items()) if blocks is None or block in blocks)
+    """Return the sum of all blocks, or of these."""
+    return CandidateMeasures.sum(
+        measures for block, measures in sorted(results.items()) if blocks is None or block in blocks
+    )
 
 
 def strategy_of(candidate: Candidate, base: Parameters) -> str:
-    """Which strategy a candidate plans with."""
+    """Return the strategy of a candidate."""
     return str(candidate.changes.get("strategy", base.strategy))
 
 
 def changes_to(strategy: str, base: Parameters) -> dict[str, Value]:
-    """What makes it this strategy. Its own parameters begin at their defaults where the base has none in range."""
+    """Return the changes that select a strategy. Its own parameters have their defaults if the base's values are out of
+    range."""
     changes: dict[str, Value] = {} if strategy == base.strategy else {"strategy": strategy}
     for name in searched(strategy):
         row, own = RANGES[name], getattr(base, name)
@@ -287,17 +296,17 @@ def changes_to(strategy: str, base: Parameters) -> dict[str, Value]:
     return changes
 
 
-def _named(strategy: str, changes: Mapping[str, Value], cycle_seconds: float = 0.0) -> Candidate:
-    said = [
+def _candidate(strategy: str, changes: Mapping[str, Value], cycle_seconds: float = 0.0) -> Candidate:
+    texts = [
         f"{name} {value}" if isinstance(value, str | bool) else f"{name} {value:g}"
         for name, value in sorted(changes.items())
         if name != "strategy"
     ]
     if cycle_seconds:
-        said.append(f"cycle {cycle_seconds:g} s")
-    return Candidate(name=f"{strategy}: {', '.join(said) or 'as it is'}", changes=changes, cycle_seconds=cycle_seconds)
+        texts.append(f"cycle {cycle_seconds:g} s")
+    return Candidate(name=f"{strategy}: {', '.join(texts) or 'as it is'}", changes=changes, cycle_seconds=cycle_seconds)
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Without those whose settings another one before has."""
+    """Return the candidates without later ones of the same settings."""
     return list({candidate.key: candidate for candidate in reversed(list(candidates))}.values())[::-1]

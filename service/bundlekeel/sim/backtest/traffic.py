@@ -1,4 +1,4 @@
-"""Recorded traffic as dense arrays: what a back-test takes as given, for all candidates the same."""
+"""Recorded traffic as dense arrays: the input of a back-test, the same for all candidates."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _HEADER: Final = "header"
 class RecordedTraffic:
     """T periods of N bundles on B brokers. Units and columns as in `core.model.load`.
 
-    wall_ms (T,). rates (T, N, 4), float32 or float64: what each bundle carried, 0 where no broker reported it. counts
-    (T or 1, N, 3): topics, consumers, producers. owner (T, N): the recorded one as a place in `brokers`, -1: none
-    reported the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): as brokers reported
-    them. present (T, B): whether the broker was in the picture. reported, started (T, B): stamps of the report and of
-    the broker's start. intervals (T or 1, B): as in `Snapshot`. per_unit (B, 6, 4): what a message or byte a second
-    adds to a broker's usage of a resource. short, long (N, 4), samples (N, 2): averages when the bundle was first
-    reported. `bundles` and `brokers` are sorted.
+    wall_ms (T,). rates (T, N, 4), float32 or float64: traffic of each bundle, 0 if no broker reported it. counts (T or
+    1, N, 3): topics, consumers, producers. owner (T, N): index of the recorded owner in `brokers`, -1: none reported
+    the bundle. usage (T, B, 6), limit (T or 1, B, 6), carried (T, B, 4), topics (T, B): values in brokers' reports.
+    present (T, B): whether the broker was in the snapshot. reported, started (T, B): stamps of the report and of the
+    broker's start. intervals (T or 1, B): as in `Snapshot`. per_unit (B, 6, 4): usage of a resource per message or byte
+    per second. short, long (N, 4), samples (N, 2): averages at the bundle's first report. `bundles` and `brokers` are
+    sorted.
 
-    start: JSON, the first period's parameters, memory, ledger and guard state by path. texts: JSON values of
-    what other circumstances held (policies, pins, cordons, excluded brokers, ...); members (T, paths): which one, by
-    path of `frames.CIRCUMSTANCES`, -1: not recorded. traits: JSON, what hardly changes of brokers, by broker.
+    start: JSON, the first period's parameters, memory, ledger and guard state by path. texts: JSON values of other
+    conditions (policies, pins, cordons, excluded brokers, ...); members (T, paths): index of the text by path of
+    `frames.CIRCUMSTANCES`, -1: not recorded. traits: JSON, rarely changing values by broker.
     """
 
     wall_ms: Ints
@@ -66,12 +66,12 @@ class RecordedTraffic:
 
     @property
     def periods(self) -> int:
-        """How many."""
+        """Number of periods."""
         return len(self.wall_ms)
 
     @property
     def days(self) -> list[int]:
-        """The days (since 1970, UTC) that periods lie in, in order."""
+        """Days (since 1970, UTC) of the periods, in order."""
         return [int(day) for day in np.unique(self.wall_ms // DAY_MS)]
 
     @property
@@ -83,11 +83,11 @@ class RecordedTraffic:
     def params(self) -> Parameters:
         """The recorded parameters."""
         document = json.loads(self.start)
-        made: Parameters = restored(Parameters, part_of(document, "params"))
-        return made
+        params: Parameters = restored(Parameters, part_of(document, "params"))
+        return params
 
     def to_bytes(self) -> bytes:
-        """All of it in one piece (numpy's npz, not compressed)."""
+        """Return everything as bytes (numpy's npz, not compressed)."""
         header = json.dumps({name: getattr(self, name) for name in _TEXTS}, ensure_ascii=False)
         out = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
@@ -97,11 +97,11 @@ class RecordedTraffic:
 
     @staticmethod
     def from_bytes(data: bytes) -> RecordedTraffic:
-        """The opposite of `to_bytes`. HistoryError when it is none."""
+        """Parse the result of `to_bytes`. Raises HistoryError if it is malformed."""
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as found:
-                arrays: dict[str, Any] = {name: found[name] for name in _ARRAYS}
-                header = json.loads(found[_HEADER].tobytes().decode())
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                arrays: dict[str, Any] = {name: archive[name] for name in _ARRAYS}
+                header = json.loads(archive[_HEADER].tobytes().decode())
             arrays |= {name: tuple(header[name]) for name in ("bundles", "brokers", "texts")}
             return RecordedTraffic(**arrays, traits=header["traits"], start=header["start"])
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
@@ -120,23 +120,23 @@ _ARRAYS: Final = tuple(item.name for item in fields(RecordedTraffic) if item.nam
 _BY_PERIOD: Final = (
     *("wall_ms", "rates", "owner", "usage", "carried", "topics", "present", "reported", "started", "members"),
 )
-# One row for all periods where nothing changes.
+# One row for all periods if nothing changes.
 _MAYBE: Final = ("counts", "limit", "intervals")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Some periods, of which the first `warm` are not counted: they let the candidates' ownership part."""
+    """Some periods. The first `warm` do not count: in these, the candidates' ownership becomes different."""
 
     traffic: RecordedTraffic
     warm: int
 
 
 def chunks(traffic: RecordedTraffic, length: int, warm: int) -> Iterator[Chunk]:
-    """The traffic in pieces of `length` counted periods, each begun `warm` periods earlier (as far as there are any).
+    """Yield the traffic in pieces of `length` counted periods, each with up to `warm` earlier periods.
 
-    Averages at each beginning are those of the whole; ownership there is the recorded one, and so are the parameters,
-    memory, ledger and guard state of the whole's first period as far as they have not run out.
+    Averages at each start are those of the whole. Ownership there is the recorded one; parameters, memory, ledger and
+    guard state are those of the whole's first period, as far as they have not expired.
     """
     if length < 1 or warm < 0:
         raise ValueError(f"chunks of {length} periods with {warm} to warm up")
@@ -148,10 +148,10 @@ def chunks(traffic: RecordedTraffic, length: int, warm: int) -> Iterator[Chunk]:
 
 
 class Averaging:
-    """Averages of all bundles as the daemon keeps them, period by period: a sample where the owner's report is new.
+    """Averages of all bundles as in the daemon, period by period: a sample if the owner's report is new.
 
-    They depend on the recorded reports alone, so that all candidates share them. A bundle begins with the averages
-    that were recorded first of it: the children of a split inherit their parent's.
+    They depend only on the recorded reports, so that all candidates share them. A bundle starts with its first recorded
+    averages: the children of a split inherit their parent's.
     """
 
     def __init__(self, traffic: RecordedTraffic) -> None:
@@ -163,7 +163,7 @@ class Averaging:
         self._seen = traffic.owner[0] >= 0
 
     def advance(self, traffic: RecordedTraffic, period: int) -> None:
-        """Go on to this period, which is not before the present one."""
+        """Advance to this period, which is not before the present one."""
         while self.period < period:
             self.period += 1
             self._add(traffic, self.period)
@@ -174,14 +174,14 @@ class Averaging:
         fresh = traffic.present[period] & (now != self._stamp).any(axis=0)
         self._stamp[:, fresh] = now[:, fresh]
         reported = owner >= 0
-        told = reported & fresh[owner] & self._seen
+        sampled = reported & fresh[owner] & self._seen
         self._seen |= reported
-        if told.all():
+        if sampled.all():
             self.samples += 1
             self._limit(self.samples)
             self._mix(slice(None), traffic.rates[period], self.samples)
-        elif told.any():
-            rows = np.flatnonzero(told)
+        elif sampled.any():
+            rows = np.flatnonzero(sampled)
             samples = self.samples[rows] + 1
             self._limit(samples)
             self.samples[rows] = samples
@@ -193,7 +193,7 @@ class Averaging:
         np.minimum(samples[:, 1], LONG_SAMPLES, out=samples[:, 1])
 
     def _mix(self, rows: Ints | slice, rates: NDArray[np.floating[Any]], samples: Ints) -> None:
-        """The rule of `core.model.averages`, in the same order of operations: equal to the last bit."""
+        """Apply the rule of `core.model.averages` in the same order of operations, for identical results."""
         traffic = rates.astype(np.float64)
         short_n, long_n = samples[:, 0:1], samples[:, 1:2]
         self.short[rows] = ((short_n - 1) * self.short[rows] + traffic) / short_n
@@ -201,6 +201,6 @@ class Averaging:
 
 
 def part_of(document: dict[str, Any], part: str) -> dict[str, Any]:
-    """The members of one part of a recorded document (`params.strategy` -> `strategy`)."""
+    """Return the members of one part of a recorded document (`params.strategy` -> `strategy`)."""
     start = f"{part}."
     return {path.removeprefix(start): value for path, value in document.items() if path.startswith(start)}
