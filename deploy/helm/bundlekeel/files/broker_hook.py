@@ -81,12 +81,12 @@ def send(connection, method, path, body, headers):
         text = None if body is None else json.dumps(body)
         connection.request(method, "/api/v1/" + path, text, {"Content-Type": "application/json", **headers})
         answer = connection.getresponse()
-        said = json.loads(answer.read() or b"null")
+        reply = json.loads(answer.read() or b"null")
     finally:
         connection.close()
     if answer.status >= 300:
-        raise Refused(answer.status, (said or {}).get("detail", "") if isinstance(said, dict) else said)
-    return said
+        raise Refused(answer.status, (reply or {}).get("detail", "") if isinstance(reply, dict) else reply)
+    return reply
 
 
 def named():
@@ -94,10 +94,10 @@ def named():
     if os.environ.get("BUNDLEKEEL_BROKER"):
         return os.environ["BUNDLEKEEL_BROKER"]
     pod = (os.environ.get("HOSTNAME") or socket.gethostname()).split(".")[0]
-    known = {item["broker"] for item in ask("GET", "brokers") + ask("GET", "operations")["drains"]}
-    found = [broker for broker in known if broker.split(":")[0].split(".")[0] == pod]
-    if len(found) == 1:
-        return found[0]
+    brokers = {item["broker"] for item in ask("GET", "brokers") + ask("GET", "operations")["drains"]}
+    matches = [broker for broker in brokers if broker.split(":")[0].split(".")[0] == pod]
+    if len(matches) == 1:
+        return matches[0]
     # A sidecar without a seat knows no brokers; Pulsar takes the same name unless it is told another.
     return f"{socket.getfqdn()}:{os.environ.get('BUNDLEKEEL_BROKER_PORT', '8080')}"
 
@@ -110,18 +110,18 @@ def drain(until):
     free = time.monotonic()
     while True:
         # Looked at once at least, however long the asking took.
-        said = ask("GET", "operations")
-        found = of(broker, said)
-        if found is None:
+        operations = ask("GET", "operations")
+        drain_row = of(broker, operations)
+        if drain_row is None:
             return "the drain was ended by somebody"
-        if found["state"] in ("empty", "blocked"):
-            return f"{broker} {found['state']}, {found['left']} left, {found['moved']} moved"
-        free = free if said.get("held") else time.monotonic()
+        if drain_row["state"] in ("empty", "blocked"):
+            return f"{broker} {drain_row['state']}, {drain_row['left']} left, {drain_row['moved']} moved"
+        free = free if operations.get("held") else time.monotonic()
         if time.monotonic() > free + HELD_SECONDS:
-            return f"nothing is moved now ({said['held']}: {said['held_explanation']}), {found['left']} left"
+            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {drain_row['left']} left"
         left = until - time.monotonic()
         if left <= 0:
-            return f"out of time, {found['left']} left"
+            return f"out of time, {drain_row['left']} left"
         time.sleep(min(1.0, left))
 
 
@@ -130,8 +130,8 @@ def back(until):
     while time.monotonic() < until:
         try:
             broker = named()
-            found = ours(broker)
-            if found is None or found["reason"] != REASON:
+            drain_row = ours(broker)
+            if drain_row is None or drain_row["reason"] != REASON:
                 return "nothing of ours to end"
             path = f"brokers/{quote(broker, safe='')}"
             ask("POST", f"{path}/uncordon", {"reason": "the broker is back", "by": BY})
