@@ -65,7 +65,7 @@ def ask(method, path, body=None):
 
 
 def remote(url):
-    """A connection to the leader's port; with TLS on, never one in the clear, over which the token would go."""
+    """Return a connection to the leader's port. With TLS on it is never unencrypted, because it carries the token."""
     parts = urlsplit(url)
     if parts.scheme != "https" and os.environ.get("BUNDLEKEEL_TLS_CA"):
         raise Refused(503, f"the leader's address {url} is not encrypted, and BUNDLEKEEL_TLS_CA is set")
@@ -76,7 +76,7 @@ def remote(url):
 
 
 def send(connection, method, path, body, headers):
-    """One request below /api/v1; the decoded answer, or Refused."""
+    """Send one request below /api/v1 and return the decoded response. Raises Refused if the status is an error."""
     try:
         text = None if body is None else json.dumps(body)
         connection.request(method, "/api/v1/" + path, text, {"Content-Type": "application/json", **headers})
@@ -98,12 +98,12 @@ def named():
     matches = [broker for broker in brokers if broker.split(":")[0].split(".")[0] == pod]
     if len(matches) == 1:
         return matches[0]
-    # A sidecar without a seat knows no brokers; Pulsar takes the same name unless it is told another.
+    # A sidecar without a seat knows no brokers. Pulsar uses the same name unless another one is configured.
     return f"{socket.getfqdn()}:{os.environ.get('BUNDLEKEEL_BROKER_PORT', '8080')}"
 
 
 def drain(until):
-    """Ask for the drain and wait until the broker is empty, or only what is bound to it is left."""
+    """Request the drain and wait until the broker is empty, or only bundles remain that must stay."""
     broker = named()
     if ours(broker) is None:
         ask("POST", f"brokers/{quote(broker, safe='')}/drain", {"execute": True, "reason": REASON, "by": BY})
@@ -111,17 +111,17 @@ def drain(until):
     while True:
         # Looked at once at least, however long the asking took.
         operations = ask("GET", "operations")
-        drain_row = of(broker, operations)
-        if drain_row is None:
+        row = of(broker, operations)
+        if row is None:
             return "the drain was ended by somebody"
-        if drain_row["state"] in ("empty", "blocked"):
-            return f"{broker} {drain_row['state']}, {drain_row['left']} left, {drain_row['moved']} moved"
+        if row["state"] in ("empty", "blocked"):
+            return f"{broker} {row['state']}, {row['left']} left, {row['moved']} moved"
         free = free if operations.get("held") else time.monotonic()
         if time.monotonic() > free + HELD_SECONDS:
-            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {drain_row['left']} left"
+            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {row['left']} left"
         left = until - time.monotonic()
         if left <= 0:
-            return f"out of time, {drain_row['left']} left"
+            return f"out of time, {row['left']} left"
         time.sleep(min(1.0, left))
 
 
@@ -130,8 +130,8 @@ def back(until):
     while time.monotonic() < until:
         try:
             broker = named()
-            drain_row = ours(broker)
-            if drain_row is None or drain_row["reason"] != REASON:
+            row = ours(broker)
+            if row is None or row["reason"] != REASON:
                 return "nothing of ours to end"
             path = f"brokers/{quote(broker, safe='')}"
             ask("POST", f"{path}/uncordon", {"reason": "the broker is back", "by": BY})
@@ -156,12 +156,12 @@ def ours(broker):
 
 
 def of(broker, operations):
-    """The drain of this broker in what people asked for."""
+    """Return the drain of this broker among the operators' requests."""
     return next((item for item in operations["drains"] if item["broker"] == broker), None)
 
 
 def say(text):
-    """To the log of the container, also from a preStop hook, whose own output is lost."""
+    """Write to the log of the container, also from a preStop hook, whose own output is lost."""
     line = f"bundlekeel: {text}\n"
     sys.stderr.write(line)
     if os.environ.get("BUNDLEKEEL_LOG"):
