@@ -77,7 +77,9 @@ _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list"
 
 
 def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> list[dict[str, Any]]:
-    """The objects `helm template` makes of one file of values. RuntimeError with Helm's words when it refuses."""
+    """Return the objects that `helm template` renders for one file of values. Raises RuntimeError, with Helm's message,
+    if it refuses.
+    """
     command = [str(ensure(HELM)), "template", release, str(chart), "--namespace", NAMESPACE]
     command += ["--kube-version", KUBERNETES, "-f", str(values), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -87,7 +89,9 @@ def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> 
 
 
 def readme() -> str:
-    """As helm-docs writes it: what Chart.yaml says, the introduction, and the values in the order of values.yaml."""
+    """Return the README in the format of helm-docs: the data of Chart.yaml, the introduction, and the values in the
+    order of values.yaml.
+    """
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     rows = [(key, _TYPES[type(default)], f"`{_flow(default)}`", text) for key, default, text in _values()]
     lines = [

@@ -1,4 +1,4 @@
-"""Times decoding and planning beside Pulsar's own Java, on the same states in the same run: `make bench`.
+"""Time decoding and planning, ours and Pulsar's own Java, on the same states in the same run: `make bench`.
 
 Both sides get the same JSON lines: ours through `bundlekeel decide`, Java's through the oracle (dev/oracle), which
 runs the classes of the pulsar-broker jar. `decode` is the JSON text of all reports to what the shedder reads,

@@ -1,4 +1,4 @@
-"""Times the history recorder on a large made-up cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
+"""Time the history recorder on a large generated cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
 
 Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
 more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the

@@ -254,7 +254,7 @@ def rows_of(
     seeds: Sequence[int], size: Size, folder: Path, workers: int, reasons: Mapping[int, Row] | None = None
 ) -> list[Row]:
     """Return every world; those stored in the directory are read from there. `said`: what the page says of each, whose
-    proposals are judged anew; other seeds than `seeds` are as it says.
+    proposals are judged again; other seeds than `seeds` are as it says.
     """
     folder.mkdir(parents=True, exist_ok=True)
     how = "-".join(map(str, (*asdict(size).values(), *(["again"] if reasons else []))))

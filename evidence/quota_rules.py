@@ -62,7 +62,7 @@ def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTION
 
 
 def steal(limits: Mapping[str, float], usage: Mapping[str, float]) -> dict[str, float]:
-    """Return the limits of PIP-82's stealing: the lowest user may go half-way to the most dominant one, the second
+    """Return the limits of PIP-82's stealing. The lowest user may go half-way to the most dominant one, the second
     lowest half-way to the second most dominant, and so on (80/20: the second probes at 50). No limit falls.
     """
     order = sorted((used, name) for name, used in usage.items() if used > 0)

@@ -1,6 +1,6 @@
 """The history of a run, to be judged like Jepsen does (`dev.chaos.judging`).
 
-Witnesses that do not depend on the sidecars record what was done: a recording proxy in front of the brokers, and the
+Witnesses that do not depend on the sidecars record all calls: a recording proxy in front of the brokers, and the
 metadata store's audit log of intents and leaders. The sidecars' records contain their own account. All times are
 seconds on one clock. A call is judged by the time when it was *sent*, because its effect can be delayed.
 """

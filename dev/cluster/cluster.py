@@ -90,7 +90,7 @@ class Cluster:
 
     @property
     def cpu_isolation(self) -> CpuIsolation:
-        """How the brokers' CPU quota is enforced; "none" also without a quota."""
+        """Method of the brokers' CPU quota; "none" also without a quota."""
         return self._groups.isolation
 
     @property

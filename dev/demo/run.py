@@ -231,40 +231,36 @@ class Demo:
         ]
 
     def _verdict(self) -> bool:
-        outcome = self.outcome
-        assert outcome.traffic is not None
-        self._console.print(display.before_after(outcome.before, outcome.after))
-        self._console.print(display.moves_table(outcome.moves, outcome.cut_off))
-        self._console.print(display.gaps(outcome.cut_off))
-        self._console.print(display.costs_table(outcome.costs))
-        done = sum(move["outcome"] == "done" for move in outcome.moves)
-        start, end = max_over_mean(outcome.before), max_over_mean(outcome.after)
-        lost = outcome.traffic.lost if outcome.traffic.final else 0
+        run = self.outcome
+        assert run.traffic is not None
+        self._console.print(display.before_after(run.before, run.after))
+        self._console.print(display.moves_table(run.moves, run.cut_off))
+        self._console.print(display.gaps(run.cut_off))
+        self._console.print(display.costs_table(run.costs))
+        done = sum(move["outcome"] == "done" for move in run.moves)
+        start, end = max_over_mean(run.before), max_over_mean(run.after)
+        lost = run.traffic.lost if run.traffic.final else 0
         checks = [
             ("started uneven", start >= START_RATIO, f"max/mean {start:.2f}, at least {START_RATIO}"),
             (
                 "ended even",
                 end <= END_RATIO,
-                f"max/mean {end:.2f}, at most {END_RATIO}, {outcome.balanced_seconds:.0f} s after the sidecars started",
+                f"max/mean {end:.2f}, at most {END_RATIO}, {run.balanced_seconds:.0f} s after the sidecars started",
             ),
             (
                 "leader killed",
-                bool(outcome.killed and outcome.successor),
-                f"{outcome.killed} after {outcome.killed_after_moves} moves, {outcome.successor} took over in "
-                f"{outcome.takeover_seconds:.1f} s",
+                bool(run.killed and run.successor),
+                f"{run.killed} after {run.killed_after_moves} moves, {run.successor} took over in "
+                f"{run.takeover_seconds:.1f} s",
             ),
-            ("landed where asked", done == len(outcome.moves) > 0, f"{done} of {len(outcome.moves)} moves"),
+            ("landed where asked", done == len(run.moves) > 0, f"{done} of {len(run.moves)} moves"),
             (
                 "no move too many",
-                len(outcome.moves) <= outcome.needed_moves + SPARE_MOVES,
-                f"{len(outcome.moves)} made, the first plan needed {outcome.needed_moves} (+ {SPARE_MOVES})",
+                len(run.moves) <= run.needed_moves + SPARE_MOVES,
+                f"{len(run.moves)} made, the first plan needed {run.needed_moves} (+ {SPARE_MOVES})",
             ),
-            (
-                "moved once",
-                len({move["bundle"] for move in outcome.moves}) == len(outcome.moves),
-                "no bundle moved twice",
-            ),
-            ("messages lost", lost == 0, f"{lost} of {outcome.traffic.acked} acknowledged"),
+            ("moved once", len({move["bundle"] for move in run.moves}) == len(run.moves), "no bundle moved twice"),
+            ("messages lost", lost == 0, f"{lost} of {run.traffic.acked} acknowledged"),
         ]
         display.verdicts(self._console, checks)
         passed = all(item[1] for item in checks)

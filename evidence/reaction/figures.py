@@ -134,8 +134,8 @@ def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | 
 
 
 def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return, for pairs of (seconds, max/mean), the mean ratio and the share of the time in which the load was
-    balanced, both weighted by time and from second 0 on; (0.0, 0.0) without two points.
+    """Return the mean ratio of `timeline` (seconds, max/mean), and the share of the time in which the load was
+    balanced. Both are weighted by time and start at second 0; (0.0, 0.0) without two points.
     """
     points = [(at, ratio) for at, ratio in timeline if at >= 0]
     spans = [(later - at, ratio) for (at, ratio), (later, _) in itertools.pairwise(points)]
