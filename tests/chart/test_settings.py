@@ -74,7 +74,7 @@ def test_modes_are_those_of_the_values(tmp_path: Path) -> None:
 
 
 def test_jwt_and_tls(tmp_path: Path) -> None:
-    """All of them are files that are re-read when they change."""
+    """The files are re-read when they change."""
     settings = _loaded("jwt-tls", tmp_path).settings
     assert str(settings.admin.token_file) == "/run/secrets/bundlekeel/token/token"
     assert settings.admin.prefer_tls

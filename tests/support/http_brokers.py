@@ -153,32 +153,29 @@ class HttpBrokers:
             return Answer(status=reply[0], body=b"" if reply[1] is None else json.dumps(reply[1]).encode())
         return self._from_model(self.ids[index], request)
 
-    def _from_model(self, broker: str, request: Seen) -> Answer:
-        parts = [unquote(part) for part in request.path.strip("/").split("/")]
+    def _from_model(self, broker: str, call: Seen) -> Answer:
+        parts = [unquote(part) for part in call.path.strip("/").split("/")]
         model = self.model
-        match (request.method, *parts):
+        match (call.method, *parts):
             case ("GET", "admin", "v2", "brokers", "configuration", "runtime"):
                 return _json(model.runtime(broker))
             case ("GET", "admin", "v2", "brokers", "configuration", "values"):
                 return _json(model.dynamic)
             case ("POST", "admin", "v2", "brokers", "configuration", key, value):
-                return _reply(model.set_dynamic(key, value), request)
+                return _reply(model.set_dynamic(key, value), call)
             case ("DELETE", "admin", "v2", "brokers", "configuration", key):
                 model.dynamic.pop(key, None)
                 return Answer()
             case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "unload"):
-                destination = request.query.get("destinationBroker")
-                return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), request)
+                destination = call.query.get("destinationBroker")
+                return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), call)
             case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "split"):
-                how = request.query.get("unload"), request.query.get("splitAlgorithmName")
+                how = call.query.get("unload"), call.query.get("splitAlgorithmName")
                 if how not in (BY_POSITIONS, BY_HALVES):
                     return Answer(status=412, body=b'{"reason": "another split than the port promises"}')
-                bundle, positions = (
-                    f"{tenant}/{namespace}/{rng}",
-                    None if how == BY_HALVES else json.loads(request.body),
-                )
+                bundle, positions = f"{tenant}/{namespace}/{rng}", None if how == BY_HALVES else json.loads(call.body)
                 reply = model.split(bundle, at=broker, positions=positions)
-                return _reply(replace(reply, query={**request.query, **reply.query}), request)
+                return _reply(replace(reply, query={**call.query, **reply.query}), call)
             case ("GET", "admin", "v2", "brokers", cluster, asked, "ownedNamespaces"):
                 return _owned(model, broker, cluster, asked)
             case ("GET", "admin", "v2", "broker-stats", "topics"):
@@ -190,11 +187,11 @@ class HttpBrokers:
             case ("GET", "admin", "v2", "broker-stats", "mbeans"):
                 return _json(_mbeans(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
-                return _positions(model, broker, f"{tenant}/{namespace}/{rng}", request)
+                return _positions(model, broker, f"{tenant}/{namespace}/{rng}", call)
             case ("GET", "lookup", "v2", "topic", domain, tenant, namespace, topic):
-                authoritative = request.query.get("authoritative") == "true"
+                authoritative = call.query.get("authoritative") == "true"
                 reply = model.lookup(f"{domain}://{tenant}/{namespace}/{topic}", at=broker, authoritative=authoritative)
-                return _json({"httpUrl": f"http://{reply.to}"}) if reply.status == 200 else _reply(reply, request)
+                return _json({"httpUrl": f"http://{reply.to}"}) if reply.status == 200 else _reply(reply, call)
         return Answer(status=404)
 
 

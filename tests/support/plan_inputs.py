@@ -53,27 +53,24 @@ def reports(draw: st.DrawFn) -> list[BrokerReport]:
 @st.composite
 def inputs(draw: st.DrawFn) -> PlanInput:
     """Everything that `plan()` reads, but strategy, placement and compat."""
-    drawn_reports = draw(reports())
-    excluded = [item for item in drawn_reports if item.broker_id == DRAINED.broker_id and draw(st.booleans())]
-    drawn_reports = [item for item in drawn_reports if item not in excluded]
-    averages = averages_of(drawn_reports)
-    for item in drawn_reports:
+    drawn = draw(reports())
+    excluded = [item for item in drawn if item.broker_id == DRAINED.broker_id and draw(st.booleans())]
+    drawn = [item for item in drawn if item not in excluded]
+    averages = averages_of(drawn)
+    for item in drawn:
         rows = dict.fromkeys(item.bundle_names, draw(st.sampled_from([0.0, 0.05, 0.1, 0.3])))
         averages.add_report(report(item.broker_id, rows, last_update=NOW_MS + 1), now_ms=NOW_MS + 1)
-    drawn_snapshot = snapshot(
-        drawn_reports,
-        averages=averages,
-        capacity=draw(st.sampled_from(OVERRIDES)),
-        excluded=[DRAINED] if excluded else [],
+    view = snapshot(
+        drawn, averages=averages, capacity=draw(st.sampled_from(OVERRIDES)), excluded=[DRAINED] if excluded else []
     )
-    names = list(drawn_snapshot.bundles.names)
+    names = list(view.bundles.names)
     some = st.frozensets(st.sampled_from(names), max_size=4) if names else st.just(frozenset())
     guard = GuardState(
         recent={name: RecentMove(at_ms=NOW_MS - 1000, source="b") for name in draw(some)},
         frozen=draw(some),
         pinned=dict.fromkeys(draw(some), NOW_MS + 1),
     )
-    ids = drawn_snapshot.brokers.ids
+    ids = view.brokers.ids
     courses = {
         name: BrokerCourse(
             level=draw(st.floats(0, 1)), until_ms=NOW_MS - 30_000, seconds=draw(st.sampled_from([0.0, 60.0]))
@@ -94,9 +91,7 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         courses=courses, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
     )
     policies = draw(st.sampled_from(POLICIES))
-    return PlanInput(
-        snapshot=drawn_snapshot, params=Parameters(**params), memory=memory, guard=guard, policies=policies
-    )
+    return PlanInput(snapshot=view, params=Parameters(**params), memory=memory, guard=guard, policies=policies)
 
 
 def with_books(plan_input: PlanInput) -> PlanInput:

@@ -119,7 +119,7 @@ def test_the_nearest_names_are_offered(watched: ServedSidecar, open_page: Open, 
 
 @pytest.mark.parametrize("lookup", [f"name={HOT}", f"name={short(HOT)}", f"broker={short(HOT)}"])
 def test_an_address_may_name_a_broker(watched: ServedSidecar, open_page: Open, lookup: str) -> None:
-    """As a `name`, like bundles, and as in the bars."""
+    """The name of the broker in the bars, and the parameter `name` as for bundles."""
     page = open_page(watched.url)
     page.goto(f"{watched.url}/ui/#/cluster?{lookup}")
     expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_contain_text("Its largest bundles")

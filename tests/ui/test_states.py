@@ -149,7 +149,7 @@ SHEDDING: dict[str, tuple[Json, bool]] = {
 
 @pytest.mark.parametrize("name", SHEDDING)
 def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str) -> None:
-    """Before a takeover brokers shall shed themselves. Under a partial takeover they shed the other namespaces."""
+    """Before a takeover brokers should shed load. Under a partial takeover they shed the other namespaces."""
     changed, message = SHEDDING[name]
     with ServedFake() as served:
         served.fake.unread = {BROKERS[0]: {"sheds_itself": True}}
