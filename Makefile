@@ -12,7 +12,7 @@ SOURCES := service/bundlekeel dev evidence tests
 SUITES := $(MAKE) --no-print-directory -f dev/suites.mk
 # Two suites at a time; then the table of all. The output of a suite that computes is shown when it has ended.
 IN_PARALLEL = mkdir -p .run; : > .run/suites; $(SUITES) -j2 -Otarget $(1) || code=$$?; cat .run/suites; exit $${code:-0}
-# With it every process of a test or of the demo compiles all modules anew.
+# With this variable every process of a test or of the demo compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup packages quick check test extensible chaos quotas quota-figures spark chart watch ui demo docs site bench load fuzz responses reaction decisions mutation nightly lock format clean

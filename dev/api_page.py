@@ -265,7 +265,7 @@ A line of the journal's file (`journal.path`) ends with these fields, which answ
 
 
 def api_page() -> str:
-    """The page."""
+    """Return the page."""
     lines = ["# HTTP API", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
     document = openapi_document()
     routes = [(path, *route) for path, item in document["paths"].items() for route in item.items()]
@@ -321,12 +321,14 @@ def _conflict() -> list[str]:
 
 
 def _tags(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those under which routes are listed, in their order."""
+    """Return the tags under which routes are listed, in their order."""
     return [tag for tag in document["tags"] if tag["name"] != "mutations"]
 
 
 def _group(path: str, _: str, operation: dict[str, Any]) -> str:
-    """The tag under which a route is listed: what changes something stands beside the reads of the same things."""
+    """Return the tag under which a route is listed. A route that changes something is next to the reads of the same
+    data.
+    """
     (tag,) = operation["tags"]
     first = path.removeprefix("/api/v1/").partition("/")[0]
     return tag if tag != "mutations" else first if first in {"plans", "quotas"} else "operations"
@@ -334,12 +336,12 @@ def _group(path: str, _: str, operation: dict[str, Any]) -> str:
 
 def _route(document: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
     where = "socket" if "mutations" in operation.get("tags", ()) else "both"
-    given = [_query(document, item) for item in operation.get("parameters", ()) if item["in"] == "query"]
+    parameters = [_query(document, item) for item in operation.get("parameters", ()) if item["in"] == "query"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
-        given.append(f"body {_schema_name(body)}")
-    said = " ".join([f"{operation['summary']}.", *operation.get("description", "").split()])
-    return f"`{method.upper()} {path}`", _role(operation), where, ", ".join(given), said
+        parameters.append(f"body {_schema_name(body)}")
+    description = " ".join([f"{operation['summary']}.", *operation.get("description", "").split()])
+    return f"`{method.upper()} {path}`", _role(operation), where, ", ".join(parameters), description
 
 
 def _role(operation: dict[str, Any]) -> str:
@@ -391,7 +393,7 @@ class Example:
 
 
 def examples(document: dict[str, Any]) -> Iterator[Example]:
-    """KeyError where the document has no example."""
+    """Yield the examples of each route. Raises KeyError if the document has none for a route."""
     schemas = document["components"]["schemas"]
     for path, item in document["paths"].items():
         for method, operation in item.items():
@@ -402,7 +404,7 @@ def examples(document: dict[str, Any]) -> Iterator[Example]:
                     filled = filled.replace(f"{{{parameter['name']}}}", quote(schema["examples"][0], safe="/:"))
                 elif "examples" in schema:
                     query[parameter["name"]] = schema["examples"][0]
-            # The reason of a `DELETE` may stand in its query, which every client can send.
+            # The reason of a `DELETE` may be in its query, which every client can send.
             if method == "delete":
                 query["reason"] = schemas["ReasonBody"]["properties"]["reason"]["examples"][0]
             elif "requestBody" in operation:
@@ -447,8 +449,8 @@ async def _answers(requests: list[Example]) -> list[Any]:
         transport = httpx.ASGITransport(apps[example.socket])
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = json.dumps(await _answer(client, _with_ids(example, ids)))
-        for shown, real in ids.items():
-            answer = answer.replace(real, shown)
+        for placeholder, real in ids.items():
+            answer = answer.replace(real, placeholder)
         answers.append(json.loads(answer))
     return answers
 
@@ -467,8 +469,8 @@ class _Ends:
 
 def _with_ids(example: Example, ids: Mapping[str, str]) -> Example:
     path, body = example.path, json.dumps(example.body)
-    for shown, real in ids.items():
-        path, body = path.replace(shown, real), body.replace(shown, real)
+    for placeholder, real in ids.items():
+        path, body = path.replace(placeholder, real), body.replace(placeholder, real)
     return replace(example, path=path, body=json.loads(body))
 
 
@@ -507,14 +509,14 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
     }
     if route in before:
         await before[route]()
-    made = await shop.plan(ignore_hit_counts=True)
-    ids = {_HASH: made.hash}
+    plan = await shop.plan(ignore_hit_counts=True)
+    ids = {_HASH: plan.hash}
     if route in _REVIEWED:
-        await service.execute(made.hash, **_WHO)
+        await service.execute(plan.hash, **_WHO)
     elif "/execute" not in route and "/tasks" in route:
-        ids[_TASK] = (await service.execute(made.hash, **_WHO)).task
+        ids[_TASK] = (await service.execute(plan.hash, **_WHO)).task
     elif route in ("GET /api/v1/journal", "GET /api/v1/summary"):
-        await service.execute(made.hash, **_WHO)
+        await service.execute(plan.hash, **_WHO)
         await shop.turns(2)
     return ids
 
@@ -542,7 +544,7 @@ async def _ask_for_everything(shop: Shop) -> None:
 
 
 async def _answer(client: httpx.AsyncClient, example: Example) -> Any:
-    """JSON, or a text. HTTPStatusError when the request is refused."""
+    """Return the JSON or text of a response. Raises HTTPStatusError if the request is refused."""
     answer = await client.request(example.method, example.path, params=example.query, json=example.body)
     answer.raise_for_status()
     if example.route == "/metrics":

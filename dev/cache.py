@@ -1,4 +1,4 @@
-"""Where the development tools keep what they fetched or built: outside the source tree, shared by all clones."""
+"""The cache of the development tools for downloads and builds: outside the source tree, shared by all clones."""
 
 from __future__ import annotations
 

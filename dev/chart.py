@@ -1,9 +1,9 @@
-"""What of the Helm chart is made from elsewhere: `python -m dev.chart write|check`.
+"""Generate parts of the Helm chart: `python -m dev.chart write|check`.
 
-README.md comes from Chart.yaml and the `# --` comments of values.yaml, values-apache-chart.yaml from rendering the
-chart for the Apache Pulsar chart, `files/` from deploy/prometheus and deploy/dashboards (Helm reads nothing outside of
-a chart), `settings` in values.schema.json from the settings of the sidecar.
-`check` writes nothing and names every file that differs.
+README.md comes from Chart.yaml and the `# --` comments of values.yaml. values-apache-chart.yaml comes from rendering
+the chart for the Apache Pulsar chart. `files/` comes from deploy/prometheus and deploy/dashboards (Helm reads nothing
+outside a chart). `settings` in values.schema.json comes from the settings of the sidecar. `check` writes nothing and
+names every file that differs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ _TYPES = {bool: "bool", dict: "object", float: "float", int: "int", list: "list"
 
 
 def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> list[dict[str, Any]]:
-    """The objects `helm template` makes of one file of values. RuntimeError with Helm's words when it refuses."""
+    """Return the objects that `helm template` renders for one file of values. Raises RuntimeError, with Helm's message,
+    if it refuses.
+    """
     command = [str(ensure(HELM)), "template", release, str(chart), "--namespace", NAMESPACE]
     command += ["--kube-version", KUBERNETES, "-f", str(values), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -87,9 +89,11 @@ def render(release: str, values: Path, *arguments: str, chart: Path = CHART) -> 
 
 
 def readme() -> str:
-    """As helm-docs writes it: what Chart.yaml says, the introduction, and the values in the order of values.yaml."""
+    """Return the README in the format of helm-docs: the data of Chart.yaml, the introduction, and the values in the
+    order of values.yaml.
+    """
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    rows = [(key, _TYPES[type(default)], f"`{_flow(default)}`", said) for key, default, said in _values()]
+    rows = [(key, _TYPES[type(default)], f"`{_flow(default)}`", text) for key, default, text in _values()]
     lines = [
         *(f"# {chart['name']}", "", f"<!-- {_NOTE} -->", ""),
         f"Version: {chart['version']} | Type: {chart['type']} | AppVersion: {chart['appVersion']}",
@@ -102,12 +106,12 @@ def readme() -> str:
 
 
 def _flow(default: object) -> str:
-    shown: str = yaml.safe_dump(default, default_flow_style=True, width=10**6)
-    return shown.strip().removesuffix("...").strip()
+    text: str = yaml.safe_dump(default, default_flow_style=True, width=10**6)
+    return text.strip().removesuffix("...").strip()
 
 
 def _values() -> list[tuple[str, Any, str]]:
-    """What values.yaml says of each value, in its order."""
+    """Return the description of each value in values.yaml, in its order."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     tree = yaml.compose(text)
     assert isinstance(tree, yaml.MappingNode)
@@ -116,31 +120,32 @@ def _values() -> list[tuple[str, Any, str]]:
 
 def _rows(node: yaml.MappingNode, above: str, lines: list[str]) -> list[tuple[str, Any, str]]:
     """(dotted key, default, comment) of each key with a `# --` line above it, and of those below others."""
-    found = []
+    rows = []
     for key, value in node.value:
         name = f"{above}{key.value}"
         comment = lines[key.start_mark.line - 1].strip() if key.start_mark.line else ""
         if comment.startswith("# -- "):
-            found.append((name, yaml.safe_load(yaml.serialize(value)), comment.removeprefix("# -- ")))
+            rows.append((name, yaml.safe_load(yaml.serialize(value)), comment.removeprefix("# -- ")))
         elif isinstance(value, yaml.MappingNode) and value.value:
-            found += _rows(value, f"{name}.", lines)
+            rows += _rows(value, f"{name}.", lines)
         else:
             raise ValueError(f"values.yaml: {name} has no `# --` line above it")
-    return found
+    return rows
 
 
 def apache_values() -> str:
     """The values for the Apache Pulsar chart, as rendered for a release `bundlekeel` with the case of `ci/`."""
     objects = render("bundlekeel", CHART / "ci" / "apache-sidecar-values.yaml")
-    made = next(item for item in objects if item["metadata"]["name"] == "bundlekeel-sidecar")
-    text: str = made["data"]["broker-values.yaml"]
+    sidecar_map = next(item for item in objects if item["metadata"]["name"] == "bundlekeel-sidecar")
+    text: str = sidecar_map["data"]["broker-values.yaml"]
     origin = "Of a release `bundlekeel` with ci/apache-sidecar-values.yaml; NOTES say how to get yours."
     return f"# {_NOTE}\n# {origin}\n{text.rstrip()}\n"
 
 
 def values_schema() -> str:
-    """values.schema.json with the settings' own keys below `settings`, so that Helm refuses what a sidecar would, and
-    with what is said of each value, which Artifact Hub and editors show."""
+    """Return values.schema.json with the settings' own keys below `settings`, so that Helm refuses the same errors as a
+    sidecar. Each value has its description, which Artifact Hub and editors show.
+    """
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     settings: dict[str, Any] = {}
     for row in rows():
@@ -163,11 +168,11 @@ def values_schema() -> str:
     settings["placement"]["anyOf"] = [{"enum": choice}, {**_closed(), "properties": section}]
     settings["leadership"]["properties"]["seats"]["maximum"] = 3
     schema["properties"]["settings"] = {**_closed(), "properties": settings}
-    for key, _, said in _values():
+    for key, _, text in _values():
         value = schema
         for part in key.split("."):
             beside, value = value["properties"], value["properties"][part]
-        beside[part] = {"description": said, **{name: rest for name, rest in value.items() if name != "description"}}
+        beside[part] = {"description": text, **{name: rest for name, rest in value.items() if name != "description"}}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -179,7 +184,7 @@ _NUMBER = re.compile(
 
 
 def _value(allowed: str) -> dict[str, Any]:
-    """The schema of a value, as far as the words of the settings' reference tell; {} where they do not."""
+    """Return the schema of a value, as far as the settings' reference describes it; otherwise {}."""
     kind, null = allowed.removesuffix(", or null"), ["null"] if allowed.endswith(", or null") else []
     words = kind.split(", ")
     if words == ["true", "false"]:
@@ -190,13 +195,13 @@ def _value(allowed: str) -> dict[str, Any]:
         return {"type": ["number", "string"], "pattern": _DURATION}
     if kind.startswith("list of "):
         return {"type": "array"}
-    if found := _NUMBER.fullmatch(kind.removesuffix(OR_DURATION)):
-        whole, least, most, alone, above, at_most = found.groups()
+    if number := _NUMBER.fullmatch(kind.removesuffix(OR_DURATION)):
+        whole, least, most, alone, above, at_most = number.groups()
         bounds = {"minimum": least or alone, "exclusiveMinimum": above, "maximum": most or at_most}
-        made: dict[str, Any] = {"type": ["integer" if whole else "number", *null]}
+        schema: dict[str, Any] = {"type": ["integer" if whole else "number", *null]}
         if kind.endswith(OR_DURATION):
-            made = {"type": ["number", "string"], "pattern": _DURATION}
-        return made | {name: float(limit) for name, limit in bounds.items() if limit is not None}
+            schema = {"type": ["number", "string"], "pattern": _DURATION}
+        return schema | {name: float(limit) for name, limit in bounds.items() if limit is not None}
     return {}
 
 
@@ -211,16 +216,16 @@ def pages() -> dict[Path, str]:
         for source in (ROOT / "deploy" / "prometheus" / name for name in ("alerts.yml", "recording.yml"))
     }
     copies |= {CHART / "files" / "dashboards" / s.name: s for s in (ROOT / "deploy" / "dashboards").glob("*.json")}
-    made = {target: source.read_text(encoding="utf-8") for target, source in copies.items()}
-    made |= {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
-    return made | {CHART / "values.schema.json": values_schema()}
+    texts = {target: source.read_text(encoding="utf-8") for target, source in copies.items()}
+    texts |= {CHART / "README.md": readme(), CHART / "values-apache-chart.yaml": apache_values()}
+    return texts | {CHART / "values.schema.json": values_schema()}
 
 
 def differing() -> list[Path]:
-    """Made files that are not as they should be, and dashboards that nobody makes any more."""
-    wanted = pages()
-    stale = [path for path in (CHART / "files" / "dashboards").glob("*") if path not in wanted]
-    return stale + [p for p, text in wanted.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    """Return generated files that differ, and dashboards that are no longer generated."""
+    texts = pages()
+    stale = [path for path in (CHART / "files" / "dashboards").glob("*") if path not in texts]
+    return stale + [p for p, text in texts.items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
 
 
 def main(action: str) -> int:

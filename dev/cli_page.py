@@ -74,7 +74,7 @@ AvgShedder and TransferShedder couple, and others only when the reset names a `p
 
 
 def cli_page() -> str:
-    """The page."""
+    """Return the page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
     lines += [f"## {_OF_EVERY}", "", *_table(_shared(root))]
@@ -92,13 +92,13 @@ def cli_page() -> str:
 
 
 def _recalibrate() -> list[str]:
-    """The help of the other program, which needs pyspark only when it runs."""
-    made = recalibrate_parser()
-    made.formatter_class = partial(RawDescriptionHelpFormatter, width=100)
+    """Return the help of the other program, which needs pyspark only when it runs."""
+    recalibrate = recalibrate_parser()
+    recalibrate.formatter_class = partial(RawDescriptionHelpFormatter, width=100)
     return [
         *("## `bundlekeel-recalibrate`", ""),
         "The nightly job, a program of its own: [how to run it](../operations/recalibrate.md).",
-        *("", "```", made.format_help().rstrip(), "```"),
+        *("", "```", recalibrate.format_help().rstrip(), "```"),
     ]
 
 
@@ -145,18 +145,18 @@ def _names(option: Any) -> str:
 
 
 def _row(name: str, item: Any) -> str:
-    said, words = getattr(item, "help", None) or "", _choices(item)
-    meaning = said if all(word in said for word in words) else f"{said} ({', '.join(words)})"
+    help_text, words = getattr(item, "help", None) or "", _choices(item)
+    meaning = help_text if all(word in help_text for word in words) else f"{help_text} ({', '.join(words)})"
     if getattr(item, "envvar", None):
         meaning += f" `{item.envvar}`"
     default = item.default
     plain = "" if default in (None, False, "", ()) or callable(default) else str(getattr(default, "value", default))
-    shown = "required" if item.required else plain
-    return f"| {name} | {meaning.strip()} | {shown} |".replace("  ", " ")
+    cell = "required" if item.required else plain
+    return f"| {name} | {meaning.strip()} | {cell} |".replace("  ", " ")
 
 
 def _choices(item: Any) -> list[str]:
-    """The words that an option takes, by an enum or a literal type."""
+    """Return the allowed values of an option, from an enum or a literal type."""
     annotation = getattr(getattr(item, "type_descriptor", None), "annotation", None)
     kinds = [annotation, *get_args(annotation)]
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
@@ -165,5 +165,5 @@ def _choices(item: Any) -> list[str]:
 
 
 def _notes() -> list[str]:
-    """The rules in the header of the module that keeps them."""
+    """Return the rules in the header of the module that implements them."""
     return (inspect.getdoc(decide) or "").split("\n", 2)[2].splitlines()

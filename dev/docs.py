@@ -1,7 +1,7 @@
-"""Reference pages and the example of settings, made from the code: `python -m dev.docs write|check`.
+"""Reference pages and the example of settings, generated from the code: `python -m dev.docs write|check`.
 
-A page is a (path, function) pair in `PAGES`; another generator joins by appending its own. `check` writes nothing,
-names every page that differs from what the code says, and exits with 1.
+A page is a (path, function) pair in `PAGES`; another generator appends its own. `check` writes nothing, names every
+page that differs from the code, and exits with 1.
 """
 
 from __future__ import annotations
@@ -174,15 +174,15 @@ def _section_head(name: str) -> list[str]:
     """The heading of a section, what it is for, and the page that explains it; nothing for the keys of the top."""
     if not name:
         return []
-    said = [purpose] if (purpose := _purpose(name)) else []
+    lines = [purpose] if (purpose := _purpose(name)) else []
     if link := _MORE.get(name):
         page = ROOT / "docs/reference" / link.partition("#")[0]
-        said.append(f"[{page.read_text(encoding='utf-8').splitlines()[0].removeprefix('# ')}]({link})")
-    return [f"## `{name}`", "", " ".join(said), ""]
+        lines.append(f"[{page.read_text(encoding='utf-8').splitlines()[0].removeprefix('# ')}]({link})")
+    return [f"## `{name}`", "", " ".join(lines), ""]
 
 
 def _purpose(name: str) -> str:
-    """What the section's class says of it; "" for a mapping or list."""
+    """Return the description of the section's class; "" for a mapping or list."""
     kind = Settings.model_fields[name].annotation
     is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
     return " ".join((kind.__doc__ or "").split("\n\n")[0].split()) if is_section else ""
@@ -194,7 +194,7 @@ def _cells(key: str, row: SettingRow) -> list[str]:
 
 
 def _item_cells(key: str) -> list[list[str]]:
-    """Of each key in an item of a list or mapping; those of `capacity` are rows already."""
+    """Return the cells of each key in an item of a list or mapping; the keys of `capacity` are rows already."""
     if key not in _ITEMS or key == "capacity":
         return []
     place = "<name>" if _ITEMS[key][0] else "<number>"
@@ -203,7 +203,7 @@ def _item_cells(key: str) -> list[list[str]]:
 
 
 def _calibrated_rows() -> list[list[str]]:
-    """Of each parameter that the recalibration may propose: name, range, step and strategies."""
+    """Return a row for each parameter that the recalibration may propose: name, range, step and strategies."""
     return [
         [
             f"`{name}`",
@@ -377,17 +377,17 @@ def write(pages: Sequence[Page], root: Path = ROOT) -> None:
 
 
 def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
-    """One message for each page that is not what the code says, with the first differing lines."""
-    found = []
+    """Return one message for each page that differs from the code, with the first differing lines."""
+    differences = []
     for path, make in pages:
         target = root / path
         have = target.read_text(encoding="utf-8") if target.exists() else ""
         want = make()
         if have != want:
             difference = list(difflib.unified_diff(have.splitlines(), want.splitlines(), lineterm="", n=0))
-            shown = "\n".join(line[:160] for line in difference[2:10])
-            found.append(f"{path} is out of date; run `python -m dev.docs write`\n{shown}")
-    return found
+            excerpt = "\n".join(line[:160] for line in difference[2:10])
+            differences.append(f"{path} is out of date; run `python -m dev.docs write`\n{excerpt}")
+    return differences
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -433,7 +433,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def _section_lines(inside: Sequence[SettingRow]) -> list[str]:
-    """The keys of a section, those of its own sections below their names."""
+    """Return the keys of a section, with its subsections below their names."""
     lines: list[str] = []
     within: tuple[str, ...] = ()
     for row in inside:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-# Python imports it before anything else: `time.time` and `time.time_ns` go by the file from then on, which is looked at
-# ten times a second. What asks the system by other ways (the lines of a log) keeps the true time.
+# Python imports this module first. `time.time` and `time.time_ns` then use the file, which is read ten times per
+# second. Other ways to read the system's clock (the lines of a log) return the true time.
 _SITE = """
 import time
 
@@ -45,7 +45,7 @@ class FakeClock:
         self.set(0)
 
     def set(self, seconds: int, rate: float = 1.0) -> None:
-        """From now on so far from the true time, and so fast."""
+        """Set the offset from the true time, in seconds, and the rate."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{seconds} {rate} {time.time()!r}\n", encoding="ascii")
         fresh.replace(self._file)

@@ -1,10 +1,9 @@
 """Programs of other projects that the chart and compose tests run, built once from their Go modules into the cache.
 
-None of them is on PyPI in the version wanted here. Each is built in a module of its own, so that it gets exactly the
-dependencies its release names; Go's checksum database vouches for what is fetched. A first build of `helm` takes about
-four minutes of processor time, the others one or two; later calls cost nothing.
-
-`python -m dev.gotools` builds them all, `python -m dev.gotools helm` that one.
+PyPI does not have the required versions. Each is built in its own module, so that it gets exactly the dependencies of
+its release; Go's checksum database verifies the downloads. A first build of `helm` takes about four minutes of
+processor time, the others one or two; later calls cost nothing. `python -m dev.gotools` builds them all, `python -m
+dev.gotools helm` one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from dev.wheels import program
 
 
 class ToolError(RuntimeError):
-    """A program could not be had; the text says which and what to do, in one sentence."""
+    """A program is not available; the message has its name and the remedy, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)

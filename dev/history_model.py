@@ -70,13 +70,13 @@ class World:
 
     @property
     def periods_a_day(self) -> int:
-        """How many pictures a day has."""
+        """Number of snapshots per day."""
         return DAY_S // self.period_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cast:
-    """What stays: names, sizes, tenants and brokers."""
+    """The constant part of a world: names, sizes, tenants and brokers."""
 
     bundles: tuple[str, ...]
     brokers: tuple[str, ...]
@@ -125,10 +125,9 @@ def _cast(world: World) -> _Cast:
 
 
 def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | None = None) -> RecordedTraffic:
-    """Periods `begin` to `end` (all by default) as arrays: every bundle where it was first, or where `owner` says
-    (places in the brokers); nobody moved anything.
-
-    Any part is the same as that part of the whole, but for the averages, which begin with it.
+    """Return periods `begin` to `end` (all by default) as arrays. Every bundle stays on its first broker, or on the one
+    in `owner` (indexes of brokers). Any part equals the same part of the whole, except for the averages, which start
+    with it.
     """
     end = world.days * world.periods_a_day if end is None else end
     cast = _cast(world) if owner is None else replace(_cast(world), owner=owner)
@@ -143,7 +142,7 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
     usage[:, :, MSG_RATE:] = 0.0
     shape = len(wall_ms), brokers
     document = document_of(_input(world, cast, wall_ms))
-    held = {path: value for path, value in document.items() if path.partition(".")[0] in _STARTS}
+    values = {path: value for path, value in document.items() if path.partition(".")[0] in _STARTS}
     texts, members = _circumstances(document)
     topics = np.bincount(cast.owner, weights=cast.counts[:, 0], minlength=brokers).astype(np.int64)
     return RecordedTraffic(
@@ -168,12 +167,12 @@ def dense(world: World, begin: int = 0, end: int | None = None, owner: Ints | No
         members=np.broadcast_to(members, (len(wall_ms), len(members))),
         texts=texts,
         traits=dumped({name: [0, -1, -1, "", "", ""] for name in cast.brokers}),
-        start=dumped(held),
+        start=dumped(values),
     )
 
 
 def _limits(cast: _Cast) -> Floats:
-    """The same at all times; shape (1, brokers, 6)."""
+    """Return the limits, constant over time; shape (1, brokers, 6)."""
     limit = np.zeros((1, len(cast.brokers), len(RESOURCES)))
     limit[0, :, CPU], limit[0, :, DIRECT_MEMORY] = cast.cores * CORE, 4096.0
     limit[0, :, BANDWIDTH_IN] = limit[0, :, BANDWIDTH_OUT] = NIC
@@ -184,7 +183,7 @@ _STARTS: Final = ("params", "memory", "ledger", "guard")
 
 
 def _amount(world: World, cast: _Cast, wall_ms: Ints) -> Floats:
-    """Messages a second into each bundle; shape (periods, bundles)."""
+    """Return messages per second into each bundle; shape (periods, bundles)."""
     seconds = (wall_ms - world.start_ms) / 1000
     hour, day = (seconds / 3600) % 24, seconds / DAY_S
     angle = 2 * np.pi * (hour[:, None] - cast.peak) / 24
@@ -226,24 +225,26 @@ def _normal(world: World, kind: int, number: int) -> Floats:
 
 
 def _by_broker(rates: Floats, owner: Ints, brokers: int) -> Floats:
-    """Sums of each broker's bundles; shape (periods, brokers, 4)."""
+    """Return the sums of each broker's bundles; shape (periods, brokers, 4)."""
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], np.arange(brokers))
-    found: Floats = np.add.reduceat(rates[:, order], starts, axis=1)
-    return found
+    sums: Floats = np.add.reduceat(rates[:, order], starts, axis=1)
+    return sums
 
 
 def _per_unit(world: World, cast: _Cast) -> Floats:
-    """The same cost of a message and a byte on every broker, so that the mean score is about `World.load`."""
-    made = np.zeros((world.brokers, len(RESOURCES), 4))
+    """Return the cost of a message and a byte, the same on every broker, so that the mean score is about
+    `World.load`.
+    """
+    units = np.zeros((world.brokers, len(RESOURCES), 4))
     usual = 2000.0 * world.brokers * (cast.weight @ cast.unit)
     whole = (world.load - IDLE) * cast.cores.sum() * CORE
-    made[:, CPU, RATE_IN] = made[:, CPU, RATE_OUT] = 0.5 * whole / usual[:THROUGHPUT_IN].sum()
-    made[:, CPU, THROUGHPUT_IN] = made[:, CPU, THROUGHPUT_OUT] = 0.5 * whole / usual[THROUGHPUT_IN:].sum()
-    made[:, BANDWIDTH_IN, THROUGHPUT_IN] = made[:, BANDWIDTH_OUT, THROUGHPUT_OUT] = KILOBIT_PER_BYTE
-    made[:, MSG_RATE, RATE_IN] = made[:, MSG_RATE, RATE_OUT] = 1.0
-    made[:, THROUGHPUT, THROUGHPUT_IN] = made[:, THROUGHPUT, THROUGHPUT_OUT] = 1.0
-    return made
+    units[:, CPU, RATE_IN] = units[:, CPU, RATE_OUT] = 0.5 * whole / usual[:THROUGHPUT_IN].sum()
+    units[:, CPU, THROUGHPUT_IN] = units[:, CPU, THROUGHPUT_OUT] = 0.5 * whole / usual[THROUGHPUT_IN:].sum()
+    units[:, BANDWIDTH_IN, THROUGHPUT_IN] = units[:, BANDWIDTH_OUT, THROUGHPUT_OUT] = KILOBIT_PER_BYTE
+    units[:, MSG_RATE, RATE_IN] = units[:, MSG_RATE, RATE_OUT] = 1.0
+    units[:, THROUGHPUT, THROUGHPUT_IN] = units[:, THROUGHPUT, THROUGHPUT_OUT] = 1.0
+    return units
 
 
 def _circumstances(document: dict[str, object]) -> tuple[tuple[str, ...], Ints]:
@@ -251,12 +252,12 @@ def _circumstances(document: dict[str, object]) -> tuple[tuple[str, ...], Ints]:
     for path in CIRCUMSTANCES:
         parts = {key: value for key, value in document.items() if key.startswith(f"{path}.")}
         texts.append(dumped(document.get(path, parts)))
-    known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    return tuple(known), np.array([known[text] for text in texts], dtype=np.int32)
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return tuple(numbers), np.array([numbers[text] for text in texts], dtype=np.int32)
 
 
 def _input(world: World, cast: _Cast, wall_ms: Ints) -> PlanInput:
-    """What the leader knew at first, on a picture without rows."""
+    """Return the leader's first input, on a snapshot without rows."""
     none, whole = np.zeros((0, 4)), np.zeros(0, dtype=np.int64)
     brokers = BrokerTable(
         ids=(),

@@ -40,7 +40,7 @@ POISONS: Final = (
 
 
 class _Bad:
-    """What is wrong with the history, and when: the middle day, six hours of it from 06:00 on, or all of it."""
+    """A fault of the history, and its time: the middle day, six hours of it from 06:00 on, or all of it."""
 
     def __init__(self, world: World, kind: str) -> None:
         self.world, self.kind = world, kind
@@ -80,7 +80,7 @@ class _Bad:
 
 
 def steps(world: World) -> Iterator[CandidateStep]:
-    """The balancer's course through the world: every period with what it saw and planned."""
+    """Yield the balancer's steps through the world: every period with its input and plan."""
     params = world.params if world.recording else replace(world.params, max_moves_per_cycle=0, split_enabled=False)
     course: CandidateRun | None = None
     before: RecordedTraffic | None = None
@@ -101,7 +101,7 @@ def steps(world: World) -> Iterator[CandidateStep]:
 
 
 def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, frame: frame) -> Iterator[CycleRecord]:
-    """What is recorded of the course: a whole picture each hour, changes after it. `poison` gets period and frame."""
+    """Yield the records of the run: a whole snapshot each hour, changes after it. `poison` gets period and frame."""
     before: tuple[int, Frame] | None = None
     hour = -1
     for number, step in enumerate(steps(world)):
@@ -117,8 +117,9 @@ def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, fram
 
 
 def write(world: World, place: str | Path, *, poison: str = "", cluster: str = "") -> ParquetStore:
-    """Write all days below a folder or URI. `poison`: one of `POISONS`, empty: none. ValueError for another word.
-    `cluster`: whose history the files say it is; empty: none."""
+    """Write all days below a directory or URI. `poison`: one of `POISONS`, empty: none. `cluster`: the cluster name in
+    the files, empty: none. Raises ValueError if `poison` is unknown.
+    """
     if poison and poison not in POISONS:
         raise ValueError(f"{poison!r} is none of {', '.join(POISONS)}")
     store, bad = ParquetStore(place, cluster), _Bad(world, poison)
@@ -170,22 +171,22 @@ def main() -> None:
     parser.add_argument("--uri", required=True)
     parser.add_argument("--cluster", default="", help="the name that the files have")
     parser.add_argument("--poison", choices=("", *POISONS), default="")
-    given = parser.parse_args()
-    wanted = (item.split("=", 1) for item in given.parameter)
-    changed: dict[str, Any] = {name: coerce(name, value) for name, value in wanted}
-    midnight_ms = int(time.time() // DAY_S - given.days) * DAY_S * 1000
+    options = parser.parse_args()
+    pairs = (item.split("=", 1) for item in options.parameter)
+    changed: dict[str, Any] = {name: coerce(name, value) for name, value in pairs}
+    midnight_ms = int(time.time() // DAY_S - options.days) * DAY_S * 1000
     world = World(
-        seed=given.seed,
-        days=given.days,
-        start_ms=midnight_ms if given.recent else World().start_ms,
-        brokers=given.brokers,
-        bundles=given.bundles,
-        period_seconds=given.period,
-        flicker=given.flicker,
+        seed=options.seed,
+        days=options.days,
+        start_ms=midnight_ms if options.recent else World().start_ms,
+        brokers=options.brokers,
+        bundles=options.bundles,
+        period_seconds=options.period,
+        flicker=options.flicker,
         params=replace(Parameters(), **changed),
     )
-    files = write(world, given.uri, poison=given.poison, cluster=given.cluster).files()
-    print(f"{len(files)} files, {sum(file.size for file in files):,} bytes in {given.uri}")
+    files = write(world, options.uri, poison=options.poison, cluster=options.cluster).files()
+    print(f"{len(files)} files, {sum(file.size for file in files):,} bytes in {options.uri}")
 
 
 if __name__ == "__main__":

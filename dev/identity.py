@@ -1,4 +1,6 @@
-"""Who asks a secured cluster: what talks to brokers in dev/ takes one of these, or None where everything is open."""
+"""Credentials for a secured cluster: each client of brokers in dev/ takes one of these, or None without
+authentication.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ class Identity:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with each request to the admin API."""
+        """Return the headers of each request to the admin API."""
         return {"Authorization": f"Bearer {self.token}"}
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """How servers are checked."""
+        """Return the TLS context that verifies servers."""
         return _context(self.ca_file)
 
 

@@ -23,7 +23,7 @@ NO_JAVA = (
     "is not installed: run `make setup`, or install a JDK (for example: apt-get install openjdk-17-jdk)"
 )
 NO_COMPILER = "there is no `javac` here to compile Java with; install a JDK: apt-get install openjdk-17-jdk"
-# The wheel's runtime is linked without this module, which Spark's launcher asks for and does without.
+# The wheel's runtime is linked without this module, which Spark's launcher requests but does not need.
 _FOR_SPARK = """#!/bin/sh
 for argument do
   shift
@@ -52,7 +52,7 @@ def wheel_java() -> Path | None:
 
 
 def compiler(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the `javac` beside the machine's own Java, or on the PATH; None where there is only a runtime."""
+    """Return the `javac` of the machine's own Java, or on the PATH; None if there is only a runtime."""
     java = installed_java(environment)
     # A `java` on the PATH is often a link; its JDK is where the link leads.
     beside = [java.with_name("javac"), java.resolve().with_name("javac")] if java else []
@@ -76,9 +76,9 @@ def spark_environment(environment: Mapping[str, str] = os.environ) -> dict[str, 
 
 def main(what: str) -> int:
     """Say where it is, or in one sentence what adds it; the exit code."""
-    found = compiler() if what == "compiler" else find_java()
-    print(found or (NO_COMPILER if what == "compiler" else NO_JAVA))
-    return 0 if found else 1
+    path = compiler() if what == "compiler" else find_java()
+    print(path or (NO_COMPILER if what == "compiler" else NO_JAVA))
+    return 0 if path else 1
 
 
 def java_version(java: Path) -> int:

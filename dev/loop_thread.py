@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for what stands between servers while a test goes on."""
+"""An event loop in its own thread, for proxies that work while a test runs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ class LoopThread(ABC):
 
     @abstractmethod
     async def _listen(self) -> None:
-        """Begin to take connections. OSError when an address is in use."""
+        """Start to accept connections. Raises OSError if an address is in use."""
 
     @abstractmethod
     async def _close(self) -> None:
         """Cut every connection and stop listening."""
 
     def start(self) -> None:
-        """Listen; returns when connections are taken. OSError; RuntimeError when it is running."""
+        """Listen; return when connections are accepted. Raises OSError if an address is in use, RuntimeError if it is
+        running.
+        """
         if self._loop is not None:
             raise RuntimeError(f"the {self._name} is running")
         loop = self._loop = asyncio.new_event_loop()
@@ -45,7 +47,7 @@ class LoopThread(ABC):
             raise
 
     def stop(self) -> None:
-        """Cut every connection and stop listening; what was seen stays readable. Idempotent."""
+        """Cut every connection and stop listening. Records stay readable. Idempotent."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return

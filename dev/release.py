@@ -1,4 +1,4 @@
-"""What a tag needs to be published: `python -m dev.release check TAG`; its text: `python -m dev.release notes TAG`."""
+"""Conditions for publishing a tag: `python -m dev.release check TAG`; its text: `python -m dev.release notes TAG`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Where a version stands beside the three places that are compared by their key: labels and tags of our images.
+# Places of a version besides the three that are compared by their key: labels and tags of our images.
 _VERSION = re.compile(r"(?:\bbundlekeel(?:-spark)?:|image\.version=\"|/opt/bundlekeel/)(\d+\.\d+\.\d+)")
 _UNPUBLISHED = re.compile(
     r"(?i)\b(?:no (?:image|package)\b[^.]*|nothing) is published yet|\bnot released yet"
@@ -20,48 +20,48 @@ _UNPUBLISHED = re.compile(
 
 
 def faults(tag: str, root: Path = ROOT) -> list[str]:
-    """What is in the way of publishing the tree as that tag (`v0.1.0`), one line each."""
+    """Return the problems with publishing the tree as that tag (`v0.1.0`), one line each."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     chart = yaml.safe_load((root / "deploy/helm/bundlekeel/Chart.yaml").read_text(encoding="utf-8"))
     versions = {"pyproject.toml": project["version"], "Chart.yaml": chart["version"], "appVersion": chart["appVersion"]}
-    found = [f"{place} says {version}, the tag {tag}" for place, version in versions.items() if f"v{version}" != tag]
+    problems = [f"{place} says {version}, the tag {tag}" for place, version in versions.items() if f"v{version}" != tag]
     if not notes(tag, root):
-        found.append(f"CHANGELOG.md has no section `## {tag.removeprefix('v')}` with text: rename `## Unreleased`")
+        problems.append(f"CHANGELOG.md has no section `## {tag.removeprefix('v')}` with text: rename `## Unreleased`")
     if any(line and not line.startswith("#") for line in notes("vUnreleased", root).splitlines()):
-        found.append("CHANGELOG.md has text under `## Unreleased`, which the release's notes would not have")
-    found += [
+        problems.append("CHANGELOG.md has text under `## Unreleased`, which the release's notes would not have")
+    problems += [
         f"project.urls.{name} in pyproject.toml is a placeholder ({url}): set the address, also in Chart.yaml"
         for name, url in project["urls"].items()
         if ".example/" in url
     ]
     if not chart["home"].endswith("/"):
-        found.append(f"home in Chart.yaml does not end with / ({chart['home']}): links to runbooks are made from it")
+        problems.append(f"home in Chart.yaml does not end with / ({chart['home']}): links to runbooks are made from it")
     if not re.search(
         r"(?m)^ARG PYTHON_IMAGE=\S+@sha256:[0-9a-f]{64}$", (root / "Dockerfile").read_text(encoding="utf-8")
     ):
-        found.append("PYTHON_IMAGE in Dockerfile has no digest: pin it (docs/releasing.md)")
+        problems.append("PYTHON_IMAGE in Dockerfile has no digest: pin it (docs/releasing.md)")
     addresses = [("home", chart["home"]), *(("sources", url) for url in chart["sources"])]
-    found += [f"{key} in Chart.yaml is a placeholder ({url})" for key, url in addresses if ".example/" in url]
+    problems += [f"{key} in Chart.yaml is a placeholder ({url})" for key, url in addresses if ".example/" in url]
     if notes(tag, root) and not re.search(
         rf"^## {re.escape(tag[1:])} - \d{{4}}-\d\d-\d\d$", _changelog(root), re.MULTILINE
     ):
-        found.append(f"CHANGELOG.md says no date of {tag[1:]}: `## {tag[1:]} - YYYY-MM-DD`")
+        problems.append(f"CHANGELOG.md says no date of {tag[1:]}: `## {tag[1:]} - YYYY-MM-DD`")
     for path in _texts(root):
         text, place = path.read_text(encoding="utf-8"), path.relative_to(root)
         others = sorted({version for version in _VERSION.findall(text) if f"v{version}" != tag})
-        found += [f"{place} names {version}, the tag {tag}" for version in others]
-        found += [
+        problems += [f"{place} names {version}, the tag {tag}" for version in others]
+        problems += [
             f'{place} says "{match[0]}", which the release would make wrong' for match in _UNPUBLISHED.finditer(text)
         ]
-    return found
+    return problems
 
 
 def _texts(root: Path) -> list[Path]:
-    """What users read or build from, and names the release. The changelog is history."""
+    """Return the files that users read or build from, and that contain the release. The changelog is history."""
     chart = root / "deploy" / "helm" / "bundlekeel"
     named = (root / "Dockerfile", root / "docker-compose.yml", root / "README.md", root / "dev" / "chart.py")
-    made = (chart / "README.md", chart / "values-apache-chart.yaml", chart / "templates" / "NOTES.txt")
-    return [path for path in (*named, *made, *sorted((root / "docs").rglob("*.md"))) if path.is_file()]
+    paths = (chart / "README.md", chart / "values-apache-chart.yaml", chart / "templates" / "NOTES.txt")
+    return [path for path in (*named, *paths, *sorted((root / "docs").rglob("*.md"))) if path.is_file()]
 
 
 def _changelog(root: Path) -> str:
@@ -69,23 +69,23 @@ def _changelog(root: Path) -> str:
 
 
 def notes(tag: str, root: Path = ROOT) -> str:
-    """The section of the changelog for that tag; empty: there is none."""
+    """Return the section of the changelog for that tag; empty: there is none."""
     sections = _changelog(root).split("\n## ")[1:]
     heads = {text.partition("\n")[0].split()[0]: text.partition("\n")[2].strip() for text in sections}
     return heads.get(tag.removeprefix("v"), "")
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Run the command and return the exit code."""
     if len(arguments) != 2 or arguments[0] not in ("check", "notes"):
         print("usage: python -m dev.release check|notes TAG", file=sys.stderr)
         return 2
     if arguments[0] == "notes":
         print(notes(arguments[1]))
         return 0
-    found = faults(arguments[1])
-    print("\n".join(found), file=sys.stderr)
-    return 1 if found else 0
+    problems = faults(arguments[1])
+    print("\n".join(problems), file=sys.stderr)
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

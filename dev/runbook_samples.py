@@ -41,36 +41,38 @@ _ROOT: Final = Path(__file__).resolve().parent.parent
 
 def with_samples(page: Path) -> str:
     """Return a page with its samples and files renewed. Raises KeyError if a situation does not exist."""
-    return _FILE.sub(_shown, _MARK.sub(_renewed, page.read_text(encoding="utf-8")))
+    return _FILE.sub(_shorten, _MARK.sub(_renewed, page.read_text(encoding="utf-8")))
 
 
-def _shown(found: re.Match[str]) -> str:
-    path = found[1]
+def _shorten(match: re.Match[str]) -> str:
+    path = match[1]
     kind = "ini" if path.endswith(".service") else "yaml"
     return f"<!-- file: {path} -->\n\n```{kind}\n{(_ROOT / path).read_text(encoding='utf-8')}```\n"
 
 
-def _renewed(found: re.Match[str]) -> str:
-    indent, mark = found.groups()
+def _renewed(match: re.Match[str]) -> str:
+    indent, mark = match.groups()
     command, situation, lines = (*(part.strip() for part in mark.split(";")), "")[:3]
-    printed = _chosen(sample(command, situation), [word.strip() for word in lines.split(",") if word.strip()])
+    printed = _select(sample(command, situation), [word.strip() for word in lines.split(",") if word.strip()])
     name = "" if command.startswith("get ") else "bundlekeel "
     block = ["```text", f"$ {name}{command}", *printed, "```"]
     return "\n".join([f"{indent}<!-- sample: {mark} -->", "", *(f"{indent}{line}".rstrip() for line in block), ""])
 
 
-def _chosen(lines: list[str], begin: list[str]) -> list[str]:
-    """Those that begin so, spaces apart, with the lines that continue them, and the exit code; others are one `…`."""
+def _select(lines: list[str], begin: list[str]) -> list[str]:
+    """Return the lines with one of these beginnings (spaces ignored), the lines that continue them, and the exit code.
+    The others become one `…`.
+    """
     if not begin:
         return lines
-    shown: list[str] = []
-    taken = False
+    lines_out: list[str] = []
+    inside = False
     for line in filter(None, lines):
         if line[:1].strip():
-            taken = " ".join(line.split()).startswith((*begin, "(exit code"))
-        if taken or shown[-1:] != [_LEFT_OUT]:
-            shown.append(line if taken else _LEFT_OUT)
-    return shown
+            inside = " ".join(line.split()).startswith((*begin, "(exit code"))
+        if inside or lines_out[-1:] != [_LEFT_OUT]:
+            lines_out.append(line if inside else _LEFT_OUT)
+    return lines_out
 
 
 class _Served(LoopThread):

@@ -1,4 +1,4 @@
-"""What a cluster looks like, mostly while an alert fires: what the fake service of the tests answers in samples."""
+"""States of a cluster, mostly while an alert fires: responses of the tests' fake service for samples."""
 
 from __future__ import annotations
 
@@ -67,10 +67,11 @@ _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], en
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What differs from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
+    """Differences from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
     and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `quotas`, `group`,
     `topic`: of the answer about quotas, its group and the topic in it. `thresholds`: of that about proposals. `sheds`:
-    whether the brokers shed by themselves; a takeover is in force where `state` has one."""
+    whether the brokers shed by themselves; a takeover is in force where `state` has one.
+    """
 
     state: Mapping[str, Any] = field(default_factory=dict)
     verdict: tuple[Code, str] = (
@@ -141,30 +142,30 @@ class SampleService(FakeService):
 
     def state(self) -> State:
         """With what differs."""
-        made = super().state()
-        leader, other = (replace(item, id=id) for item, id in zip(made.members, (LEADER, FOLLOWER), strict=True))
-        return replace(made, **{"member": LEADER, "leader": leader, "members": [leader, other], **self._at.state})
+        state = super().state()
+        leader, other = (replace(item, id=id) for item, id in zip(state.members, (LEADER, FOLLOWER), strict=True))
+        return replace(state, **{"member": LEADER, "leader": leader, "members": [leader, other], **self._at.state})
 
     def brokers(self) -> list[BrokerView]:
         """Three of them, unless one more is what it is about."""
         return self._at.brokers(super().brokers())
 
     async def why(self, name: str) -> WhyView:
-        """As given."""
-        made = await super().why(name)
+        answer = await super().why(name)
         if self._at.why is None:
-            return made
+            return answer
         verdict, change = self._at.why
         codes = list(self._at.codes)
-        return replace(made, sentence=f"{name}: {verdict}", codes=codes, history=[], what_would_change_it=change)
+        return replace(answer, sentence=f"{name}: {verdict}", codes=codes, history=[], what_would_change_it=change)
 
     def channel(self) -> ChannelSummary:
         """With what differs."""
         return replace(super().channel(), **self._at.channel)
 
     def channel_findings(self) -> list[ChannelFinding]:
-        """What the core says of a bundle that has been releasing for two hours, unless the channel is in order. By the
-        clock, because the command prints ages."""
+        """Return the core's finding for a bundle that has been releasing for two hours, unless the channel is in order.
+        It uses the clock, because the command prints ages.
+        """
         if not self._at.channel.get("findings", True):
             return []
         now = round(time.time() * 1000)
@@ -174,7 +175,6 @@ class SampleService(FakeService):
         return list(findings(units, {bundle: began}, (), BROKERS, Deadlines(), now))
 
     def live(self) -> list[Check]:
-        """As given."""
         return list(self._at.checks)
 
     def _records(self, limit: int, kind: str | None) -> list[Json]:
@@ -201,7 +201,7 @@ class SampleWiring(FakeWiring):
     def takeover(
         self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
     ) -> Json:
-        """Of a dry run, of brokers that all shed."""
+        """Return a dry run for brokers that all shed."""
         assert dry_run
         model = BrokerModel(BROKERS)
         admin, coordination = MemoryAdmin(model), MemoryCoordination(MemoryStore())
@@ -215,14 +215,14 @@ class SampleWiring(FakeWiring):
             clock=RealClock(),
         )
 
-        async def asked() -> TakeoverResult:
+        async def preview_takeover() -> TakeoverResult:
             await coordination.start()
             return await preview(context, split=split == "off", namespaces=namespaces)
 
-        return json_result(asyncio.run(asked()), dict.fromkeys(BROKERS, "true"))
+        return json_result(asyncio.run(preview_takeover()), dict.fromkeys(BROKERS, "true"))
 
     def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
-        """Of a dry run, without quota groups."""
+        """Return a dry run without quota groups."""
         assert dry_run
         return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over="takeover" in self._at.state)
 
@@ -258,7 +258,7 @@ def _stopped(code: Code, detail: str = "", **more: Any) -> dict[str, Any]:
     return {"mode": "act", "takeover": _TAKEN_OVER, **stopped, **more}
 
 
-def _asked(what: str) -> Json:
+def _request(what: str) -> Json:
     return request_record(what, wall_ms=NOW_MS, **_WHO)
 
 
@@ -310,7 +310,7 @@ _REFUSED: Final = Check.failed(
 
 
 class _NoCounters:
-    """Of the command `doctor`, which asks no sidecar."""
+    """The command `doctor` sends no request to a sidecar."""
 
     def states(self) -> dict[str, str]:
         return {}
@@ -455,7 +455,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     ),
     "paused": Situation(
         state=_stopped(Code.PAUSED, paused=PauseView(since_ms=NOW_MS, until_ms=None, **_WHO)),
-        records=(_asked("pause"),),
+        records=(_request("pause"),),
     ),
     "old": Situation(brokers=_old),
     "alone": Situation(state={"members": []}),
@@ -473,7 +473,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     "store migrated": Situation(checks=(_migrated(),)),
     "not acting": Situation(
         state={"mode_ceiling": "recommend", "takeover": _TAKEN_OVER},
-        records=(_asked("mode recommend"),),
+        records=(_request("mode recommend"),),
     ),
     "two leaders": Situation(
         state={"member": FOLLOWER, "leader": Member(id=FOLLOWER, seat=0, epoch=6), "epoch": 6},

@@ -33,7 +33,7 @@ _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or fals
 
 
 def scenarios_page() -> str:
-    """The page."""
+    """Return the page."""
     lines = ["# Scenarios", "", f"<!-- {NOTE} -->", "", _INTRO, ""]
     lines += ["## Columns of the answer", "", *table(["column", "what"], [[c.title, c.why] for c in COLUMNS]), ""]
     for item in suite():
@@ -43,7 +43,7 @@ def scenarios_page() -> str:
 
 
 def format_page() -> str:
-    """The page of the format: `Scenario` first, then what it is made of, in the order of the file."""
+    """Return the page of the format: `Scenario` first, then its parts, in the order of the file."""
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
     lines += [f"An example, the shipped `{_EXAMPLE}`:", "", "```yaml", shipped()[_EXAMPLE].rstrip(), "```", ""]
@@ -69,7 +69,7 @@ def _default(value: object) -> str:
 
 
 def _kind(kind: Any) -> str:
-    """In a YAML file's words, with a link to what has fields of its own."""
+    """Return the type in terms of a YAML file, with a link to the type of nested fields."""
     origin, of = get_origin(kind), [part for part in get_args(kind) if part is not type(None)]
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in of if word)
@@ -87,8 +87,8 @@ def _size(item: Scenario) -> str:
 
 def _expected(expect: Expect) -> str:
     blank = Expect()
-    given = [(field.name, getattr(expect, field.name)) for field in fields(Expect)]
-    return ", ".join(f"`{name}` {_value(value)}" for name, value in given if value != getattr(blank, name))
+    expectations = [(field.name, getattr(expect, field.name)) for field in fields(Expect)]
+    return ", ".join(f"`{name}` {_value(value)}" for name, value in expectations if value != getattr(blank, name))
 
 
 def _value(value: object) -> str:

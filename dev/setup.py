@@ -1,6 +1,6 @@
 """Set up `.venv`: `python3 -m dev.setup demo` for the demo, `dev` for the tests, which add to the same environment.
 
-Runs before anything is installed, so it needs the standard library alone. What was done is not done again.
+Runs before anything is installed, so it uses only the standard library. Finished steps are not repeated.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ OLDEST = (3, 11)
 
 
 class Refused(Exception):
-    """Set-up cannot go on; the message is one sentence with the remedy."""
+    """Set-up cannot continue; the message is one sentence with the remedy."""
 
 
 def main(lock: str) -> int:
-    """Make what is missing; the exit code. A set-up that was broken off is done again."""
+    """Create the missing parts and return the exit code. An interrupted set-up is completed."""
     try:
         if sys.version_info < OLDEST:
             here = sys.version.split()[0]
@@ -36,14 +36,14 @@ def main(lock: str) -> int:
 
 
 def needs_java(lock: str, platform: str, cluster: str) -> bool:
-    """Whether what is set up runs Java on this machine; Refused for a demo whose cluster cannot run on it."""
+    """Return whether the set-up runs Java on this machine. Raises Refused if the demo's cluster cannot run on it."""
     if lock == "demo" and cluster != "docker" and platform != "linux":
         raise Refused("the demo's cluster runs on Linux; elsewhere in containers: make demo CLUSTER=docker")
     return lock == "dev" or cluster != "docker"
 
 
 def _java() -> None:
-    """Have a Java; first, and small: where none can be had, nothing else is installed in vain."""
+    """Install Java if it is missing. It is small and comes first: without it the other packages are useless."""
     # Only now: older Pythons cannot read it.
     from dev.java import NO_JAVA, OLDEST_JAVA, installed_java  # noqa: PLC0415
     from dev.wheels import install  # noqa: PLC0415
@@ -67,7 +67,7 @@ def _packages(lock: str) -> None:
     own = subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=False)
     if own.returncode != 0:
         raise Refused("bundlekeel itself could not be installed, see above")
-    _mark(lock).write_text(_wanted(lock) + "\n", encoding="utf-8")
+    _mark(lock).write_text(_digest(lock) + "\n", encoding="utf-8")
 
 
 def _python() -> str:
@@ -83,14 +83,14 @@ def _mark(lock: str) -> Path:
     return VENV / f".{lock}-installed"
 
 
-def _wanted(lock: str) -> str:
+def _digest(lock: str) -> str:
     files = (ROOT / "pyproject.toml", ROOT / "requirements" / f"{lock}.lock")
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _current(lock: str) -> bool:
     mark = _mark(lock)
-    return mark.is_file() and mark.read_text(encoding="utf-8").strip() == _wanted(lock)
+    return mark.is_file() and mark.read_text(encoding="utf-8").strip() == _digest(lock)
 
 
 def _say(line: str) -> None:

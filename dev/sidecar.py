@@ -22,16 +22,15 @@ from dev.cluster import Cluster
 from dev.cluster.process import until_stopped
 
 _START_SECONDS = 120.0
-# The local NICs report no limit and the machine may be shared: capacity is said instead (design section 11).
+# The local NICs report no limit and the machine may be shared, so the capacity is configured (design section 11).
 SHARED_MACHINE = {"*": {"cpu": "ignore", "throughput": 4_000_000}}
 
 
 def settings_for(
     cluster: Cluster, name: str, directory: Path, /, *, root: str | None = None, **changes: Any
 ) -> dict[str, Any]:
-    """A settings file's content: addresses, names and files of this cluster; everything else is the default.
-
-    `root`: a name under which its shared state is apart from that of other sidecars of the cluster.
+    """Return the content of a settings file: addresses, names and files of this cluster, defaults otherwise. `root`: a
+    name that separates its shared state from that of other sidecars of the cluster.
     """
     if root is not None:
         changes["store"] = {"root": f"/bundlekeel/{root}", **changes.get("store", {})}
@@ -49,7 +48,7 @@ def settings_for(
 
 
 def secrets_of(cluster: Cluster, directory: Path) -> Path:
-    """The folder for `BUNDLEKEEL_SECRETS_DIR`: what a sidecar of a secured cluster knows and no settings file holds."""
+    """Return the directory for `BUNDLEKEEL_SECRETS_DIR`: the secrets of a sidecar of a secured cluster."""
     folder = directory / "secrets"
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "store__sasl_password").write_text(cluster.security.passwords["bundlekeel"], encoding="utf-8")
@@ -88,7 +87,7 @@ class Sidecar:
 
     @property
     def pid(self) -> int:
-        """The process id. SidecarError before `start`."""
+        """The process id. Raises SidecarError before `start`."""
         if self._process is None:
             raise SidecarError(f"{self.name} was not started")
         return self._process.pid
@@ -101,7 +100,9 @@ class Sidecar:
     def start(self, *, wait: bool = True) -> Sidecar:
         """Start the process; with `wait`, until its API answers."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("BUNDLEKEEL__")}
-        paths = [made["PYTHONPATH"] for made in (self.environment, environment) if made.get("PYTHONPATH")]
+        paths = [
+            variables["PYTHONPATH"] for variables in (self.environment, environment) if variables.get("PYTHONPATH")
+        ]
         environment |= self.environment | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -172,7 +173,7 @@ class Sidecar:
     # --- questions ---
 
     def get(self, path: str, *, raw: bool = False, **query: Any) -> Any:
-        """GET over the unix socket: JSON, text with `raw`, or None while nobody answers."""
+        """GET over the unix socket: JSON, text with `raw`, or None without a response."""
         if not self._listening():
             return None
         try:
@@ -203,12 +204,12 @@ class Sidecar:
         return self._http.request("DELETE", path, json=dict(body))
 
     def answer(self, path: str) -> tuple[int, str]:
-        """GET over the unix socket: status and text. httpx.TransportError when nobody answers."""
-        found = self._http.get(path)
-        return found.status_code, found.text
+        """GET over the unix socket: status and text. Raises httpx.TransportError without a response."""
+        response = self._http.get(path)
+        return response.status_code, response.text
 
     def state(self) -> dict[str, Any]:
-        """`/api/v1/state`, or an empty dict while nobody answers."""
+        """Return `/api/v1/state`, or an empty dict without a response."""
         answer = self.get("/api/v1/state")
         return answer if isinstance(answer, dict) else {}
 
@@ -234,12 +235,14 @@ class Sidecar:
         return total
 
     def records(self) -> list[dict[str, Any]]:
-        """What the process wrote to its own journal."""
+        """Return the records in the process's own journal."""
         path = Path(yaml.safe_load(self.config.read_text(encoding="utf-8"))["journal"]["path"])
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
     def until(self, holds: Any, what: str, *, within: float) -> None:
-        """Poll until it holds. SidecarError with the log's end when it does not in time, or the process ended."""
+        """Poll until `holds()` is true. Raises SidecarError, with the log's end, after `within` seconds or if the
+        process ended.
+        """
         deadline = time.monotonic() + within
         while not holds():
             if not self.alive:
@@ -249,7 +252,7 @@ class Sidecar:
             time.sleep(0.05)
 
     def tail(self, lines: int = 15) -> str:
-        """The end of the log."""
+        """Return the end of the log."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ SETTINGS = {
 
 @contextmanager
 def standalone(folder: Path, *, workers: int) -> Iterator[str]:
-    """A cluster while the block runs; its URL, once all workers are there. Every process is ended by its pid."""
+    """Run a cluster during the block; yield its URL, once all workers are there. Every process is ended by its pid."""
     port, web = free_ports(2)
     url = f"spark://{HOST}:{port}"
     started: list[subprocess.Popen[bytes]] = []
@@ -79,16 +79,16 @@ def _start(folder: Path, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 def _state(web: int) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = httpx.get(f"http://{HOST}:{web}/json/", timeout=10).json()
+        state: dict[str, Any] = httpx.get(f"http://{HOST}:{web}/json/", timeout=10).json()
     except (httpx.HTTPError, ValueError):
         return None
-    return found
+    return state
 
 
 def _until(holds: Any, started: list[subprocess.Popen[bytes]], seconds: float = 900) -> None:
     end = time.monotonic() + seconds
     while not holds():
-        gone = [process.args for process in started if process.poll() is not None]
-        if gone or time.monotonic() > end:
-            raise RuntimeError(f"Spark did not come up; ended: {gone}")
+        ended = [process.args for process in started if process.poll() is not None]
+        if ended or time.monotonic() > end:
+            raise RuntimeError(f"Spark did not come up; ended: {ended}")
         time.sleep(0.2)

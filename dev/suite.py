@@ -1,6 +1,6 @@
 """Run one test suite within its budget, and add a row to the closing table of `make test`.
 
-A budget is in minutes on two fast cores. A suite fails that takes four times as long: slow machines need twice the time.
+A budget is in minutes on two fast cores. A suite fails that takes four times as long, because machines differ.
 BUNDLEKEEL_BUDGET_SCALE=2 doubles every budget. Which suites there are, and which run in parallel: `dev/suites.mk`.
 """
 

@@ -18,19 +18,19 @@ ADVICE = "put chromium on the PATH, or run as root: apt-get install --no-install
 
 
 def ensure(which: Callable[[str], str | None] = shutil.which, run: Callable[[Sequence[str]], str] = apt_get) -> Path:
-    """Where it is, installed first when it is missing. ToolsMissing."""
-    found = _found(which)
-    if found is None:
+    """Return the path of Chromium, and install it if it is missing. Raises ToolsMissing if it is not available."""
+    path = _find_program(which)
+    if path is None:
         run(("apt-get", "update", "-q"))  # when the mirror is away, lists of yesterday may do
         refused = run(INSTALL)
-        found = _found(which)
-        if found is None:
+        path = _find_program(which)
+        if path is None:
             why = f" (apt-get: {refused})" if refused else ""
             raise ToolsMissing(f"chromium is missing and could not be installed{why}: {ADVICE}")
-    return Path(found)
+    return Path(path)
 
 
-def _found(which: Callable[[str], str | None]) -> str | None:
+def _find_program(which: Callable[[str], str | None]) -> str | None:
     return next((path for name in NAMES if (path := which(name)) is not None), None)
 
 

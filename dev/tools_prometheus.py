@@ -15,15 +15,15 @@ ADVICE = "put prometheus and promtool on the PATH, or run as root: apt-get insta
 
 
 class ToolsMissing(RuntimeError):
-    """They are not there, and cannot be had; the message is one sentence."""
+    """The programs are not available; the message is one sentence."""
 
 
 def tool(name: str, which: Callable[[str], str | None] = shutil.which) -> Path:
-    """Where a program is. ToolsMissing."""
-    found = which(name)
-    if found is None:
+    """Return the path of a program. Raises ToolsMissing if there is none."""
+    path = which(name)
+    if path is None:
         raise ToolsMissing(f"{name} is missing: {ADVICE}")
-    return Path(found)
+    return Path(path)
 
 
 def ensure(

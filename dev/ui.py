@@ -1,10 +1,9 @@
-"""The web page: built from `ui/` and the types in config/openapi.json by esbuild, into the package, where it is
-committed, so that the wheel has it.
+"""The web page: built from `ui/` and the types in config/openapi.json by esbuild.
 
-`python -m dev.ui build` writes it; `check` builds it anew and says whether what is committed is that; `fresh` says the
-same by digests alone, without npm; `install` gets the npm packages that the tests use too; `screenshots` makes the
-documentation's pictures: ten brokers and four tenants over fakes, so that no cluster is needed; `serve` serves the page
-over the same ones.
+The result is committed in the package, so that the wheel contains it. `python -m dev.ui build` writes it. `check`
+builds it again and compares it with the committed files. `fresh` compares digests alone, without npm. `install` gets
+the npm packages, also for the tests. `screenshots` makes the documentation's pictures: ten brokers and four tenants
+over fakes, without a cluster. `serve` serves the page over the same ones.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class BuildFailed(RuntimeError):
 
 
 def sources() -> list[Path]:
-    """What the page is built from."""
-    found = [path for path in (UI / "src").rglob("*") if path.is_file()]
-    return sorted([*found, UI / "build.mjs", UI / "package.json", UI / "package-lock.json", UI / "tsconfig.json"])
+    """Return the source files of the page."""
+    paths = [path for path in (UI / "src").rglob("*") if path.is_file()]
+    return sorted([*paths, UI / "build.mjs", UI / "package.json", UI / "package-lock.json", UI / "tsconfig.json"])
 
 
 def types() -> str:
-    """The answers of config/openapi.json as TypeScript: the page has no other definition of them."""
+    """Return the responses of config/openapi.json as TypeScript: the page has no other definition of them."""
     schemas = json.loads((ROOT / "config/openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
     lines = ["// Made from config/openapi.json by `python -m dev.ui build`; do not edit."]
     for name, schema in schemas.items():
@@ -87,7 +86,7 @@ def digests() -> str:
 
 
 def stale(digests_file: Path = DIGESTS) -> list[str]:
-    """What is not as it was when the page was built last, by digests."""
+    """Return the files that have changed since the last build, by their digests."""
     noted = digests_file.read_text(encoding="utf-8").splitlines() if digests_file.exists() else []
     changed = [line.partition("  ")[2] for line in digests().splitlines() if line not in noted]
     missing = [] if TYPES.exists() and TYPES.read_text(encoding="utf-8") == types() else ["the API's answers"]
@@ -95,7 +94,7 @@ def stale(digests_file: Path = DIGESTS) -> list[str]:
 
 
 def drift() -> list[str]:
-    """Build anew, and compare with what is committed. BuildFailed."""
+    """Build again, and compare with the committed files. Raises BuildFailed if the build fails."""
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
         return [
@@ -115,7 +114,7 @@ def make(folder: Path) -> None:
 
 
 def install() -> None:
-    """The packages of the lock file in ui/node_modules. BuildFailed."""
+    """Install the packages of the lock file in ui/node_modules. Raises BuildFailed if that fails."""
     lock = UI / "package-lock.json"
     if not _INSTALLED.exists() or _INSTALLED.stat().st_mtime < lock.stat().st_mtime:
         # esbuild's install script fetches what its package has anyway.
@@ -124,20 +123,20 @@ def install() -> None:
 
 
 def _run(*command: str) -> None:
-    found = program(command[0], "node")
-    if found is None:
+    executable = program(command[0], "node")
+    if executable is None:
         raise BuildFailed(f"{command[0]} is missing, and not to be had as a wheel: {ADVICE}")
     # What npm starts looks for `node` itself.
-    environment = os.environ | {"PATH": f"{found.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    environment = os.environ | {"PATH": f"{executable.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     done = subprocess.run(
-        [str(found), *command[1:]], cwd=UI, env=environment, capture_output=True, text=True, check=False
+        [str(executable), *command[1:]], cwd=UI, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         raise BuildFailed(f"{' '.join(command)}: {(done.stdout + done.stderr).strip()}")
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Run the command and return the exit code."""
     verb = arguments[0] if len(arguments) == 1 else ""
     if verb == "build":
         TYPES.write_text(types(), encoding="utf-8")

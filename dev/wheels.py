@@ -43,16 +43,16 @@ def install(name: str, python: str = sys.executable) -> str:
 def program(name: str, lock: str) -> Path | None:
     """Return a program of the PATH, else the one that `requirements/LOCK.lock` brings; None without."""
     own = Path(sys.executable).with_name(name)
-    found = shutil.which(name)
-    if found is None and not own.is_file():
+    executable = shutil.which(name)
+    if executable is None and not own.is_file():
         refused = install(lock)
         if refused:
             print(f"setup: requirements/{lock}.lock: {refused}", file=sys.stderr)
-    return Path(found) if found else own if own.is_file() else None
+    return Path(executable) if executable else own if own.is_file() else None
 
 
 class _Counter:
-    """How far something is, on one line of a terminal, or on a line each quarter elsewhere."""
+    """Progress, on one line of a terminal, or on a line per quarter elsewhere."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._count, self._width = what, max(1, total), 0, 0

@@ -1,4 +1,4 @@
-"""Times decoding and planning beside Pulsar's own Java, on the same states in the same run: `make bench`.
+"""Time decoding and planning, ours and Pulsar's own Java, on the same states in the same run: `make bench`.
 
 Both sides get the same JSON lines: ours through `bundlekeel decide`, Java's through the oracle (dev/oracle), which
 runs the classes of the pulsar-broker jar. `decode` is the JSON text of all reports to what the shedder reads,
@@ -127,7 +127,7 @@ def measured(side: Ours | Oracle, reset: dict[str, Any], turn: bytes, turns: int
     else:
         side.ask({"reset": reset})
     first = side.ask(turn)
-    # TransferShedder's decisions have another shape in the oracle: a list, not a list a broker.
+    # TransferShedder's decisions have another form in the oracle: one list, not one per broker.
     unloads = len(first["unloads"]) if "unloads" in first else sum(map(len, first["unload"].values()))
     answers = [side.ask({"bench": 1}) for _ in range(turns)]
     decode, plan = ([answer[f"{part}_ms_median"] for answer in answers] for part in ("decode", "plan"))
@@ -139,9 +139,9 @@ def _spread(values: list[float]) -> Spread:
 
 
 def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> tuple[list[Row], float]:
-    """All strategies at one size, and our peak memory in MB."""
+    """Return the rows of all strategies at one size, and our peak memory in MB."""
     modular, size, total = turn_line(brokers, bundles), f"{brokers:,} x {bundles}", brokers * bundles
-    found: list[Row] = []
+    rows: list[Row] = []
     peak = 0.0
     with Oracle("-Xmx6g") as oracle:
         for row in (*NATIVE, EXTENSIBLE, *OURS_ALONE):
@@ -159,8 +159,8 @@ def rows_of(brokers: int, bundles: int, console: Console, *, all_java: bool) -> 
                 if native and (all_java or total < 300_000)
                 else None
             )
-            found.append(Row(size, total, row, corrected, compat, java))
-    return found, peak
+            rows.append(Row(size, total, row, corrected, compat, java))
+    return rows, peak
 
 
 def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
@@ -179,7 +179,7 @@ def plan_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Decoding: the same for all strategies, so one row a size."""
+    """Return the table of decoding: it is the same for all strategies, so there is one row per size."""
     header = ["brokers x bundles", "ours", "compat 4.2", "Java 4.2.4", "Java / ours"]
     cells = [
         [
@@ -225,14 +225,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     parser.add_argument("--size", choices=[f"{b}x{n}" for b, n in SIZES], action="append", help="only this size")
     parser.add_argument("--all-java", action="store_true", help="Java at the largest size too: minutes a turn")
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     console = Console(highlight=False, width=130)
-    sizes = [(b, n) for b, n in SIZES if not chosen.size or f"{b}x{n}" in chosen.size]
+    sizes = [(b, n) for b, n in SIZES if not options.size or f"{b}x{n}" in options.size]
     rows: list[Row] = []
     memory: list[list[str]] = []
     for brokers, bundles in sizes:
-        found, peak = rows_of(brokers, bundles, console, all_java=chosen.all_java)
-        rows += found
+        results, peak = rows_of(brokers, bundles, console, all_java=options.all_java)
+        rows += results
         memory.append([f"{brokers:,} x {bundles}", f"{peak:.0f}"])
     tables = {
         "Plan, milliseconds: median (least-most)": plan_table(rows),
@@ -248,13 +248,13 @@ def main() -> None:
         ),
     }
     for title, (header, cells) in tables.items():
-        shown = Table(title=title, title_justify="left")
+        table = Table(title=title, title_justify="left")
         for index, name in enumerate(header):
-            shown.add_column(name, justify="left" if index < 1 else "right")
+            table.add_column(name, justify="left" if index < 1 else "right")
         for row in cells:
-            shown.add_row(*row)
-        console.print(shown)
-    if chosen.write:
+            table.add_row(*row)
+        console.print(table)
+    if options.write:
         write_page(tables, [__doc__.partition("\n\n")[2].strip()])
 
 

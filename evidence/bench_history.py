@@ -1,4 +1,4 @@
-"""Times the history recorder on a large made-up cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
+"""Time the history recorder on a large generated cluster: `python -m evidence.bench_history [--brokers N --bundles N]`.
 
 Every cycle a part of the brokers reports (each once a minute, by default), and all bundles of those have new figures:
 more than real brokers do, which keep quiet while their usage changes by less than ten points. Printed: how long the
@@ -55,16 +55,16 @@ def main() -> None:
     parser.add_argument("--report-every", type=int, default=6, help="cycles between two reports of a broker")
     parser.add_argument("--beside", type=int, default=6, help="cycles beside the daemon's recorder; 0 leaves that out")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
-    given = parser.parse_args()
+    options = parser.parse_args()
     busy = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), given.report_every)
-        bench.run(given.brokers, given.bundles, 6 * given.minutes)
-        if given.beside:
-            cycles = list(inputs(given.brokers, given.bundles, given.beside, given.report_every))
+        bench = Bench(Path(folder), options.report_every)
+        bench.run(options.brokers, options.bundles, 6 * options.minutes)
+        if options.beside:
+            cycles = list(inputs(options.brokers, options.bundles, options.beside, options.report_every))
             bench.lines += asyncio.run(Beside(Path(folder) / "beside", cycles).run())
     print("\n".join(bench.lines))
-    if given.write:
+    if options.write:
         write_page(bench.lines, busy)
 
 
@@ -73,8 +73,8 @@ def write_page(lines: list[str], busy: float) -> None:
     assert __doc__ is not None
     head = ["# Bench: the recorder", "", "Written by `python -m evidence.bench_history --write`; do not edit.", ""]
     about = __doc__.partition("\n\n")[2].partition("With `--write`")[0].strip()
-    told = f"Before the run {busy:.1f} processes of this machine ({os.cpu_count()} cores) ran or waited for a core."
-    PAGE.write_text("\n".join([*head, about, told, "", "```", *lines, "```"]) + "\n", encoding="utf-8")
+    machine = f"Before the run {busy:.1f} processes of this machine ({os.cpu_count()} cores) ran or waited for a core."
+    PAGE.write_text("\n".join([*head, about, machine, "", "```", *lines, "```"]) + "\n", encoding="utf-8")
 
 
 @dataclass(slots=True)
@@ -87,14 +87,14 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     def run(self, brokers: int, bundles: int, cycles: int) -> None:
-        """Record so many cycles, publish each minute, replay the last one."""
+        """Record `cycles` cycles, publish each minute, replay the last one."""
         wal, store = FileWal(self.folder / "wal"), ParquetStore(self.folder / "store")
         before: tuple[int, Frame] | None = None
-        for cycle, given in enumerate(inputs(brokers, bundles, cycles, self.report_every), 1):
-            made = self.timed("plan", partial(plan, given))
-            outcome = outcome_of(made, {"cycle": cycle}, acted=False, software="bench")
+        for cycle, plan_input in enumerate(inputs(brokers, bundles, cycles, self.report_every), 1):
+            result = self.timed("plan", partial(plan, plan_input))
+            outcome = outcome_of(result, {"cycle": cycle}, acted=False, software="bench")
             started = time.perf_counter()
-            frame = frame_of(given)
+            frame = frame_of(plan_input)
             record = recorded(before, frame, epoch=1, cycle=cycle, outcome=outcome)
             wal.append(1, record)
             self.took.setdefault("first record" if record.full else "record", []).append(time.perf_counter() - started)
@@ -115,12 +115,12 @@ class Bench:
     def timed(self, name: str, work: Callable[[], Result]) -> Result:
         """Do it, and note how long it took."""
         started = time.perf_counter()
-        made = work()
+        result = work()
         self.took.setdefault(name, []).append(time.perf_counter() - started)
-        return made
+        return result
 
     def show(self, brokers: int, bundles: int, cycles: int, sizes: list[int], same: int) -> None:
-        """The figures."""
+        """Print the results."""
         self.lines = [
             f"{brokers:,} brokers x {bundles} bundles, {cycles} cycles, a report each {self.report_every} cycles"
         ]
@@ -143,14 +143,14 @@ def _spread(name: str, seconds: list[float]) -> str:
 
 @dataclass(slots=True)
 class Beside:
-    """The daemon's recorder at work while cycles go on."""
+    """The daemon's recorder while cycles run."""
 
     folder: Path
     cycles: list[PlanInput]
     handed: list[float] = field(default_factory=list)
 
     async def run(self) -> list[str]:
-        """Plan all cycles alone, then all beside the recorder; the figures."""
+        """Plan all cycles alone, then all with the recorder; return the lines of the result."""
         alone = [await self._cycle(number, None) for number in range(1, len(self.cycles) + 1)]
         telemetry = PrometheusTelemetry()
 
@@ -166,7 +166,7 @@ class Beside:
         await asyncio.gather(running, return_exceptions=True)
         await recorder.close()
         counted = telemetry.render("text/plain")[0].decode()
-        told = [
+        counts = [
             line.rpartition(" ") for line in counted.splitlines() if line.startswith("bundlekeel_history_cycles_total{")
         ]
         return [
@@ -174,17 +174,17 @@ class Beside:
             _spread("cycle alone", alone),
             _spread("cycle beside it", beside),
             _spread("handing over", self.handed),
-            *(f"  {name.partition('{')[2].rstrip('}')}: {float(value):.0f}" for name, _, value in told),
+            *(f"  {name.partition('{')[2].rstrip('}')}: {float(value):.0f}" for name, _, value in counts),
         ]
 
     async def _cycle(self, number: int, recorder: Recorder | None) -> float:
         started = time.perf_counter()
-        given = self.cycles[number - 1]
+        item = self.cycles[number - 1]
         # As the daemon does it.
-        made = await asyncio.to_thread(plan, given)
+        result = await asyncio.to_thread(plan, item)
         planned = time.perf_counter()
         if recorder is not None:
-            recorder.take(1, given, made, {"cycle": number, "acted": False})
+            recorder.take(1, item, result, {"cycle": number, "acted": False})
             self.handed.append(time.perf_counter() - planned)
         return planned - started
 
@@ -203,9 +203,9 @@ def inputs(brokers: int, bundles: int, cycles: int, report_every: int) -> Iterat
             reports[number] = _report(number, base[number] * random.normal(1, 0.05, bundles).clip(0.1), now)
             averages.add_report(reports[number], now_ms=now)
         snapshot = build_snapshot(reports=reports, averages=averages, wall_ms=now)
-        given = PlanInput(snapshot=snapshot, params=Parameters(), memory=memory)
-        memory = plan(given).memory
-        yield given
+        item = PlanInput(snapshot=snapshot, params=Parameters(), memory=memory)
+        memory = plan(item).memory
+        yield item
 
 
 def _report(number: int, rates: Floats, now: int) -> BrokerReport:

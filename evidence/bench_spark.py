@@ -67,7 +67,7 @@ class Timed:
 
     @property
     def wall(self) -> float:
-        """From files to figures."""
+        """Seconds from files to results."""
         return self.rebuild + self.plan
 
 
@@ -83,7 +83,7 @@ class Large:
 
 
 def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
-    """A history of so many days below the folder; it is not made again when it is whole."""
+    """Record a history of `days` days below the directory. A complete one is used again."""
     place = folder / f"{brokers}x{bundles}x{days}"
     if len(open_store(str(place)).files()) < 24 * days:
         started = time.monotonic()
@@ -94,9 +94,9 @@ def recorded(folder: Path, brokers: int, bundles: int, days: int) -> Path:
 
 def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed, list[DenseBlock]]:
     """Rebuild and plan all of it on a cluster of its own."""
-    found = periods_of(open_store(str(history)).files())
-    dates = sorted({item.date for item in found})[:days]
-    wanted = blocks_of(found, dates, hours=6, warm_hours=1)
+    periods = periods_of(open_store(str(history)).files())
+    dates = sorted({item.date for item in periods})[:days]
+    blocks = blocks_of(periods, dates, hours=6, warm_hours=1)
     params = {f"params.{name}": value for name, value in plain(Parameters()).items()}
     ground = BacktestInputs(history=str(history), work=str(work), period_ms=PERIOD_MS, per_unit={}, params=params)
     with tempfile.TemporaryDirectory() as folder, standalone(Path(folder), workers=workers) as master:
@@ -105,25 +105,25 @@ def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed,
             # The first job starts the Python workers, which import what the stages need.
             spark.range(0, workers, numPartitions=workers).rdd.map(_imported).count()
             cpu, started = cpu_below(), time.monotonic()
-            there, without = spark_backtest.build_dense(spark, wanted, ground)
+            there, without = spark_backtest.build_dense(spark, blocks, ground)
             assert not without, without
             between = time.monotonic()
             measures = spark_backtest.run_candidates(spark, [[item] for item in there], CANDIDATES, str(work))
             ended = time.monotonic()
             assert len(measures) >= len(there) * len(CANDIDATES)
             cpu = cpu_below() - cpu
-    made = Timed(
+    timed = Timed(
         what=history.name,
         days=days,
         workers=workers,
         rebuild=between - started,
         plan=ended - between,
         cpu=cpu,
-        history_bytes=sum(item.size for item in found if item.date in dates),
+        history_bytes=sum(item.size for item in periods if item.date in dates),
         array_bytes=sum(item.bytes for item in there),
     )
-    tell(f"{made.what}, {days} days, {workers} workers: {made.wall:.0f} s, {made.cpu:.0f} s of CPU")
-    return made, there
+    tell(f"{timed.what}, {days} days, {workers} workers: {timed.wall:.0f} s, {timed.cpu:.0f} s of CPU")
+    return timed, there
 
 
 def _imported(_: object) -> bool:
@@ -141,13 +141,13 @@ def cpu_below() -> float:
 
 
 def planned(work: str, name: str, start_ms: int) -> int:
-    """What one task of the second stage does, in a plain process."""
+    """Run one task of the second stage in a plain process."""
     traffic = RecordedTraffic.from_bytes(OutputFolder(work).read(name))
     return len(backtest(traffic, CANDIDATES, warm=warm_of(traffic, start_ms)))
 
 
 def by_processes(work: Path, there: Sequence[DenseBlock], count: int) -> float:
-    """Seconds in which so many plain processes plan all blocks."""
+    """Return the seconds in which `count` plain processes plan all blocks."""
     # Spawned: a fork would take the connection to Spark along.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         list(pool.map(time.sleep, [1.0] * count))
@@ -174,7 +174,9 @@ def large(brokers: int, bundles: int, periods: int) -> Large:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """All of one run. `plain`: seconds of one process and of two. `busy`: processes that waited for a core before."""
+    """Results of one run. `plain`: seconds of one process and of two. `busy`: processes that waited for a core
+    before.
+    """
 
     day: Timed
     growth: tuple[Timed, Timed]
@@ -196,19 +198,18 @@ class Results:
 
     @property
     def plain_speed_up(self) -> float:
-        """The same for plain processes."""
         return self.plain[0] / self.plain[1]
 
     def faults(self) -> list[str]:
-        """What does not hold, in sentences."""
-        found = []
+        """Return the violated conditions as sentences."""
+        problems = []
         if self.day.wall > ALLOWED_SECONDS:
-            found.append(f"a day took {self.day.wall:.0f} s, {ALLOWED_SECONDS:.0f} are allowed")
+            problems.append(f"a day took {self.day.wall:.0f} s, {ALLOWED_SECONDS:.0f} are allowed")
         if self.growing > 1:
-            found.append(f"four days took {self.growing:.2f} times as long as four times one day")
+            problems.append(f"four days took {self.growing:.2f} times as long as four times one day")
         if self.speed_up < ENOUGH * self.plain_speed_up:
-            found.append(f"speed-up {self.speed_up:.2f}, that of plain processes is {self.plain_speed_up:.2f}")
-        return found
+            problems.append(f"speed-up {self.speed_up:.2f}, that of plain processes is {self.plain_speed_up:.2f}")
+        return problems
 
 
 def measured(folder: Path, day: tuple[int, int], small: tuple[int, int], much: tuple[int, int]) -> Results:
@@ -231,19 +232,19 @@ def measured(folder: Path, day: tuple[int, int], small: tuple[int, int], much: t
 
 
 def lines_of(results: Results) -> list[str]:
-    """As lines of a page."""
+    """Return the results as lines of a page."""
     rows = (results.day, *results.growth, results.alone)
     head = ["brokers x bundles x days recorded", "days", "workers", "rebuild, s", "plan, s", "together, s", "CPU, s"]
     seconds = ([f"{value:.0f}" for value in (row.rebuild, row.plan, row.wall, row.cpu)] for row in rows)
     lines = table(head, ([row.what, row.days, row.workers, *took] for row, took in zip(rows, seconds, strict=True)))
     one, two = results.plain
-    told = (
+    growth = (
         f"Growth: four days take {results.growing:.2f} times four times one day. Speed-up of planning by two workers"
         f" over one: {results.speed_up:.2f}; by two plain processes over one ({one:.0f} s and {two:.0f} s):"
         f" {results.plain_speed_up:.2f}. Before the run {results.busy:.1f} processes of this machine"
         f" ({os.cpu_count()} cores) ran or waited for a core."
     )
-    lines += ["", *wrap(told, 120), "", *wrap(extrapolated(results), 120)]
+    lines += ["", *wrap(growth, 120), "", *wrap(extrapolated(results), 120)]
     return lines
 
 
@@ -296,11 +297,11 @@ def main() -> int:
     parser.add_argument("--large", type=size, default=(1000, 100_000), metavar="BROKERSxBUNDLES", help="planned only")
     parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "bench-spark", help="where histories are kept")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    results = measured(given.folder, given.size, given.small, given.large)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    results = measured(options.folder, options.size, options.small, options.large)
     print("\n".join(lines_of(results)))
-    if given.write:
+    if options.write:
         PAGE.write_text(page(results), encoding="utf-8")
     for text in (wrong := results.faults()):
         print(text)

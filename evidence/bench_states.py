@@ -12,7 +12,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def turn_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
-    """One turn: every broker's report, and the averages of every bundle (what it carries now)."""
+    """Return one turn: every broker's report, and the averages of every bundle (its current load)."""
     reports = reports_of(brokers, bundles, seed)
     averages = {
         name: _bundle_data(figures) for report in reports.values() for name, figures in report["lastStats"].items()
@@ -21,13 +21,15 @@ def turn_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
 
 
 def extensible_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
-    """The same brokers as the extensible load manager tells of them: their load, and their ten largest bundles."""
+    """Return the reports of the same brokers under the extensible load manager: their load, and their ten largest
+    bundles.
+    """
     reports = reports_of(brokers, bundles, seed)
     loads, top = {}, {}
     for name, report in reports.items():
         score, size = report["cpu"]["usage"] / 100, report["msgThroughputIn"] + report["msgThroughputOut"]
-        kept = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut", *_traffic(0.0))
-        loads[name] = {field: report[field] for field in kept} | {
+        resources = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut", *_traffic(0.0))
+        loads[name] = {field: report[field] for field in resources} | {
             "bundleCount": report["numBundles"],
             "topics": report["numTopics"],
             "maxResourceUsage": score,
@@ -44,13 +46,13 @@ def extensible_line(brokers: int, bundles: int, seed: int = 1) -> bytes:
 def reports_of(brokers: int, bundles: int, seed: int) -> dict[str, dict[str, Any]]:
     """Reports as brokers write them: Zipf-like bundles, three brokers in ten about twice as loaded."""
     random = np.random.default_rng(seed)
-    found = {}
+    reports = {}
     for broker in range(brokers):
         rates = random.pareto(2.0, bundles) * 100 * (2.2 if broker % 10 < 3 else 1.0)
         names = [_bundle(broker * bundles + index) for index in range(bundles)]
         stats = {name: _stats(rate) for name, rate in zip(names, rates.tolist(), strict=True)}
-        found[f"broker-{broker:04d}:8080"] = _report(broker, stats, float(rates.sum()))
-    return found
+        reports[f"broker-{broker:04d}:8080"] = _report(broker, stats, float(rates.sum()))
+    return reports
 
 
 def _bundle(number: int) -> str:

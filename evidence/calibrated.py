@@ -50,7 +50,7 @@ FEWER: Final = 0.15
 BLOCK_S: Final = 6 * 3600
 WARM_S: Final = 3600
 RUNS: Final = ("blocks", "unbroken", "stock")
-# The section of what was searched and judged as stock clusters run.
+# The section of the worlds that were searched and judged on snapshots of stock clusters.
 OWN: Final = "Searched and judged on snapshots of 60 s"
 # What the default strategy itself reads; split limits and weights have nothing to do in these worlds.
 NAMES: Final = (
@@ -61,9 +61,9 @@ NAMES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much of it: days, seconds between two snapshots, points a parameter, rounds of refinement, how many of the
-    best these go on from, after how many nights' steps the settings are judged, and seconds between two snapshots of a
-    stock cluster, by which they are judged too."""
+    """Size of the run: days, seconds between two snapshots, points per parameter, rounds of refinement, candidates per
+    round, nights' steps before judging, and seconds between two snapshots of a stock cluster, which is judged, too.
+    """
 
     days: int
     period_seconds: int
@@ -90,7 +90,7 @@ class Pair:
 
     @staticmethod
     def of(before: CandidateMeasures, after: CandidateMeasures) -> Pair:
-        """What both came to."""
+        """Return the measures before and after as a pair."""
         return Pair(
             imbalance=before.imbalance,
             calibrated_imbalance=after.imbalance,
@@ -100,20 +100,21 @@ class Pair:
 
     @property
     def worse(self) -> float:
-        """By which share imbalance is worse; below 0: better."""
+        """Return the relative change of imbalance; below 0: better."""
         return self.calibrated_imbalance / self.imbalance - 1 if self.imbalance else 0.0
 
     @property
     def fewer(self) -> float:
-        """Which share of the moves is saved."""
+        """Return the share of the moves that is saved."""
         return 1 - self.calibrated_moves / self.moves if self.moves else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One world: what it is like, what is proposed, and both settings in blocks, unbroken, and unbroken with the stock
-    interval of snapshots (None: nothing changes, or it was not run). candidates: that the search tried, 0: the page's
-    proposal is judged."""
+    """One world: its properties, the proposal, and both settings in blocks, unbroken, and unbroken with the stock
+    interval of snapshots (None: no change, or not run). candidates: number that the search tried; 0: the page's
+    proposal is judged.
+    """
 
     seed: int
     about: str
@@ -148,23 +149,23 @@ def world_of(seed: int, size: Size) -> World:
 
 
 def about(world: World) -> str:
-    """What is particular about it."""
-    told = f"{world.brokers} x {world.bundles}, noise {world.noise:.2f}, zipf {world.zipf:.2f}, {world.spiky} spiky"
-    return f"{told}, brokers differ" if world.unequal else told
+    """Return the properties of the world as text."""
+    text = f"{world.brokers} x {world.bundles}, noise {world.noise:.2f}, zipf {world.zipf:.2f}, {world.spiky} spiky"
+    return f"{text}, brokers differ" if world.unequal else text
 
 
 def owners_of(world: World) -> list[Ints]:
-    """Where each bundle was at the beginning of every block while the default settings ran, from the first day on."""
+    """Return each bundle's owner at the start of every block with the default settings, from the first day on."""
     every = BLOCK_S // world.period_seconds
     # A split would leave halves that the next block does not know.
     whole = replace(world, params=replace(world.params, split_enabled=False))
-    found: list[Ints] = []
+    owners: list[Ints] = []
     for number, step in enumerate(steps(whole)):
         if number % every == 0:
             assert step.inputs is not None
             bundles = step.inputs.snapshot.bundles
-            found.append(bundles.owner[np.argsort(np.array(bundles.names))])
-    return found
+            owners.append(bundles.owner[np.argsort(np.array(bundles.names))])
+    return owners
 
 
 def blocks_of(world: World, owners: Sequence[Ints]) -> Iterator[Chunk]:
@@ -173,9 +174,9 @@ def blocks_of(world: World, owners: Sequence[Ints]) -> Iterator[Chunk]:
     whole, length, warm = dense(world), BLOCK_S // world.period_seconds, WARM_S // world.period_seconds
     for number, (chunk, owner) in enumerate(zip(chunks(whole, length, warm), owners, strict=True)):
         begin = number * length - chunk.warm
-        made = dense(world, begin, begin + chunk.traffic.periods, owner)
-        given = chunk.traffic
-        yield replace(chunk, traffic=replace(made, short=given.short, long=given.long, samples=given.samples))
+        frames = dense(world, begin, begin + chunk.traffic.periods, owner)
+        traffic = chunk.traffic
+        yield replace(chunk, traffic=replace(frames, short=traffic.short, long=traffic.long, samples=traffic.samples))
 
 
 def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) -> Row:
@@ -184,33 +185,38 @@ def calibrated(seed: int, size: Size, changes: Mapping[str, Any] | None = None) 
     owners = owners_of(world)
     blocks = dict(enumerate(blocks_of(world, owners)))
     days = {number: int(block.traffic.days[-1]) for number, block in blocks.items()}
-    train, held = ([number for number in days if days[number] in part] for part in split_days(days.values()))
-    now, chosen, tried, reason = present(), Candidate(name="calibrated", changes=changes or {}), 0, "as the page says"
+    train, late = ([number for number in days if days[number] in part] for part in split_days(days.values()))
+    now, candidate, tried, reason = (
+        present(),
+        Candidate(name="calibrated", changes=changes or {}),
+        0,
+        "as the page says",
+    )
     if changes is None:
         reach = size.nights * AdoptionRules().max_steps
         space = SearchSpace(base=world.params, strategies=("avg",), names=NAMES, reach=reach, cycles=())
         thorough = {"points": size.points, "rounds": size.rounds, "keep": size.keep}
-        found = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
-        choice = choose(found, train=train, held_out=held)
-        tried, chosen, reason = len(found.candidates), choice.candidate, choice.reason
-    both = list({item.key: item for item in (now, chosen)}.values())
-    first, owner = held[0] * BLOCK_S, owners[held[0]]
-    judged = {key: total(parts) for key, parts in in_blocks({number: blocks[number] for number in held}, both).items()}
+        candidates = adoptable(search(space, partial(in_blocks, blocks), blocks=train, **thorough))
+        choice = choose(candidates, train=train, held_out=late)
+        tried, candidate, reason = len(candidates.candidates), choice.candidate, choice.reason
+    both = list({item.key: item for item in (now, candidate)}.values())
+    first, owner = late[0] * BLOCK_S, owners[late[0]]
+    judged = {key: total(parts) for key, parts in in_blocks({number: blocks[number] for number in late}, both).items()}
     courses = [
         in_one_course(replace(world, period_seconds=period), first, owner, both)
         for period in dict.fromkeys((size.period_seconds, size.stock_seconds))
         if len(both) > 1
     ]
-    pairs = [Pair.of(run[now.key], run[chosen.key]) for run in (judged, *courses)]
+    pairs = [Pair.of(run[now.key], run[candidate.key]) for run in (judged, *courses)]
     return Row(
         seed=seed,
         about=about(world),
         candidates=tried,
-        held_out=len({days[number] for number in held}),
+        held_out=len({days[number] for number in late}),
         blocks=pairs[0],
         unbroken=pairs[1] if courses else None,
         stock=pairs[-1] if courses else None,
-        changes=chosen.changes,
+        changes=candidate.changes,
         reason=reason,
         cpu_seconds=time.process_time() - started,
     )
@@ -220,12 +226,12 @@ def in_blocks(
     blocks: Mapping[int, Chunk], candidates: Sequence[Candidate]
 ) -> Mapping[str, Mapping[int, CandidateMeasures]]:
     """Each candidate on each block, from the recorded placement on."""
-    found: dict[str, dict[int, CandidateMeasures]] = {}
+    measures: dict[str, dict[int, CandidateMeasures]] = {}
     for number, block in blocks.items():
         for row in backtest(block.traffic, candidates, warm=block.warm):
-            numbers = found.setdefault(row.candidate, {})
+            numbers = measures.setdefault(row.candidate, {})
             numbers[number] = numbers.get(number, CandidateMeasures()) + row.measures
-    return found
+    return measures
 
 
 def in_one_course(
@@ -236,44 +242,45 @@ def in_one_course(
     whole = dense(world)
     averages = Averaging(whole)
     averages.advance(whole, begin - warm)
-    made = dense(world, begin - warm, owner=owner)
-    made = replace(made, short=averages.short, long=averages.long, samples=averages.samples)
-    found: dict[str, CandidateMeasures] = {}
-    for row in unbroken([Chunk(traffic=made, warm=warm)], candidates):
-        found[row.candidate] = found.get(row.candidate, CandidateMeasures()) + row.measures
-    return found
+    frames = dense(world, begin - warm, owner=owner)
+    frames = replace(frames, short=averages.short, long=averages.long, samples=averages.samples)
+    measures: dict[str, CandidateMeasures] = {}
+    for row in unbroken([Chunk(traffic=frames, warm=warm)], candidates):
+        measures[row.candidate] = measures.get(row.candidate, CandidateMeasures()) + row.measures
+    return measures
 
 
 def rows_of(
-    seeds: Sequence[int], size: Size, folder: Path, workers: int, said: Mapping[int, Row] | None = None
+    seeds: Sequence[int], size: Size, folder: Path, workers: int, reasons: Mapping[int, Row] | None = None
 ) -> list[Row]:
-    """Every world, those that are kept in the folder read from there. `said`: what the page says of each, whose
-    proposals are judged anew; other seeds than `seeds` are as it says."""
+    """Return every world; those stored in the directory are read from there. `said`: what the page says of each, whose
+    proposals are judged again; other seeds than `seeds` are as it says.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    how = "-".join(map(str, (*asdict(size).values(), *(["again"] if said else []))))
-    kept = {seed: folder / f"{seed}-{how}.json" for seed in seeds}
-    found = {seed: _row(json.loads(path.read_text())) for seed, path in kept.items() if path.exists()}
-    # Not forked: a fork beside other threads may inherit a lock that nobody releases.
+    how = "-".join(map(str, (*asdict(size).values(), *(["again"] if reasons else []))))
+    paths = {seed: folder / f"{seed}-{how}.json" for seed in seeds}
+    rows = {seed: _row(json.loads(path.read_text())) for seed, path in paths.items() if path.exists()}
+    # Not forked: a fork with other threads may inherit a lock that is never released.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = {
-            pool.submit(calibrated, seed, size, said[seed].changes if said else None): seed
+            pool.submit(calibrated, seed, size, reasons[seed].changes if reasons else None): seed
             for seed in seeds
-            if seed not in found
+            if seed not in rows
         }
         for done in as_completed(waiting):
-            row = found[waiting[done]] = done.result()
-            kept[row.seed].write_text(json.dumps(asdict(row)))
+            row = rows[waiting[done]] = done.result()
+            paths[row.seed].write_text(json.dumps(asdict(row)))
             print(f"world {row.seed} ({row.about}): {row.reason}; {row.cpu_seconds:.0f} s of CPU", flush=True)
-    found = {**(said or {}), **found}
-    return [found[seed] for seed in sorted(found)]
+    rows = {**(reasons or {}), **rows}
+    return [rows[seed] for seed in sorted(rows)]
 
 
-def _row(kept: dict[str, Any]) -> Row:
-    return Row(**kept | {name: Pair(**kept[name]) for name in RUNS if kept[name]})
+def _row(document: dict[str, Any]) -> Row:
+    return Row(**document | {name: Pair(**document[name]) for name in RUNS if document[name]})
 
 
 def said_by(text: str) -> dict[int, Row]:
-    """What the page says of each world, to as many digits."""
+    """Return the page's proposal of each world, with as many digits."""
     number = r"([-+\d.]+)%? \| "
     first, *courses = (
         {int(seed): (about, cells, rest) for seed, about, *cells, rest in re.findall(pattern, part, re.MULTILINE)}
@@ -309,23 +316,25 @@ def _pair(cells: Sequence[str]) -> Pair:
 
 
 def faults(rows: Sequence[Row]) -> list[str]:
-    """What does not hold, in sentences."""
-    found = [f"world {row.seed}: imbalance is {row.blocks.worse:.1%} worse" for row in rows if row.blocks.worse > EQUAL]
+    """Return the violated conditions as sentences."""
+    problems = [
+        f"world {row.seed}: imbalance is {row.blocks.worse:.1%} worse" for row in rows if row.blocks.worse > EQUAL
+    ]
     middle = statistics.median(row.blocks.fewer for row in rows)
     if middle < FEWER:
-        found.append(f"the median world saves {middle:.0%} of the moves, at least {FEWER:.0%} are wanted")
-    return found
+        problems.append(f"the median world saves {middle:.0%} of the moves, at least {FEWER:.0%} are wanted")
+    return problems
 
 
 def table_of(rows: Sequence[Row], size: Size) -> list[str]:
-    """As lines of a page."""
+    """Return the results as lines of a page."""
     figures = ("imbalance", "calibrated", "worse by", "moves a day", "calibrated", "fewer")
     changes = (", ".join(f"`{name}` {value:g}" for name, value in sorted(row.changes.items())) for row in rows)
     lines = table(
         ["seed", "brokers x bundles, what is particular", *figures, "what changes"],
         (
-            [row.seed, row.about, *_cells(row.blocks), said or "nothing"]
-            for row, said in zip(rows, changes, strict=True)
+            [row.seed, row.about, *_cells(row.blocks), change or "nothing"]
+            for row, change in zip(rows, changes, strict=True)
         ),
     )
     middle = statistics.median(row.blocks.fewer for row in rows)
@@ -338,15 +347,15 @@ def table_of(rows: Sequence[Row], size: Size) -> list[str]:
         lines += ["", f"##{'#' if size.stock else ''} {title}", *_paragraphs(text), ""]
         lines += table(["seed", *figures], cells)
         lost = {seed: pair.worse for seed, pair in pairs.items() if pair.worse > EQUAL}
-        told = ", ".join(f"{seed} ({worse:+.1%})" for seed, worse in lost.items()) or "none"
-        lines += ["", f"Worlds that lose more than {EQUAL:.0%} of balance, {len(lost)} of {len(pairs)}: {told}."]
+        losses = ", ".join(f"{seed} ({worse:+.1%})" for seed, worse in lost.items()) or "none"
+        lines += ["", f"Worlds that lose more than {EQUAL:.0%} of balance, {len(lost)} of {len(pairs)}: {losses}."]
         if missing := [str(row.seed) for row in rows if row.changes and row.seed not in pairs]:
             lines[-1] += f" Not run so: {', '.join(missing)}."
     return lines
 
 
 def _courses(size: Size) -> list[tuple[str, str, str]]:
-    """Of each unbroken run its name, the title of its table, and what stands above that."""
+    """Return name, table title and introduction of each unbroken run."""
     unbroken = (
         "The same settings in one run over all held-out days, as a cluster runs. The nightly job makes such a run of"
         f" its own, and a proposal that loses more than {EQUAL:.0%} of balance in it is refused (`WorseUnbroken`)."
@@ -357,12 +366,15 @@ def _courses(size: Size) -> list[tuple[str, str, str]]:
         f" {size.period_seconds / size.stock_seconds:g} times as many in the same time: what was found on one interval"
         " does not hold for another."
     )
-    found = [("unbroken", "Unbroken", unbroken), ("stock", f"Unbroken, a snapshot each {size.stock_seconds} s", stock)]
-    return found[:1] if size.stock else found
+    courses = [
+        ("unbroken", "Unbroken", unbroken),
+        ("stock", f"Unbroken, a snapshot each {size.stock_seconds} s", stock),
+    ]
+    return courses[:1] if size.stock else courses
 
 
 def _paragraphs(*texts: str) -> list[str]:
-    """Each after an empty line, in lines of a page."""
+    """Return each text after an empty line, as lines of a page."""
     return [line for text in texts for line in ("", *wrap(text, 120, break_on_hyphens=False))]
 
 
@@ -372,13 +384,13 @@ def _cells(pair: Pair) -> tuple[str, ...]:
 
 
 def _anchor(title: str) -> str:
-    """Of a heading of the page."""
+    """Return the anchor of a heading."""
     return title.lower().replace(",", "").replace(" ", "-")
 
 
 def page(rows: Sequence[Row], size: Size) -> str:
     """docs/reference/calibration.md."""
-    held, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
+    late, run = max(row.held_out for row in rows), [str(row.seed) for row in rows if row.held_out]
     verdict = (
         f"**Thresholds that were found on snapshots of {size.period_seconds} s do not hold for the"
         f" {size.stock_seconds} s of stock clusters** ([figures](#{_anchor(_courses(size)[-1][1])})). Calibrate on"
@@ -387,7 +399,7 @@ def page(rows: Sequence[Row], size: Size) -> str:
     search = (
         f"Made-up worlds of {size.days} days (seeds {', '.join(str(row.seed) for row in rows)}), a snapshot each"
         f" {size.period_seconds} s. The nightly job's search (within what {size.nights} nights may change) sees the"
-        f" first days; the figures are of the {held} held-out ones: the default settings beside the calibrated ones, on"
+        f" first days; the figures are of the {late} held-out ones: the default settings beside the calibrated ones, on"
         " the same traffic. Imbalance is the time mean of max/mean - 1."
     )
     blocks = (
@@ -416,17 +428,17 @@ def page(rows: Sequence[Row], size: Size) -> str:
 
 
 def own_section(rows: Sequence[Row], size: Size) -> str:
-    """The last section of the page: searched and judged on snapshots of a stock cluster."""
+    """Return the last section of the page: searched and judged on snapshots of a stock cluster."""
     about = (
         f"Other worlds (seeds {', '.join(str(row.seed) for row in rows)}), on which nothing of the method was made:"
         f" {size.days} days with a snapshot each {size.period_seconds} s, as stock clusters make them. The same search"
         " sees the first days, and both settings are judged on the held-out ones, with the same interval. A proposal"
         f" that loses more than {EQUAL:.0%} of balance unbroken is refused by the nightly job (`WorseUnbroken`)."
     )
-    found = [row.unbroken for row in rows if row.unbroken is not None]
-    good = [f"{pair.fewer:.0%}" for pair in found if pair.worse <= EQUAL]
-    said = (
-        f"Of {len(rows)} worlds {len(found)} get a proposal; the job refuses {len(found) - len(good)} of these."
+    proposals = [row.unbroken for row in rows if row.unbroken is not None]
+    good = [f"{pair.fewer:.0%}" for pair in proposals if pair.worse <= EQUAL]
+    summary = (
+        f"Of {len(rows)} worlds {len(proposals)} get a proposal; the job refuses {len(proposals) - len(good)} of these."
         f" Fewer moves in the others, unbroken: {', '.join(good) or 'none'}."
     )
     minutes = sum(row.cpu_seconds for row in rows) / 60
@@ -435,7 +447,7 @@ def own_section(rows: Sequence[Row], size: Size) -> str:
         "",
         f"Written by `python -m evidence.calibrated --period {size.period_seconds} --seeds"
         f" {' '.join(str(row.seed) for row in rows)} --write`.",
-        *_paragraphs(about, said),
+        *_paragraphs(about, summary),
         "",
         *table_of(rows, size),
         "",
@@ -445,7 +457,7 @@ def own_section(rows: Sequence[Row], size: Size) -> str:
 
 
 def renewed(text: str, rows: Sequence[Row], size: Size) -> str:
-    """The page with what was run, and what was not as it is."""
+    """Return the page with the results of this run. Other parts stay unchanged."""
     begin = text.find(f"## {OWN}\n")
     main_part, own = (text, "") if begin < 0 else (text[:begin], text[begin:])
     return f"{main_part.rstrip()}\n\n{own_section(rows, size)}" if size.stock else f"{page(rows, size)}\n{own}"
@@ -465,21 +477,21 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / ".run" / "calibrated", help="where worlds are kept")
     parser.add_argument("--again", action="store_true", help="judge anew what the page proposes, search nothing")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
-    given = parser.parse_args()
+    options = parser.parse_args()
     size = Size(
-        days=given.days,
-        period_seconds=given.period,
-        points=given.points,
-        rounds=given.rounds,
-        keep=given.keep,
-        nights=given.nights,
+        days=options.days,
+        period_seconds=options.period,
+        points=options.points,
+        rounds=options.rounds,
+        keep=options.keep,
+        nights=options.nights,
     )
-    said = said_by(PAGE.read_text(encoding="utf-8")) if given.again else None
-    if said is not None and (missing := set(given.seeds) - set(said)):
+    reasons = said_by(PAGE.read_text(encoding="utf-8")) if options.again else None
+    if reasons is not None and (missing := set(options.seeds) - set(reasons)):
         parser.error(f"--again: the page says nothing of seeds {', '.join(map(str, sorted(missing)))}")
-    rows = rows_of(given.seeds, size, given.folder, given.workers, said)
+    rows = rows_of(options.seeds, size, options.folder, options.workers, reasons)
     print("\n".join(table_of(rows, size)))
-    if given.write:
+    if options.write:
         PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), rows, size), encoding="utf-8")
     for text in (wrong := faults(rows)):
         print(text)

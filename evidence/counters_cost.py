@@ -40,7 +40,7 @@ from dev.traffic import Traffic, TrafficSpec
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "counters-cost.md"
 READINGS = 5
-# So many topics are made at the same time, and so often each request is tried.
+# Number of topics created in parallel, and attempts per request.
 AT_ONCE = 16
 ATTEMPTS = 5
 READ_SECONDS = 120.0
@@ -50,7 +50,7 @@ PULSARS_MEMORY_MB: Final = (2_048, 4_096)
 NAMESPACE = "cost/topics"
 # Brokers and topics of each.
 CLUSTERS: Final = ((3, 1_000), (30, 1_000), (100, 1_000), (30, 10_000), (1_000, 300), (1_000, 10_000))
-# So many times as fast as ours the simulated clock goes, and so long it is watched after it has settled.
+# Speed of the simulated clock relative to ours, and seconds to watch after it has settled.
 FASTER = 8.0
 WATCHED_SECONDS = 240.0
 
@@ -78,7 +78,7 @@ async def _make_topics(url: str, count: int) -> None:
     async with httpx.AsyncClient(base_url=f"{url}/admin/v2", timeout=120.0, trust_env=False) as http:
 
         async def put(path: str) -> None:
-            """A conflict: an earlier attempt or call created it."""
+            """Create the object. A conflict: an earlier attempt or call created it."""
             for attempt in range(1, ATTEMPTS + 1):
                 try:
                     answer = await http.put(path)
@@ -108,7 +108,7 @@ async def _make_topics(url: str, count: int) -> None:
 
 async def _read(url: str, topics: int) -> Cost:
     endpoint = BrokerEndpoint(broker_id=url.partition("://")[2], web_url=url)
-    # A busy machine makes it slow, not wrong: the product's own limit is not what is measured.
+    # A busy machine makes it slow, not wrong, and the product's own limit is not measured here.
     admin = HttpBrokerAdmin(
         telemetry=PrometheusTelemetry(), clock=SystemClock(), options=AdminOptions(query_timeout=READ_SECONDS)
     )
@@ -176,7 +176,7 @@ class Signal:
 
 
 def _sum(pattern: str) -> Callable[[Sequence[str]], float]:
-    return lambda bodies: sum(float(found) for body in bodies for found in re.findall(pattern, body))
+    return lambda bodies: sum(float(number) for body in bodies for number in re.findall(pattern, body))
 
 
 def _signals(topics: Sequence[str]) -> dict[str, Signal]:
@@ -221,13 +221,13 @@ def _signal_cost(signal: Signal, http: httpx.Client, pid: int, readings: int) ->
 
 def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable[[], object]) -> list[list[str]]:
     """Return how far each figure swings at a steady load (2 s apart), and when it shows that the load has ended."""
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in signals}
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in signals}
 
     def poll(seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             for name, signal in signals.items():
-                seen[name].append((time.monotonic(), signal.ask(http)[1]))
+                samples[name].append((time.monotonic(), signal.ask(http)[1]))
             time.sleep(max(0.0, 2.0 - time.monotonic() % 2.0))
 
     poll(60.0)
@@ -238,12 +238,14 @@ def _signal_delay(signals: dict[str, Signal], http: httpx.Client, stop: Callable
     for name, signal in signals.items():
         rates = [
             (after[0], (after[1] - before[1]) / (after[0] - before[0]) if signal.counts else after[1])
-            for before, after in pairwise(seen[name])
+            for before, after in pairwise(samples[name])
         ]
         steady = [rate for at, rate in rates if at < ended]
         usual = statistics.mean(steady) or 1.0
-        shown = [at - ended for at, rate in rates if at > ended and rate < 0.5 * usual]
-        rows.append([name, f"{statistics.pstdev(steady) / usual:.0%}", f"{shown[0]:.0f} s" if shown else "not in 90 s"])
+        delays = [at - ended for at, rate in rates if at > ended and rate < 0.5 * usual]
+        rows.append(
+            [name, f"{statistics.pstdev(steady) / usual:.0%}", f"{delays[0]:.0f} s" if delays else "not in 90 s"]
+        )
     return rows
 
 
@@ -258,8 +260,8 @@ def signals() -> str:
         http = httpx.Client(base_url=broker.web_url, timeout=120.0, trust_env=False)
         for count, readings in ((24, 100), (1_000, 20)):
             asyncio.run(_make_topics(broker.web_url, count))
-            found = _signals([f"persistent://{NAMESPACE}/events-{number:06d}" for number in range(3)])
-            rows = [[name, *_signal_cost(signal, http, pid, readings)] for name, signal in found.items()]
+            topics = _signals([f"persistent://{NAMESPACE}/events-{number:06d}" for number in range(3)])
+            rows = [[name, *_signal_cost(signal, http, pid, readings)] for name, signal in topics.items()]
             parts += [f"{count:,} topics", *table(header, rows)]
             print(*parts, sep="\n", flush=True)
         traffic = Traffic(
@@ -294,7 +296,7 @@ class _Faster:
 
 
 class _Slow:
-    """`ports.TopicCounters`: brokers with so many topics, that answer as slowly as the real one, topic by topic."""
+    """`ports.TopicCounters` over brokers with many topics, as slow as the real one, topic by topic."""
 
     def __init__(self, clock: _Faster, topics: int, cost: Cost) -> None:
         self.readings = self.probes = 0
@@ -349,21 +351,21 @@ async def _simulate(brokers: int, topics: int, cost: Cost) -> list[str]:
     await clock.sleep(60.0)
     before, probed = slow.readings, slow.probes
     await clock.sleep(WATCHED_SECONDS)
-    made, probes = (slow.readings - before) / WATCHED_SECONDS, (slow.probes - probed) / WATCHED_SECONDS
+    readings, probes = (slow.readings - before) / WATCHED_SECONDS, (slow.probes - probed) / WATCHED_SECONDS
     task.cancel()
     await live.close()
     name = f"{brokers:,} x {topics:,}"
     print(f"{name}: {slow.readings} readings", flush=True)
-    if not made:
+    if not readings:
         return [name, "not read: reports stay in charge", *["-"] * 5]
     share = topics / cost.topics
     return [
         name,
-        f"{brokers / made:.0f} s",
+        f"{brokers / readings:.0f} s",
         f"{brokers / probes:.0f} s",
-        f"{made * cost.our_cpu * share + probes * PROBE.our_cpu:.1%}",
-        f"{(made * cost.broker_cpu * share + probes * PROBE.broker_cpu) / brokers:.2%}",
-        f"{(made * cost.received * share + probes * PROBE.received) / 2**20:.1f} MiB/s",
+        f"{readings * cost.our_cpu * share + probes * PROBE.our_cpu:.1%}",
+        f"{(readings * cost.broker_cpu * share + probes * PROBE.broker_cpu) / brokers:.2%}",
+        f"{(readings * cost.received * share + probes * PROBE.received) / 2**20:.1f} MiB/s",
         f"{2 * brokers * topics * 64 / 2**20:.0f} MiB",
     ]
 
@@ -431,15 +433,15 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=10_000, help="of the real broker (default 10,000)")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--signals", action="store_true", help="compare signals of a changed load instead")
-    given = parser.parse_args()
-    if given.signals:
+    options = parser.parse_args()
+    if options.signals:
         print(signals())
         return
-    cost = real(given.topics)
+    cost = real(options.topics)
     rows = [asyncio.run(_simulate(brokers, topics, cost)) for brokers, topics in CLUSTERS]
     text = _page(cost, rows)
     print(text)
-    if given.write:
+    if options.write:
         PAGE.write_text(text, encoding="utf-8")
 
 

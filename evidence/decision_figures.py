@@ -1,7 +1,7 @@
 """Compare the decision rule with Pulsar's own AvgShedder in simulated worlds: `python -m evidence.decision_figures`.
 
 Writes docs/reference/decision-figures.md with `--write`. Results are stored in .run/decision-figures after each run;
-`--resume` keeps them, and adds what is missing. No parameter of the rule was chosen by the seeds 41 to 50.
+`--resume` uses them, and adds the missing ones. No parameter of the rule was chosen by the seeds 41 to 50.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ RESULTS = ROOT / ".run" / "decision-figures"
 
 def page(tables: dict[str, Results]) -> str:
     """Return docs/reference/decision-figures.md."""
-    sections = ["\n".join(TABLES[name][1](found)) for name, found in tables.items() if found.stored]
-    misses = [f"- {miss}" for found in tables.values() for miss in found.misses]
+    sections = ["\n".join(TABLES[name][1](results)) for name, results in tables.items() if results.stored]
+    misses = [f"- {miss}" for results in tables.values() for miss in results.misses]
     lines = [
         "# Figures of the decision rule\n",
         "Written by `make decisions` (`python -m evidence.decision_figures --write`); do not edit. "
@@ -43,20 +43,20 @@ def main() -> None:
     parser.add_argument("--cells", default="", help="run only cells whose name has this regular expression")
     parser.add_argument("--resume", action="store_true", help="keep the results of earlier runs")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
-    given = parser.parse_args()
-    first, _, last = given.seeds.partition("-")
+    options = parser.parse_args()
+    first, _, last = options.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
-    wanted, tables = given.only or list(TABLES), dict[str, Results]()
+    names, tables = options.only or list(TABLES), dict[str, Results]()
     for name, (cells, _) in TABLES.items():
         results = Results(RESULTS / f"{name}.json", seeds)
-        if given.resume or name not in wanted:
+        if options.resume or name not in names:
             results.load()
-        if name in wanted:
-            results.run(cell for cell in cells() if re.search(given.cells, cell[0]))
+        if name in names:
+            results.run(cell for cell in cells() if re.search(options.cells, cell[0]))
         tables[name] = results
     text = page(tables)
     print(text)
-    if given.write:
+    if options.write:
         PAGE.write_text(text, encoding="utf-8")
 
 

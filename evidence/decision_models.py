@@ -1,8 +1,8 @@
 """Two ways to balance the loads of `evidence.decision_worlds`: a quick model, and the simulator.
 
-The quick model calls the product's own `plan()` on exact readings of counters, with the reading schedule of the daemon
-(`daemon.sources.counters`): 15 s while nothing changes, 3 s while a decision may be due, brokers one after the other.
-It leaves out a call of `plan()` only where the rule shows that no bundle can move.
+The quick model calls the product's own `plan()` on exact readings of counters. Its reading schedule is the daemon's
+(`daemon.sources.counters`): 15 s while nothing changes, 3 s while a decision may be due, one broker at a time. It omits
+a call of `plan()` only if the rule shows that no bundle can move.
 """
 
 from __future__ import annotations
@@ -156,17 +156,17 @@ class QuickModel:
                 self._cycle(now)
         if self._memory.urgent or self._ledger.entries:
             self._quick = np.maximum(self._quick, 1)
-        for place, asked in enumerate(self._asked):
+        for place, request in enumerate(self._asked):
             hurry = self._quick[place] > 0 and not self._landing
-            if now >= (asked + QUICK_INTERVAL if hurry else self._due(place)):
+            if now >= (request + QUICK_INTERVAL if hurry else self._due(place)):
                 self._quick[place] = max(0, self._quick[place] - 1)
                 self._read(place, now)
 
     def _grouped(self) -> Floats:
         """Return the summed sizes of each broker's bundles by group of the world; a bundle in transit has no broker."""
         shares = np.zeros((len(self._ids), self.world.factors.shape[1]))
-        held = self._owners >= 0
-        np.add.at(shares, (self._owners[held], self.world.groups[held]), self.world.sizes[held])
+        owned = self._owners >= 0
+        np.add.at(shares, (self._owners[owned], self.world.groups[owned]), self.world.sizes[owned])
         return shares
 
     def _worked(self, now: int) -> Floats:
@@ -234,17 +234,19 @@ class QuickModel:
         reports = self._add_readings()
         snapshot = build_snapshot(reports=reports, averages=self._averages, wall_ms=wall_ms)
         guard = GuardState(recent=self._recent)
-        given = PlanInput(snapshot=snapshot, params=self.params, memory=self._memory, ledger=self._ledger, guard=guard)
-        result = plan(given)
+        plan_input = PlanInput(
+            snapshot=snapshot, params=self.params, memory=self._memory, ledger=self._ledger, guard=guard
+        )
+        result = plan(plan_input)
         moves = result.plan.moves
         self._memory = result.memory
         self._ledger = open_entries(result.ledger, moves, snapshot, wall_ms) if moves else result.ledger
         for move in moves:
             row = self._rows[move.bundle]
             self._recent[move.bundle] = RecentMove(at_ms=wall_ms, source=move.source)
-            begun = Moved(now, row, self._ids.index(move.source), self._ids.index(move.target))
-            self.moves.append(begun)
-            self._landing.append(begun)
+            move_record = Moved(now, row, self._ids.index(move.source), self._ids.index(move.target))
+            self.moves.append(move_record)
+            self._landing.append(move_record)
             self._change(now, row, -1)
         codes = {refusal.code for refusal in result.plan.refusals}
         self._hurry = bool(moves and codes & CYCLE_BUDGETS and not codes & GENTLE)

@@ -55,7 +55,7 @@ class Results:
         return [by_seed[str(seed)] for seed in self.seeds if str(seed) in by_seed]
 
     def run(self, cells: Iterable[Cell]) -> None:
-        """Run what is missing, seed by seed, and store each result."""
+        """Run the missing cells, seed by seed, and store each result."""
         listed = list(cells)
         missing = [
             (seed, key, function)
@@ -117,14 +117,14 @@ def _step(brokers: int, factor: float, seed: int) -> Figures:
 def step_figures(world: World, moves: list[Moved]) -> Figures:
     """Return seconds from the step to the first move and to an even load, the moves, and the fewest that suffice."""
     even, first = world.ratio(moves) <= EVEN, min((move.at for move in moves), default=None)
-    kept = [at for at in range(world.begins, len(even) - EVEN_SECONDS) if even[at : at + EVEN_SECONDS].all()]
+    steady = [at for at in range(world.begins, len(even) - EVEN_SECONDS) if even[at : at + EVEN_SECONDS].all()]
     before = world.loads([])[world.begins]
     hot = np.flatnonzero(world.owners == before.argmax())
     sizes = np.sort(world.sizes[hot] * world.factors[world.begins][world.groups[hot]])[::-1]
     fewest = int(np.searchsorted(np.cumsum(sizes), before.max() - EVEN * before.mean() - 1e-9)) + 1
     return {
         "first": None if first is None else first - world.begins,
-        "even": kept[0] - world.begins if kept else None,
+        "even": steady[0] - world.begins if steady else None,
         "moves": len(moves),
         "fewest": fewest,
     }
@@ -218,13 +218,13 @@ def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
     for noise in noises:
         rows, idle = [], 0
         for name, _ in _swings():
-            shown: dict[str, list[str]] = {}
+            cells_by_name: dict[str, list[str]] = {}
             for who in (COUNTERS, REPORTS, NATIVE):
-                found = [results.runs(f"{name} {half} {noise} {who}") for half in HALVES]
-                shown[who] = [_first_and_later(runs) for runs in found]
-            idle += all(cell in ("0+0", "-") for cells in shown.values() for cell in cells)
-            if any(cell not in ("0+0", "-") for cells in shown.values() for cell in cells):
-                rows += [[*_named(name), who, *cells] for who, cells in shown.items()]
+                results_by_half = [results.runs(f"{name} {half} {noise} {who}") for half in HALVES]
+                cells_by_name[who] = [_first_and_later(runs) for runs in results_by_half]
+            idle += all(cell in ("0+0", "-") for cells in cells_by_name.values() for cell in cells)
+            if any(cell not in ("0+0", "-") for cells in cells_by_name.values() for cell in cells):
+                rows += [[*_named(name), who, *cells] for who, cells in cells_by_name.items()]
         head = ("brokers", "shape", "swing", "balancer", *(f"{half} s" for half in HALVES))
         lines += [f"{chr(10) * bool(lines)}### Noise {noise:.0%}\n", *table(head, rows)]
         lines.append(f"\nIn {idle} more combinations of brokers, shape and swing no balancer moves a bundle.")
@@ -250,15 +250,15 @@ def _judge(results: Results, noise: float) -> list[str]:
                 if not runs:
                     continue
                 ours, theirs = _values(runs, "later"), _values(other, "later")
-                found = (
+                marks = (
                     median(ours) > limit,
                     max(ours) > limit,
                     median(ours) > median(theirs),
                     max(ours) > max(theirs),
                 )
-                counts = [count + flag for count, flag in zip(counts, (True, *found), strict=True)]
+                counts = [count + flag for count, flag in zip(counts, (True, *marks), strict=True)]
                 seeds.append(len(runs))
-                if found[0] or found[2] or (not noise and found[1]):
+                if marks[0] or marks[2] or (not noise and marks[1]):
                     figures = f"{_first_and_later(runs)}; {NATIVE}: {_first_and_later(other)}"
                     results.misses.append(f"jitter {name}, {half} s, noise {noise:.0%}, {who}: {figures}")
         if seeds:
@@ -346,15 +346,15 @@ def ratio_cells() -> Iterator[Cell]:
 def _ratios(who: str, seed: int) -> Figures:
     world = worlds.telegraph(seed)
     moves = [] if who == "none" else play(world, who, seed)
-    found: Figures = {}
+    ratios: Figures = {}
     for unit, prices in (("ratio", RATIO_PRICES), ("rule", RULE_PRICES)):
         loads = world.loads(moves)
         lasting = float(_cost(unit, loads[:, 0], loads[:, 1]).sum())
         for price in prices:
             plans = PLAN_MOVES * len({move.at for move in moves}) if unit == "rule" else 0
             best = _optimum(world, unit, price)
-            found[f"{unit} {price:.0f}"] = (lasting + price * (len(moves) + plans)) / best
-    return found
+            ratios[f"{unit} {price:.0f}"] = (lasting + price * (len(moves) + plans)) / best
+    return ratios
 
 
 def _cost(unit: str, first: Floats, second: Floats) -> Floats:

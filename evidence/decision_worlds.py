@@ -64,23 +64,23 @@ class World:
 
     def loads(self, moves: list[Moved]) -> Floats:
         """Return the load of each broker, one row per `grid` seconds. A bundle in transit counts at its source."""
-        owners, found, start = self.owners.copy(), np.zeros((len(self.factors), self.brokers)), 0
+        owners, totals, start = self.owners.copy(), np.zeros((len(self.factors), self.brokers)), 0
         for move in [*moves, None]:
-            end = len(found) if move is None else min(len(found), int((move.at + LAND_SECONDS) / self.grid))
+            end = len(totals) if move is None else min(len(totals), int((move.at + LAND_SECONDS) / self.grid))
             if end > start:
                 share = np.zeros((self.factors.shape[1], self.brokers))
                 np.add.at(share, (self.groups, owners), self.sizes)
-                found[start:end] = self.factors[start:end] @ share
+                totals[start:end] = self.factors[start:end] @ share
                 start = end
             if move is not None:
                 owners[move.bundle] = move.target
-        return found
+        return totals
 
     def ratio(self, moves: list[Moved]) -> Floats:
         """Return max/mean over time, one value per `grid` seconds."""
         loads = self.loads(moves)
-        found: Floats = loads.max(axis=1) / np.maximum(loads.mean(axis=1), 1e-12)
-        return found
+        ratios: Floats = loads.max(axis=1) / np.maximum(loads.mean(axis=1), 1e-12)
+        return ratios
 
 
 def balanced(brokers: int, per_broker: int, usage: float, rng: np.random.Generator) -> tuple[Floats, Ints]:
@@ -156,8 +156,9 @@ TELEGRAPH_BUNDLES: Final = 12
 
 
 def telegraph(seed: int) -> World:
-    """Two brokers with twelve equal bundles each. The load of the first twelve jumps at random for an hour, and stays
-    for 30 to 900 s on average."""
+    """Return two brokers with twelve equal bundles each. The load of the first twelve jumps at random for an hour, and
+    stays for 30 to 900 s on average.
+    """
     rng = np.random.default_rng((seed, 7))
     factors, now, current = np.ones((3600, 2)), 60.0, 1.0
     mean = float(rng.choice([30, 90, 300, 900]))

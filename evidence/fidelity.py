@@ -1,9 +1,9 @@
-"""Replays recorded cycles elsewhere and compares the hashes of their plans: `python -m evidence.fidelity [--write]`.
+"""Replay recorded cycles elsewhere and compare the hashes of their plans: `python -m evidence.fidelity [--write]`.
 
-Elsewhere is this Python with every processor feature turned off that numpy can do without, and every other minor
-version of Python that is found (in PATH, below ~/.pyenv/versions, or named with --python), each in a throwaway virtual
-environment with the locked dependencies. The history is that of `--history`, such as a real sidecar's; without it, a
-made-up day of each strategy. Exit code 1: a plan differs, too few cycles moved something, or there is no other Python.
+Elsewhere is this Python without the optional processor features of numpy, and every other minor version of Python on
+this machine (in PATH, below ~/.pyenv/versions, or named with --python). Each runs in a temporary virtual environment
+with the locked dependencies. The history is that of `--history`, such as a real sidecar's; without it, a generated day
+of each strategy. Exit code 1: a plan differs, too few cycles moved something, or there is no other Python.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BUSY: Final = World(days=1, brokers=5, bundles=60, period_seconds=600, noise=0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one replay: where, and how many cycles were the same and moved something."""
+    """Result of one replay: its environment, and how many cycles were the same and moved something."""
 
     where: str
     cycles: int
@@ -56,12 +56,12 @@ class Outcome:
 
 
 def features() -> str:
-    """The processor features that numpy uses here and could do without, as NPY_DISABLE_CPU_FEATURES takes them."""
+    """Return the optional processor features that numpy uses here, as a value of NPY_DISABLE_CPU_FEATURES."""
     return " ".join(name for name in __cpu_dispatch__ if __cpu_features__.get(name))
 
 
 def made_up(folder: Path) -> str:
-    """A day of each strategy, one epoch each; the folder."""
+    """Write a day of each strategy, one epoch each, and return the directory."""
     store = ParquetStore(folder)
     for epoch, strategy in enumerate(STRATEGIES, 1):
         world = replace(BUSY, params=Parameters(strategy=strategy))
@@ -79,10 +79,10 @@ def replayed(python: Path, history: str, where: str, **environment: str) -> Outc
     env = os.environ | {"PYTHONPATH": str(ROOT / "service"), "PYTHONHASHSEED": "7"} | environment
     ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     try:
-        found = json.loads(ran.stdout)
+        outcome = json.loads(ran.stdout)
     except ValueError:
         return Outcome(where=where, cycles=0, same=0, moved=0, wrong=ran.stderr.strip()[-300:] or "no answer")
-    return Outcome(where=where, cycles=found["cycles"], same=found["same"], moved=found["moved"])
+    return Outcome(where=where, cycles=outcome["cycles"], same=outcome["same"], moved=outcome["moved"])
 
 
 def others(named: Sequence[str]) -> dict[tuple[int, int], Path]:
@@ -90,18 +90,18 @@ def others(named: Sequence[str]) -> dict[tuple[int, int], Path]:
     pyenv = sorted((Path.home() / ".pyenv" / "versions").glob("*/bin/python"))
     in_path = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
     places = [Path(name) for name in named] or [*pyenv, *(Path(name) for name in in_path if name)]
-    found: dict[tuple[int, int], Path] = {}
+    pythons: dict[tuple[int, int], Path] = {}
     for place in places:
         version = _version(place)
         if version is not None and version >= OLDEST and version != sys.version_info[:2]:
-            found.setdefault(version, place)
-    return dict(sorted(found.items()))
+            pythons.setdefault(version, place)
+    return dict(sorted(pythons.items()))
 
 
 def _version(python: Path) -> tuple[int, int] | None:
-    asked = [str(python), "-c", "import sys; print(*sys.version_info[:2])"]
+    command = [str(python), "-c", "import sys; print(*sys.version_info[:2])"]
     try:
-        ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
         major, minor = ran.stdout.split()
     except (OSError, ValueError):
         return None
@@ -109,25 +109,29 @@ def _version(python: Path) -> tuple[int, int] | None:
 
 
 def environment_of(python: Path, folder: Path) -> Path:
-    """A virtual environment with the locked dependencies of running; its Python. CalledProcessError: it cannot be."""
+    """Create a virtual environment with the locked runtime dependencies and return its Python. Raises
+    CalledProcessError if that fails.
+    """
     subprocess.run([str(python), "-m", "venv", str(folder)], check=True)
-    made = folder / "bin" / "python"
-    pip = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    executable = folder / "bin" / "python"
+    pip = [str(executable), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
-    return made
+    return executable
 
 
 def outcomes(history: str, named: Sequence[str], folder: Path) -> Iterator[Outcome]:
-    """Every replay, one after the other."""
+    """Yield the outcome of every replay, one at a time."""
     own = Path(sys.executable)
     here = f"Python {platform.python_version()}"
     yield replayed(own, history, here)
     yield replayed(own, history, f"{here}, numpy without {features()}", NPY_DISABLE_CPU_FEATURES=features())
     for version, python in others(named).items():
-        made = environment_of(python, folder / f"python{version[0]}.{version[1]}")
-        told = "import platform, numpy; print(f'Python {platform.python_version()}, numpy {numpy.__version__}')"
-        where = subprocess.run([str(made), "-c", told], capture_output=True, text=True, check=True).stdout.strip()
-        yield replayed(made, history, where)
+        executable = environment_of(python, folder / f"python{version[0]}.{version[1]}")
+        script = "import platform, numpy; print(f'Python {platform.python_version()}, numpy {numpy.__version__}')"
+        where = subprocess.run(
+            [str(executable), "-c", script], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        yield replayed(executable, history, where)
 
 
 def main() -> int:
@@ -136,22 +140,22 @@ def main() -> int:
     parser.add_argument("--history", help="recorded history; made up when it is not named")
     parser.add_argument("--python", action="append", default=[], help="another Python; may be repeated")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
-    given = parser.parse_args()
-    found = []
+    options = parser.parse_args()
+    results = []
     with tempfile.TemporaryDirectory() as folder:
-        history = given.history or made_up(Path(folder) / "history")
-        for item in outcomes(history, given.python, Path(folder)):
-            found.append(item)
+        history = options.history or made_up(Path(folder) / "history")
+        for item in outcomes(history, options.python, Path(folder)):
+            results.append(item)
             print(f"{item.where}: {item.same} of {item.cycles} the same, {item.moved} move something{item.wrong}")
-    if len(found) < 3:
+    if len(results) < 3:
         print(f"no other Python of {'.'.join(map(str, OLDEST))} or newer was found; name one with --python")
         return 1
-    if given.write:
-        write_page(found, "what a sidecar recorded" if given.history else "a made-up day of each strategy")
-    return 0 if all(item.held for item in found) else 1
+    if options.write:
+        write_page(results, "what a sidecar recorded" if options.history else "a made-up day of each strategy")
+    return 0 if all(item.held for item in results) else 1
 
 
-def write_page(found: Sequence[Outcome], what: str) -> None:
+def write_page(outcomes: Sequence[Outcome], what: str) -> None:
     """docs/reference/fidelity.md."""
     parts = [
         "# Replays elsewhere",
@@ -163,7 +167,7 @@ def write_page(found: Sequence[Outcome], what: str) -> None:
         "",
         *table(
             ["where", "cycles", "the same plan", "that move something"],
-            ([item.where, f"{item.cycles:,}", f"{item.same:,}", f"{item.moved:,}"] for item in found),
+            ([item.where, f"{item.cycles:,}", f"{item.same:,}", f"{item.moved:,}"] for item in outcomes),
         ),
     ]
     PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")

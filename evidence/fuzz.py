@@ -39,20 +39,20 @@ class Measured:
 
 def measure(kind: Kind, seed: int, examples: int) -> Measured:
     """Read the examples of a kind from number `seed` on; the hostile ones have the first numbers."""
-    found = Measured()
+    measured = Measured()
     for number in range(seed, seed + examples):
         data = example(kind, number)
-        found.examples += 1
+        measured.examples += 1
         try:
             seconds = _seconds(kind, data)
         except Exception as error:  # noqa: BLE001 - any other error is what we look for
-            found.errors += 1
-            if len(found.first_errors) < _SHOWN_ERRORS:
-                found.first_errors += (f"{number}: {type(error).__name__}: {str(error)[:200]}: {data[:100]!r}",)
+            measured.errors += 1
+            if len(measured.first_errors) < _SHOWN_ERRORS:
+                measured.first_errors += (f"{number}: {type(error).__name__}: {str(error)[:200]}: {data[:100]!r}",)
             continue
-        if seconds > found.longest:
-            found.longest, found.number = seconds, number
-    return found
+        if seconds > measured.longest:
+            measured.longest, measured.number = seconds, number
+    return measured
 
 
 def _seconds(kind: Kind, data: bytes) -> float:
@@ -73,18 +73,18 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="of each kind")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random example")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"all of: {', '.join(KINDS)}")
-    given = parser.parse_args()
+    options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     print("| kind | examples | errors | longest step, CPU ms | CPU s |\n|---|---|---|---|---|")
     missed = 0
-    for name in given.kinds or KINDS:
+    for name in options.kinds or KINDS:
         started = time.process_time()
-        found = measure(KINDS[name], given.seed, given.examples)
-        missed |= found.errors > 0 or found.longest > STEP_SECONDS
-        figures = f"{found.examples} | {found.errors} | {1000 * found.longest:.1f} (number {found.number})"
+        measured = measure(KINDS[name], options.seed, options.examples)
+        missed |= measured.errors > 0 or measured.longest > STEP_SECONDS
+        figures = f"{measured.examples} | {measured.errors} | {1000 * measured.longest:.1f} (number {measured.number})"
         print(f"| {name} | {figures} | {time.process_time() - started:.0f} |", flush=True)
-        for error in found.first_errors:
+        for error in measured.first_errors:
             print(f"  {error}", file=sys.stderr)
     return int(missed)
 

@@ -24,21 +24,21 @@ _MEBIBYTE = 2**20
 @contextlib.contextmanager
 def listening(directory: Path, *, before: str = "") -> Iterator[subprocess.Popen[str]]:
     """A sidecar of its own process that has said that it listens; killed in the end. `before`: code it runs first."""
-    given = {
+    settings = {
         # No server has this port.
         "metadata_store": "zk:127.0.0.1:1",
         "journal": {"path": str(directory / "journal.jsonl")},
         "api": {"port": 0, "socket": str(directory / "sock")},
         "logging": {"format": "json"},
     }
-    (directory / "settings.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
+    (directory / "settings.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     code = f"{before}\nfrom bundlekeel.wiring import main; main()"
     command = [sys.executable, "-c", code, "run", "-c", str(directory / "settings.yaml")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            said = next((line for line in process.stderr if '"listening"' in line), None)
-            if said is None:
+            listening_line = next((line for line in process.stderr if '"listening"' in line), None)
+            if listening_line is None:
                 raise RuntimeError(f"the sidecar ended with {process.wait()}")
             yield process
         finally:
@@ -47,9 +47,9 @@ def listening(directory: Path, *, before: str = "") -> Iterator[subprocess.Popen
 
 def _sidecar() -> tuple[float, float]:
     with TemporaryDirectory() as folder, listening(Path(folder)) as process:
-        seen = psutil.Process(process.pid)
-        spent = seen.cpu_times()
-        return spent.user + spent.system, seen.memory_info().rss / _MEBIBYTE
+        process_info = psutil.Process(process.pid)
+        spent = process_info.cpu_times()
+        return spent.user + spent.system, process_info.memory_info().rss / _MEBIBYTE
 
 
 def _command(*arguments: str) -> tuple[float, float]:
@@ -72,7 +72,7 @@ def peak(status: Iterable[str]) -> float:
 
 
 def figures() -> Iterator[tuple[str, float, float]]:
-    """A command, its CPU seconds and its MiB."""
+    """Yield each command, its CPU seconds and its MiB."""
     for name, measure in {
         "bundlekeel --version": lambda: _command("--version"),
         "bundlekeel --help": lambda: _command("--help"),

@@ -1,8 +1,8 @@
-"""Load on the API of a whole sidecar on loopback: does the loop that renews the lease go on?
+"""Load on the API of a whole sidecar on loopback: is the loop that renews the lease still on time?
 
-`make load` starts a sidecar over a cluster in memory, of three sizes, in a process of its own, and loads it with 200
-clients. It fails when a term ends, when the loop is silent for longer than `MOST_SILENCE`, or when the sidecar needs
-more memory than the chart allows.
+`make load` starts a sidecar over a cluster in memory, of three sizes, in its own process, and loads it with 200
+clients. It fails if a term ends, the loop is silent for longer than `MOST_SILENCE`, or the sidecar needs more memory
+than the chart allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLIENTS: Final = 200
 SECONDS: Final = 10.0
 MOST_SILENCE: Final = 0.5
 MOST_MIB: Final = 512
-# A client that was refused waits for so long.
+# Seconds that a refused client waits.
 _REFUSED_SECONDS: Final = 0.2
 _BUNDLES: Final = "/api/v1/bundles?limit=1000"
 _READS: Final = (
@@ -39,8 +39,8 @@ def _get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
-def _post_plan(**given: Any) -> bytes:
-    body = json.dumps(given)
+def _post_plan(**changes: Any) -> bytes:
+    body = json.dumps(changes)
     head = "POST /api/v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
     return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
@@ -56,8 +56,8 @@ def _what_if(brokers: int) -> bytes:
 
 
 def _mixed(brokers: int) -> bytes:
-    made = random.choice((_dry_run, _what_if, *_READS))
-    return _get(made) if isinstance(made, str) else made(brokers)
+    request = random.choice((_dry_run, _what_if, *_READS))
+    return _get(request) if isinstance(request, str) else request(brokers)
 
 
 # A request of each kind, by the number of brokers.
@@ -72,7 +72,9 @@ KINDS: Final[dict[str, Callable[[int], bytes]]] = {
 
 @dataclass
 class Seen:
-    """What clients saw: seconds of each response in full, and responses by status (0: the connection was closed)."""
+    """Measurements of clients: seconds of each complete response, and responses by status (0: the connection was
+    closed).
+    """
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -83,36 +85,36 @@ class Seen:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-async def ask(port: int, request: Callable[[], bytes], until: float, seen: Seen, address: str) -> None:
-    """One client on one connection after the other, until then (loop time)."""
+async def ask(port: int, request: Callable[[], bytes], until: float, samples: Seen, address: str) -> None:
+    """Run one client, one connection at a time, until `until` (loop time)."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
         except OSError:
-            seen.statuses[0] += 1
+            samples.statuses[0] += 1
             await asyncio.sleep(_REFUSED_SECONDS)
             continue
         try:
             async with asyncio.timeout_at(until + 20):
-                while loop.time() < until and await _ask_once(reader, writer, request(), seen, until):
+                while loop.time() < until and await _ask_once(reader, writer, request(), samples, until):
                     pass
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            seen.statuses[0] += 1
+            samples.statuses[0] += 1
             await asyncio.sleep(_REFUSED_SECONDS)
         finally:
             writer.close()
 
 
 async def _ask_once(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, seen: Seen, until: float
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, samples: Seen, until: float
 ) -> bool:
-    """One request; whether the connection stays open."""
+    """Send one request. Return whether the connection stays open."""
     began = time.perf_counter()
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     status = int(head.split(b" ", 2)[1])
-    seen.statuses[status] += 1
+    samples.statuses[status] += 1
     if b"content-length: " in head:
         left = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         while left > 0 and (data := await reader.read(min(left, 1 << 18))):
@@ -127,7 +129,7 @@ async def _ask_once(
                 break
         return False
     if status == 200:
-        seen.seconds.append(time.perf_counter() - began)
+        samples.seconds.append(time.perf_counter() - began)
     else:
         await asyncio.sleep(_REFUSED_SECONDS)
     return b"connection: close" not in head
@@ -146,7 +148,7 @@ class Sidecar:
         return dict(json.loads(self._process.stdout.readline()))
 
     def measured(self) -> dict[str, Any]:
-        """What it measured since it was asked last: longest silence of its loop, terms ended, peak of its memory."""
+        """Return its measurements since the last call: longest silence of its loop, terms ended, peak of its memory."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -159,12 +161,12 @@ class Sidecar:
 
 
 async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen, Seen]:
-    """What the clients saw, and what a probe saw that asked twice a second from an address of its own."""
+    """Return the measurements of the clients, and of a probe that sent two requests per second from its own address."""
     until = asyncio.get_running_loop().time() + seconds
-    seen, probed = Seen(), Seen()
+    samples, probed = Seen(), Seen()
     # A quarter of the connections is for one address.
-    made = partial(KINDS[kind], brokers)
-    clients = [ask(port, made, until, seen, f"127.0.0.{2 + number % 8}") for number in range(CLIENTS)]
+    request = partial(KINDS[kind], brokers)
+    clients = [ask(port, request, until, samples, f"127.0.0.{2 + number % 8}") for number in range(CLIENTS)]
 
     async def probe() -> None:
         while asyncio.get_running_loop().time() < until:
@@ -172,7 +174,7 @@ async def load(port: int, kind: str, brokers: int, seconds: float) -> tuple[Seen
             await asyncio.sleep(0.5)
 
     await asyncio.gather(probe(), *clients)
-    return seen, probed
+    return samples, probed
 
 
 def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
@@ -197,14 +199,16 @@ def measure(sizes: Sequence[tuple[int, int]], seconds: float) -> int:
                 sidecar.measured()
                 if kind == "none":
                     time.sleep(seconds)
-                    seen, probed = Seen(), Seen()
+                    samples, probed = Seen(), Seen()
                 else:
-                    seen, probed = asyncio.run(load(sidecar.port, kind, brokers, seconds))
-                found = sidecar.measured()
-                missed |= found["silence"] > MOST_SILENCE or found["terms"] > 0 or found["mib"] > MOST_MIB
-                figures = f"{found['silence']:.3f} | {found['terms']} | {found['mib']:.0f} | {seen.quantile(0.5):.3f}"
-                times = f"{seen.quantile(0.99):.3f} | {probed.quantile(1):.3f}"
-                print(f"{brokers}x{bundles} | {kind} | {figures} | {times} | {dict(sorted(seen.statuses.items()))}")
+                    samples, probed = asyncio.run(load(sidecar.port, kind, brokers, seconds))
+                usage = sidecar.measured()
+                missed |= usage["silence"] > MOST_SILENCE or usage["terms"] > 0 or usage["mib"] > MOST_MIB
+                figures = (
+                    f"{usage['silence']:.3f} | {usage['terms']} | {usage['mib']:.0f} | {samples.quantile(0.5):.3f}"
+                )
+                times = f"{samples.quantile(0.99):.3f} | {probed.quantile(1):.3f}"
+                print(f"{brokers}x{bundles} | {kind} | {figures} | {times} | {dict(sorted(samples.statuses.items()))}")
                 sys.stdout.flush()
         finally:
             sidecar.stop()
@@ -217,15 +221,15 @@ def main() -> None:
     parser.add_argument("--serve", metavar="BROKERSxBUNDLES", help="be the sidecar")
     parser.add_argument("--size", metavar="BROKERSxBUNDLES", action="append", help="only this size")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each load")
-    given = parser.parse_args()
-    if given.serve:
-        # Its own process: what it imports is no part of the clients.
+    options = parser.parse_args()
+    if options.serve:
+        # It is a separate process, so that its imports do not affect the clients.
         from evidence.load_sidecar import serve  # noqa: PLC0415
 
-        serve(*map(int, given.serve.split("x")))
+        serve(*map(int, options.serve.split("x")))
     else:
-        sizes = [tuple(map(int, size.split("x"))) for size in given.size or ()]
-        sys.exit(measure(sizes or SIZES, given.seconds))  # type: ignore[arg-type]
+        sizes = [tuple(map(int, size.split("x"))) for size in options.size or ()]
+        sys.exit(measure(sizes or SIZES, options.seconds))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

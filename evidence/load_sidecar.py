@@ -27,7 +27,7 @@ _NAMESPACE_BUNDLES = 100
 
 
 class LargeCluster(FakeCluster):
-    """So many brokers with so many bundles each, three in ten of them with twice the load."""
+    """A cluster with many brokers and bundles; three brokers in ten have twice the load."""
 
     def __init__(self, brokers: int, bundles: int) -> None:
         self.clock, self.store = TestClock(), MemoryStore()
@@ -51,9 +51,9 @@ class LargeCluster(FakeCluster):
 
     def publish(self) -> None:
         """Every broker writes a report."""
-        for name, held in self._owned.items():
-            shares = {bundle: self.shares[bundle] for bundle in held}
-            counts = np.ones((len(held), 3))
+        for name, load in self._owned.items():
+            shares = {bundle: self.shares[bundle] for bundle in load}
+            counts = np.ones((len(load), 3))
             self.source.put(report(name, shares, last_update=self.clock.wall_ms(), bundle_counts=counts))
 
 
@@ -96,8 +96,8 @@ def _tell(**values: Any) -> None:
 
 
 def _peak_mib() -> float:
-    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def serve(brokers: int, bundles: int) -> None:

@@ -69,14 +69,14 @@ def measured(extra: Sequence[str]) -> list[dict[str, Any]]:
     """Run the suite; its rows."""
     with tempfile.TemporaryDirectory() as directory:
         rows = Path(directory) / "rows.jsonl"
-        chosen = ("-m", "", "-k", "not short")
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *chosen, "tests/quotas", *extra]
+        selection = ("-m", "", "-k", "not short")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *selection, "tests/quotas", *extra]
         subprocess.run(command, cwd=ROOT, env={**os.environ, FILE: str(rows)}, check=False)
         return read(rows)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file."""
+    """Return the rows of a file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -87,7 +87,7 @@ def story_table(first: str, columns: Sequence[str], rows: Sequence[Mapping[str, 
 
 
 def page(rows: Sequence[Mapping[str, Any]], scale: str) -> str:
-    """The whole page."""
+    """Return the whole page."""
     changes = [row for row in rows if CHANGED[0] in row]
     rest = sorted((row for row in rows if CHANGED[0] not in row), key=lambda row: STORIES.index(row["story"]))
     text = HEAD + story_table("limit kept by", COLUMNS, rest)
@@ -101,10 +101,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="rows measured before, instead of a run")
     parser.add_argument("--scale", type=Path, help="what evidence.quota_scale has printed before, instead of a run")
-    said, extra = parser.parse_known_args()
-    rows = read(said.rows) if said.rows else measured(extra)
-    if said.scale:
-        scale = said.scale.read_text(encoding="utf-8")
+    options, extra = parser.parse_known_args()
+    rows = read(options.rows) if options.rows else measured(extra)
+    if options.scale:
+        scale = options.scale.read_text(encoding="utf-8")
     else:
         scale = "\n".join(report_lines(100, 100_000, 1000, 12)) + "\n"
     PAGE.write_text(page(rows, SCALE + scale), encoding="utf-8")

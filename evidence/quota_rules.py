@@ -47,7 +47,7 @@ _LEAST: Final = 1.0
 
 
 def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
-    """Local limits of PIP-82 without stealing: usage plus the quota's unused rest.
+    """Return local limits of PIP-82 without stealing: usage plus the quota's unused rest.
 
     `equal`: everybody may use the whole rest (the sum exceeds the quota for a moment: 10/50/30 of 100 become
     20/60/40). `proportional`: a part in proportion to usage (11.11/55.56/33.33). Over the quota both cut in
@@ -62,13 +62,14 @@ def divide_rest(quota: float, usage: Mapping[str, float], rest: str = PROPORTION
 
 
 def steal(limits: Mapping[str, float], usage: Mapping[str, float]) -> dict[str, float]:
-    """PIP-82's stealing: the lowest user may go half-way to the most dominant one, the second lowest half-way to the
-    second most dominant, and so on (80/20: the second probes at 50). Nobody's limit falls."""
+    """Return the limits of PIP-82's stealing. The lowest user may go half-way to the most dominant one, the second
+    lowest half-way to the second most dominant, and so on (80/20: the second probes at 50). No limit falls.
+    """
     order = sorted((used, name) for name, used in usage.items() if used > 0)
-    found = dict(limits)
+    limits_after = dict(limits)
     for (low, name), (high, _) in zip(order[: len(order) // 2], reversed(order), strict=False):
-        found[name] = max(found[name], low + (high - low) / 2)
-    return found
+        limits_after[name] = max(limits_after[name], low + (high - low) / 2)
+    return limits_after
 
 
 def pip82(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) -> dict[str, float]:
@@ -77,7 +78,8 @@ def pip82(quota: float, usage: Mapping[str, float], rest: str = PROPORTIONAL) ->
 
 
 def native(quota: float, usage: Mapping[str, float], broker: str) -> float:
-    """The publish limit that Pulsar 4.2's ResourceGroup gives one broker, from the usages it heard of, its own too.
+    """Return the publish limit that Pulsar 4.2's ResourceGroup gives one broker, from the usages it received and its
+    own.
 
     Purely proportional, cut to a whole number, at least 1: a broker that has just received a bundle has no usage yet
     and gets 1 message and 1 byte a second. Usages of dead brokers stay in `usage` until a broker restarts.
@@ -92,9 +94,8 @@ def native(quota: float, usage: Mapping[str, float], broker: str) -> float:
 
 
 def per_bundle(quota: float, bundles: int) -> float:
-    """What each bundle may pass when the quota is fixed to bundles: no exchange, and idle bundles waste their part.
-
-    Raises ValueError without bundles.
+    """Return the limit of each bundle if the quota is divided by bundles: no exchange, and idle bundles waste their
+    part. Raises ValueError without bundles.
     """
     if bundles < 1:
         raise ValueError("a namespace has at least one bundle")
@@ -110,7 +111,7 @@ class Fair:
         self.memory = ShareMemory()
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """Each partition up to its topic's share over its partitions; topics never seen are not limited yet."""
+        """Limit each partition to its part of its topic's share. New topics are not limited yet."""
         return np.array([min(part.demand, self._rate(scene, part.topic)) for part in parts])
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
@@ -129,23 +130,23 @@ class Fair:
         return self.shares.get(scene.names[topic], math.inf) / scene.partitions[topic]
 
     def _lines(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> dict[int, dict[Key, UsageLine]]:
-        found: dict[int, dict[Key, list[tuple[float, bool]]]] = defaultdict(lambda: defaultdict(list))
+        histories: dict[int, dict[Key, list[tuple[float, bool]]]] = defaultdict(lambda: defaultdict(list))
         for part, rate in zip(parts, passed.tolist(), strict=True):
             if part.broker >= 0:
-                held = rate > 0 and rate >= AT_LIMIT * self._rate(scene, part.topic)
-                found[part.broker][_GROUP, scene.names[part.topic]].append((rate, held))
+                limited = rate > 0 and rate >= AT_LIMIT * self._rate(scene, part.topic)
+                histories[part.broker][_GROUP, scene.names[part.topic]].append((rate, limited))
         count = dict(zip(scene.names, scene.partitions, strict=True))
         return {
             broker: {
                 key: UsageLine(
                     usage=_rates(math.fsum(rate for rate, _ in rows)),
                     peak=_rates(max(rate for rate, _ in rows)),
-                    throttled=(any(held for _, held in rows), False, False, False),
+                    throttled=(any(limited for _, limited in rows), False, False, False),
                     partitions=count[key[1]],
                 )
                 for key, rows in lines.items()
             }
-            for broker, lines in found.items()
+            for broker, lines in histories.items()
         }
 
 
@@ -160,22 +161,22 @@ class _Limited:
         self.limits: dict[int, float] = {}
 
     def place(self, scene: Scene, part: Part) -> int:
-        """The limiter of a part."""
+        """Return the limiter of a part."""
         return part.broker
 
     def limit(self, scene: Scene, place: int) -> float:
-        """What a limiter lets pass."""
+        """Return the rate that a limiter lets pass."""
         return self.limits.get(place, scene.limit)
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """What passes of each part."""
-        wanted = _by(parts, [part.demand for part in parts], lambda part: self.place(scene, part))
-        cut = {place: min(1.0, self.limit(scene, place) / want) if want > 0 else 1.0 for place, want in wanted.items()}
+        """Return the traffic of each part under the limits."""
+        demand = _by(parts, [part.demand for part in parts], lambda part: self.place(scene, part))
+        cut = {place: min(1.0, self.limit(scene, place) / want) if want > 0 else 1.0 for place, want in demand.items()}
         return np.array([part.demand * cut.get(self.place(scene, part), 0.0) for part in parts])
 
 
 class Proposed(_Limited):
-    """PIP-82 as proposed. A broker nobody has heard of starts as the lowest user: half-way to the most dominant."""
+    """PIP-82 as proposed. A broker without reports starts as the lowest user: half-way to the most dominant."""
 
     def __init__(self, rest: str = PROPORTIONAL) -> None:
         super().__init__()
@@ -191,10 +192,9 @@ class Proposed(_Limited):
 
 
 class Native(_Limited):
-    """Pulsar 4.2's ResourceGroup (publish; dispatch is measured but not enforced: `enforced=False`).
-
-    Kept with its defects: what was not reported is lost from the count, a change of 5 % or 5 rounds lets a report
-    out, dead brokers stay in the sum, and a broker without usage of its own gets 1.
+    """Pulsar 4.2's ResourceGroup (publish; dispatch is measured but not enforced: `enforced=False`), with its defects.
+    Unreported usage is lost from the count. A change of 5 % or 5 rounds trigger a report. Dead brokers stay in the sum.
+    A broker without its own usage gets 1.
     """
 
     def __init__(self, *, enforced: bool = True, tolerance: float = 0.05, rounds: int = 5) -> None:
@@ -213,9 +213,9 @@ class Native(_Limited):
         for broker in scene.alive:
             now, last = used.get(broker, 0.0), self.usage.get(str(broker), 0.0)
             silent = self.silent.get(broker, 0) + 1
-            told = silent >= self.rounds or (abs(now - last) > self.tolerance * last and now != last)
-            self.silent[broker] = 0 if told else silent
-            if told:
+            stale = silent >= self.rounds or (abs(now - last) > self.tolerance * last and now != last)
+            self.silent[broker] = 0 if stale else silent
+            if stale:
                 self.usage[str(broker)] = now
         self.limits = {broker: native(scene.limit, self.usage, str(broker)) for broker in scene.alive}
 
@@ -234,7 +234,6 @@ class Bundled(_Limited):
         return zlib.crc32(name.encode()) * self.bundles >> 32
 
     def limit(self, scene: Scene, place: int) -> float:
-        """The same for each."""
         return per_bundle(scene.limit, self.bundles)
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
@@ -242,7 +241,7 @@ class Bundled(_Limited):
 
 
 class Unlimited:
-    """Nobody limits anything."""
+    """No limits at all."""
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
         """Everything."""
@@ -254,11 +253,11 @@ class Unlimited:
 
 def _by(parts: Sequence[Part], rates: Sequence[float], key: Callable[[Part], int]) -> Mapping[int, float]:
     """Rates summed by a key, of parts that have a broker."""
-    found: dict[int, list[float]] = defaultdict(list)
+    groups: dict[int, list[float]] = defaultdict(list)
     for part, rate in zip(parts, rates, strict=True):
         if part.broker >= 0:
-            found[key(part)].append(rate)
-    return {name: math.fsum(values) for name, values in found.items()}
+            groups[key(part)].append(rate)
+    return {name: math.fsum(values) for name, values in groups.items()}
 
 
 _WHEN: Final = 8
@@ -266,7 +265,9 @@ _LIMIT: Final = 1000.0
 
 
 def compared() -> dict[str, Scenario]:
-    """The scenarios of the table: three brokers, two namespaces of eight topics, four times the limit offered."""
+    """Return the scenarios of the table: three brokers, two namespaces of eight topics, four times the limit
+    offered.
+    """
     base = skewed(_LIMIT)
     hot, cold = base.topics[0].name, base.topics[-1]
     two = tuple(replace(topic, owners=(row % 2,)) for row, topic in enumerate(base.topics))
@@ -284,9 +285,9 @@ def compared() -> dict[str, Scenario]:
 
 def _cell(scenario: Scenario, rule: Rule, since: int | None = None) -> str:
     """Total and least at the end; with `since` also the cycles from there on until it is good."""
-    found = play(scenario, rule)
-    cell = f"{found.accuracy()[-1]:.2f} / {found.of_fair()[-1].min():.2f}"
-    return cell if since is None else f"{cell} / {found.cycles_to_settle(since)}"
+    outcome = play(scenario, rule)
+    cell = f"{outcome.accuracy()[-1]:.2f} / {outcome.of_fair()[-1].min():.2f}"
+    return cell if since is None else f"{cell} / {outcome.cycles_to_settle(since)}"
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The quota engine at the size of the PIP-82 thread: 100 brokers, 100,000 namespaces, each at five brokers.
 
-Prints CPU time and memory of each cycle, beside the thread's own estimates of what brokers would exchange.
-`python -m evidence.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
+Prints CPU time and memory of each cycle, and the thread's own estimates of the brokers' messages. `python -m
+evidence.quota_scale`; `--brokers`, `--namespaces` and `--cycles` make it smaller.
 """
 
 from __future__ import annotations
@@ -55,20 +55,22 @@ class World:
         )
 
     def step(self, passing: Floats) -> list[TopicRates]:
-        """What brokers tell: demands go up and down by 5 %, some partitions move. `passing`: of each partition."""
+        """Return the brokers' reports: demands go up and down by 5 %, some partitions move. `passing`: of each
+        partition.
+        """
         moved = np.flatnonzero(self.random.random(len(self.topics)) < CHURN)
         self.owner[moved, 0] = self.random.integers(0, len(self.brokers), len(moved))
-        wanted = self.demand[:, None] * self.random.uniform(0.95, 1.05, self.owner.shape) / SPREAD
-        rate = np.minimum(wanted, passing[:, None])
+        demand = self.demand[:, None] * self.random.uniform(0.95, 1.05, self.owner.shape) / SPREAD
+        rate = np.minimum(demand, passing[:, None])
         order = np.argsort(self.owner.ravel(), kind="stable")
         bounds = np.searchsorted(self.owner.ravel()[order], np.arange(len(self.brokers) + 1)).tolist()
-        told = []
+        reports = []
         for number, broker in enumerate(self.brokers):
             rows = order[bounds[number] : bounds[number + 1]]
             names = tuple(f"{self.topics[row // SPREAD]}-partition-{row % SPREAD}" for row in rows.tolist())
             column = rate.ravel()[rows]
-            told.append(TopicRates(broker, names, np.stack([column, column * 256, column, column * 256], axis=1)))
-        return told
+            reports.append(TopicRates(broker, names, np.stack([column, column * 256, column, column * 256], axis=1)))
+        return reports
 
 
 def membership(world: World, tenants: int) -> Membership:
@@ -84,7 +86,7 @@ def membership(world: World, tenants: int) -> Membership:
 
 
 class Leader:
-    """What the leader does in a cycle; `seconds`: of CPU, by step."""
+    """The leader's work in a cycle; `seconds`: of CPU, by step."""
 
     def __init__(self, members: Membership) -> None:
         self.members = members
@@ -94,11 +96,11 @@ class Leader:
         self.last: tuple[tuple[tuple[str, str], ...], Floats] = ((), np.zeros((0, len(KINDS))))
         self.seconds: dict[str, float] = {}
 
-    def cycle(self, told: Sequence[TopicRates]) -> Floats:
-        """One cycle; what each partition of each key may pass in the next."""
+    def cycle(self, reports: Sequence[TopicRates]) -> Floats:
+        """Run one cycle. Return the limit of each partition of each key for the next one."""
         self.seconds = {}
         mark = time.process_time()
-        table = self.catalogue.table(told, self.members)
+        table = self.catalogue.table(reports, self.members)
         mark = self._took("usage", mark)
         keys, share = self.last
         passing = share if keys is table.keys else np.full((len(table.keys), len(KINDS)), np.inf)
@@ -129,9 +131,9 @@ def run(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[Mappin
     rows: list[Mapping[str, float]] = []
     fair = float(world.demand.sum()) / OFFERED
     for _ in range(cycles):
-        told = world.step(passing)
-        passed = sum(float(item.rates[:, 0].sum()) for item in told)
-        passing[order] = leader.cycle(told)[:, 0]
+        reports = world.step(passing)
+        passed = sum(float(item.rates[:, 0].sum()) for item in reports)
+        passing[order] = leader.cycle(reports)[:, 0]
         rows.append(
             {
                 **leader.seconds,
@@ -148,21 +150,23 @@ def _resident() -> float:
 
 
 def estimates(brokers: int, namespaces: int) -> tuple[float, float]:
-    """The thread's own: bytes that all brokers publish in a period, and with what all of them receive."""
+    """Return the thread's own estimates: bytes that all brokers publish in a period, and bytes that all of them
+    receive.
+    """
     each = namespaces * SPREAD // brokers
     published = brokers * (each * (KEY_BYTES + USAGE_BYTES) + PARTICIPANT_BYTES)
     return published, published * brokers
 
 
 def cycle_table(rows: Sequence[Mapping[str, float]]) -> list[str]:
-    """A line for each cycle."""
+    """Return one line for each cycle."""
     form = {"cycle": ".2f", "usage": ".2f", "claims": ".2f", "shares": ".2f", "accuracy": ".0%", "megabytes": ",.0f"}
     head = ["cycle", "CPU s", "usage", "claims", "shares", "passed of limit", "MB more"]
     return table(head, ([number, *(f"{row[key]:{form[key]}}" for key in form)] for number, row in enumerate(rows, 1)))
 
 
 def report_lines(brokers: int, namespaces: int, tenants: int, cycles: int) -> list[str]:
-    """The table of one size, and the thread's own estimates of it."""
+    """Return the table of one size, and the thread's own estimates for it."""
     published, received = estimates(brokers, namespaces)
     return [
         *cycle_table(run(brokers, namespaces, tenants, cycles)),
@@ -180,8 +184,8 @@ def main() -> None:
     parser.add_argument("--namespaces", type=int, default=100_000)
     parser.add_argument("--tenants", type=int, default=1000, help="groups; as many as namespaces: one for each")
     parser.add_argument("--cycles", type=int, default=12)
-    said = parser.parse_args()
-    print("\n".join(report_lines(said.brokers, said.namespaces, said.tenants, said.cycles)))
+    options = parser.parse_args()
+    print("\n".join(report_lines(options.brokers, options.namespaces, options.tenants, options.cycles)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Quotas in simulation: topics with demand curves on brokers, a rule that limits them, and what comes of it.
+"""Quotas in simulation: topics with demand curves on brokers, a rule that limits them, and the resulting traffic.
 
 One kind of rate (messages or bytes). Time runs in report cycles: in each, traffic passes under the limits that the
 rule made of the cycle before; then participants measure, report, and the rule makes new limits. What passes follows
@@ -37,7 +37,7 @@ class Topic:
     since: int = 0
 
     def parts(self, cycle: int) -> tuple[float, ...]:
-        """The demand of each partition."""
+        """Return the demand of each partition."""
         if cycle < self.since:
             return (0.0,) * len(self.owners)
         weights = self.weights or (1.0,) * len(self.owners)
@@ -66,7 +66,7 @@ class Death:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLimit:
-    """At the start of `cycle` somebody sets another limit."""
+    """A new limit from the start of `cycle`."""
 
     cycle: int
     limit: float
@@ -87,7 +87,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a rule may look at: names, numbers of partitions, living brokers, and the limit."""
+    """The input of a rule: names, numbers of partitions, living brokers, and the limit."""
 
     names: tuple[str, ...]
     partitions: tuple[int, ...]
@@ -99,10 +99,10 @@ class Rule(Protocol):
     """Limits, in whatever form, and how they are made."""
 
     def passes(self, scene: Scene, parts: Sequence[Part]) -> Floats:
-        """What passes of each part under the limits in force."""
+        """Return the traffic of each part under the current limits."""
 
     def learn(self, scene: Scene, parts: Sequence[Part], passed: Floats) -> None:
-        """The end of a cycle: measure, report, make new limits."""
+        """End a cycle: measure, report, make new limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +119,9 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of it. Matrices have one row for each cycle; `passed`, `demand` and `fair` one column for each topic.
-
-    `fair`: the max-min share of the true demand of what has a broker. `limit`: in force at each cycle.
-    `reachable`: what of the fair shares could pass with one rate for all partitions of a topic.
+    """Result of a simulation. Matrices have one row for each cycle; `passed`, `demand` and `fair` one column for each
+    topic. `fair`: the max-min share of the true demand of topics with a broker. `limit`: at each cycle. `reachable`:
+    the part of the fair shares that can pass with one rate for all partitions of a topic.
     """
 
     scenario: Scenario
@@ -133,18 +132,20 @@ class Outcome:
     limit: Floats
 
     def accuracy(self) -> Floats:
-        """What passed, over what could have: the limit, or all demand if that is less."""
+        """Return the traffic relative to the possible: the limit, or all demand if that is less."""
         possible = self.fair.sum(axis=1)
-        found: Floats = np.divide(self.passed.sum(axis=1), possible, out=np.ones_like(possible), where=possible > 0)
-        return found
+        shares: Floats = np.divide(self.passed.sum(axis=1), possible, out=np.ones_like(possible), where=possible > 0)
+        return shares
 
     def of_fair(self) -> Floats:
-        """What each topic passed over its fair share; 1 where it has none."""
-        found: Floats = np.divide(self.passed, self.fair, out=np.ones_like(self.fair), where=self.fair > 0)
-        return found
+        """Return each topic's traffic over its fair share; 1 if it has none."""
+        shares: Floats = np.divide(self.passed, self.fair, out=np.ones_like(self.fair), where=self.fair > 0)
+        return shares
 
     def good(self) -> list[bool]:
-        """By cycle: total within 10 % of what is possible, and every topic at 80 % of its fair share at least."""
+        """Return for each cycle whether the total is within 10 % of the possible, and every topic has at least 80 % of
+        its fair share.
+        """
         close = np.abs(self.accuracy() - 1) <= CLOSE
         enough = (self.of_fair() >= ENOUGH).all(axis=1)
         good: list[bool] = (close & enough).tolist()
@@ -167,16 +168,16 @@ class Outcome:
         return float((self.of_fair() < STARVED).sum()) * self.scenario.cycle_seconds
 
     def partition_loss(self) -> Floats:
-        """By cycle: the part of the fair shares that no uniform rate for partitions lets pass."""
+        """Return for each cycle the part of the fair shares that no uniform rate for partitions lets pass."""
         whole = self.fair.sum(axis=1)
         lost = np.maximum(whole - self.reachable.sum(axis=1), 0.0)
-        found: Floats = np.divide(lost, whole, out=np.zeros_like(whole), where=whole > 0)
-        return found
+        shares: Floats = np.divide(lost, whole, out=np.zeros_like(whole), where=whole > 0)
+        return shares
 
 
 @dataclass(slots=True)
 class _World:
-    """Who owns what while a scenario runs. `away`: until which cycle a topic's partition is nowhere."""
+    """Ownership while a scenario runs. `away`: the cycle until which a topic's partition has no broker."""
 
     scenario: Scenario
     owners: list[list[int]]
@@ -209,13 +210,13 @@ class _World:
                     turn += 1
 
     def parts(self, cycle: int) -> list[Part]:
-        found = []
+        parts = []
         for row, topic in enumerate(self.scenario.topics):
             for index, demand in enumerate(topic.parts(cycle)):
-                gone = cycle < max(self.away.get((row, index), 0), topic.since)
-                owner = -1 if gone else self.owners[row][index]
-                found.append(Part(topic=row, index=index, broker=owner, demand=demand))
-        return found
+                absent = cycle < max(self.away.get((row, index), 0), topic.since)
+                owner = -1 if absent else self.owners[row][index]
+                parts.append(Part(topic=row, index=index, broker=owner, demand=demand))
+        return parts
 
 
 def play(scenario: Scenario, rule: Rule) -> Outcome:
@@ -253,11 +254,11 @@ def play(scenario: Scenario, rule: Rule) -> Outcome:
 def _served(parts: Sequence[Part], topics: int) -> Floats:
     """Demand by topic and partition, of partitions that have a broker; NaN-free, zero where there is none."""
     width = max(part.index for part in parts) + 1
-    found = np.full((topics, width), 0.0)
+    rates = np.full((topics, width), 0.0)
     for part in parts:
         if part.broker >= 0:
-            found[part.topic, part.index] = part.demand
-    return found
+            rates[part.topic, part.index] = part.demand
+    return rates
 
 
 def _fair(demand: Floats, limit: float) -> Floats:
@@ -266,7 +267,7 @@ def _fair(demand: Floats, limit: float) -> Floats:
 
 
 def _uniform(partitions: Floats, share: float) -> float:
-    """What passes of a topic when each partition that wants anything gets the same part of its share."""
+    """Return the traffic of a topic if each partition with demand gets the same part of its share."""
     count = max(1, int((partitions > 0).sum()))
     return float(np.minimum(partitions, share / count).sum())
 
@@ -286,8 +287,9 @@ def figures(outcome: Outcome, start: int) -> Mapping[str, float]:
 def skewed(
     limit: float, *, brokers: int = 3, namespaces: int = 2, each: int = 8, offered: float = 4.0, exponent: float = 1.0
 ) -> Scenario:
-    """The scenario of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the limit, laid
-    on the brokers in turn."""
+    """Return the scenario of the issue: namespaces with `each` topics of Zipf demand, together `offered` times the
+    limit, distributed over the brokers in turn.
+    """
     count = namespaces * each
     weights = [(row + 1) ** -exponent for row in range(count)]
     whole = math.fsum(weights)
@@ -303,7 +305,7 @@ def skewed(
 
 
 def constant(rate: float) -> Curve:
-    """The same demand in every cycle."""
+    """Return a curve with the same demand in every cycle."""
     return lambda _: rate
 
 
@@ -313,5 +315,5 @@ def step(before: float, after: float, at: int) -> Curve:
 
 
 def with_events(scenario: Scenario, *events: Event) -> Scenario:
-    """The same scenario with more in it."""
+    """Return the scenario with more events."""
     return replace(scenario, events=(*scenario.events, *events))

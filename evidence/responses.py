@@ -261,21 +261,21 @@ def main() -> int:
     parser.add_argument("--ask", choices=CASES, help="request it from --port")
     parser.add_argument("--port", type=int)
     parser.add_argument("cases", nargs="*", metavar="CASE")
-    given = parser.parse_args()
-    if given.ask:
-        print(json.dumps(asyncio.run(ask(given.ask, given.port))))
+    options = parser.parse_args()
+    if options.ask:
+        print(json.dumps(asyncio.run(ask(options.ask, options.port))))
         return 0
     print("| response | MiB sent | asked by | peak MiB | limit MiB | silence, CPU s | seconds | result |")
     print("|---|---|---|---|---|---|---|---|")
     missed = 0
-    for case in given.cases or CASES:
-        found = measure(case)
+    for case in options.cases or CASES:
+        measured = measure(case)
         for process in CASES[case][2]:
             limit = MOST_MIB[process]
-            missed |= float(found["mib"]) > limit or float(found["silence"]) > MOST_SILENCE
-            figures = f"{found['mib']:.0f} | {limit} | {found['silence']:.3f} | {found['seconds']:.1f}"
+            missed |= float(measured["mib"]) > limit or float(measured["silence"]) > MOST_SILENCE
+            figures = f"{measured['mib']:.0f} | {limit} | {measured['silence']:.3f} | {measured['seconds']:.1f}"
             print(
-                f"| {case} | {int(found['nbytes']) / _MIB:.1f} | {process} | {figures} | {found['result']} |",
+                f"| {case} | {int(measured['nbytes']) / _MIB:.1f} | {process} | {figures} | {measured['result']} |",
                 flush=True,
             )
     return int(missed)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What a container of the Spark image is: the job, a standalone master or worker, or an executor that a driver in
-# Kubernetes asked for (Spark then calls this with `executor` and tells the rest in SPARK_* variables).
+# The role of a container of the Spark image: the job, a standalone master or worker, or an executor that a driver in
+# Kubernetes requested (Spark then calls this with `executor` and passes the rest in SPARK_* variables).
 set -eu
 role="$1"
 shift

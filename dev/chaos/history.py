@@ -1,8 +1,8 @@
-"""What happened: the history of a run, to be judged in the manner of Jepsen (`dev.chaos.judging`).
+"""The history of a run, to be judged like Jepsen does (`dev.chaos.judging`).
 
-Witnesses that do not depend on the sidecars (a recording proxy before the brokers, the metadata store's own
-account of intents and leaders) say what was done; the sidecars' records say what they did. All times are
-seconds on one clock. A call is judged by when it was *sent*: nobody controls when it takes effect.
+Witnesses that do not depend on the sidecars record all calls: a recording proxy in front of the brokers, and the
+metadata store's audit log of intents and leaders. The sidecars' records contain their own account. All times are
+seconds on one clock. A call is judged by the time when it was *sent*, because its effect can be delayed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Verb = Literal["unload", "split", "claim"]
 
 
 class Kind(StrEnum):
-    """What must not happen."""
+    """Violations of the rules."""
 
     TWO_CALLS = "TwoCallsForOneIntent"
     NO_INTENT = "CallWithoutIntent"
@@ -58,7 +58,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """How long the store held an intent; `ended` None: it still does. `id` is empty where the witness cannot tell."""
+    """The time in which the store contained an intent; `ended` None: it still does. `id` is empty if the witness does
+    not have it.
+    """
 
     bundle: str
     begun: float
@@ -66,7 +68,7 @@ class Intent:
     id: str = ""
 
     def covers(self, at: float, slack: float) -> bool:
-        """Whether it stood at that moment."""
+        """Return whether the intent was stored at time `at`."""
         return self.begun - slack <= at <= (inf if self.ended is None else self.ended) + slack
 
 
@@ -82,7 +84,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A sidecar that received nothing: stopped until it went on, or its session taken away (`until` = `at`)."""
+    """A sidecar that received nothing: stopped until `until`, or without its session (`until` = `at`)."""
 
     member: str
     at: float
@@ -91,8 +93,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRequest:
-    """What people wanted. `bundle`: what it is about, a bundle or the beginning of its name (namespace, tenant), ""
-    for all; `broker`: only what comes to that broker, and for a pause or an exclusion what leaves it."""
+    """A request of an operator.
+
+    `bundle`: the bundle, or the beginning of its name (namespace, tenant), "" for all. `broker`: only moves to that
+    broker; for a pause or an exclusion, moves from it.
+    """
 
     kind: Literal["pause", "pin", "cordon", "drain", "exclusion"]
     since: float
@@ -101,11 +106,11 @@ class OperatorRequest:
     broker: str = ""
 
     def in_force(self, at: float, heeded: float = 0.0) -> bool:
-        """Whether it stood at that moment. `heeded`: so soon it has to be known."""
+        """Return whether the request was active at time `at`. It must be effective `heeded` seconds after its start."""
         return self.since + heeded < at < (inf if self.until is None else self.until)
 
     def concerns(self, bundle: str, source: str, destination: str) -> bool:
-        """Whether a move of that bundle is what was not wanted."""
+        """Return whether the request forbids a move of that bundle."""
         brokers: Collection[str] = (destination,) if self.kind in ("cordon", "drain") else (source, destination)
         named = self.bundle in ("", bundle) or bundle.startswith(f"{self.bundle}/")
         return named and (not self.broker or self.broker in brokers)
@@ -134,9 +139,12 @@ class Disturbance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """`grace_seconds`: how long after it continued a sidecar may still send what it was about to; `heeded_seconds`: by
-    then a request is known everywhere; `slack_seconds`: how far the witnesses' times may be apart; `open_seconds`: no
-    intent stands for longer within one term."""
+    """Time limits of the judgement.
+
+    `grace_seconds`: how long after it continued a sidecar may still send calls that it had prepared. `heeded_seconds`:
+    after this time a request is effective everywhere. `slack_seconds`: largest difference of the witnesses' times.
+    `open_seconds`: maximum age of an intent within one term.
+    """
 
     grace_seconds: float = 1.0
     heeded_seconds: float = 2.0

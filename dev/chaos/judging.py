@@ -29,14 +29,14 @@ class _Call:
 
     @property
     def destination(self) -> str:
-        """Where it was to go, as far as one of the attempts says it: only the first broker asked is told."""
+        """Return the destination of the move, as far as an attempt contains it: only the first request names it."""
         return next((item.destination for item in self.attempts if item.destination), "")
 
 
 def judge(history: History) -> list[Violation]:
-    """Every violation in a history, by time; empty when all was allowed."""
+    """Return every violation in a history, by time; empty if all was allowed."""
     calls = _calls(history)
-    found = [
+    faults = [
         *_one_call_per_intent(calls),
         *_within_leadership(history),
         *_as_requested(history, calls),
@@ -46,7 +46,7 @@ def judge(history: History) -> list[Violation]:
         *_closed(history),
         *_once(history),
     ]
-    return sorted(found, key=lambda item: (item.at, item.kind))
+    return sorted(faults, key=lambda item: (item.at, item.kind))
 
 
 def _calls(history: History) -> list[_Call]:
@@ -137,8 +137,8 @@ def _as_requested(history: History, calls: Sequence[_Call]) -> Iterator[Violatio
         for request in history.requests:
             if request.kind != "pause" and first.verb != "unload":
                 continue
-            asked = request.in_force(call.begun, history.rules.heeded_seconds)
-            if asked and request.concerns(first.bundle, _source(call, history), call.destination):
+            change = request.in_force(call.begun, history.rules.heeded_seconds)
+            if change and request.concerns(first.bundle, _source(call, history), call.destination):
                 yield Violation(
                     kind=_AGAINST[request.kind],
                     bundle=first.bundle,
@@ -149,19 +149,21 @@ def _as_requested(history: History, calls: Sequence[_Call]) -> Iterator[Violatio
 
 
 def _record_of(call: _Call, attempt: Attempt, history: History) -> Record | None:
-    """The record of a call: by the intent's id where that is known, else the newest one begun before it was sent."""
+    """Return the record of a call: by the intent's id if there is one, else the newest one that began before it was
+    sent.
+    """
     slack = history.rules.slack_seconds
     of_bundle = [record for record in history.records if record.bundle == attempt.bundle]
     if call.intent is not None and call.intent.id:
         return next((record for record in of_bundle if record.intent == call.intent.id), None)
-    begun = [
+    earlier = [
         record for record in of_bundle if record.started <= attempt.sent + slack and record.at >= attempt.sent - slack
     ]
-    return max(begun, key=lambda record: record.started, default=None)
+    return max(earlier, key=lambda record: record.started, default=None)
 
 
 def _source(call: _Call, history: History) -> str:
-    """Where the bundle was, by its record; "" without one."""
+    """Return the bundle's broker before the move, by its record; "" without one."""
     record = _record_of(call, call.attempts[0], history)
     return "" if record is None else record.source
 
@@ -216,12 +218,12 @@ def _recorded(history: History, calls: Sequence[_Call]) -> Iterator[Violation]:
 
 
 def _once(history: History) -> Iterator[Violation]:
-    """One record a move, whoever wrote it."""
-    found: dict[tuple[str, str], Record] = {}
+    """Check that each move has one record, whichever sidecar wrote it."""
+    records: dict[tuple[str, str], Record] = {}
     for record in history.records:
         if not record.intent:
             continue
-        before = found.setdefault((record.bundle, record.intent), record)
+        before = records.setdefault((record.bundle, record.intent), record)
         if before is not record:
             yield Violation(
                 kind=Kind.RECORDED_TWICE,
@@ -241,10 +243,10 @@ def _owners(history: History) -> Iterator[Violation]:
     for bundle, owner in history.final.items():
         last = ended.get(bundle)
         expected = history.first.get(bundle, "") if last is None else last.landed_on
-        # A broker that was killed amid the move may have been seen as the owner a moment before.
+        # A broker that was killed during the move may have been the owner a moment before.
         since = -inf if last is None else last.started
         disturbed = any(item.broker == expected and item.at >= since for item in history.disturbances)
-        # A move whose end nobody could see may have ended anywhere.
+        # The end of the move is unknown, so it may have ended anywhere.
         if owner != expected and not disturbed and expected:
             yield Violation(
                 kind=Kind.OTHER_OWNER,

@@ -1,4 +1,4 @@
-"""What people may want of sidecars amid faults: how to ask for it over their API, and how to end it."""
+"""The requests that operators may send to sidecars during faults: how to send one over the API, and how to end it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHY: Final = {"reason": "chaos", "by": "chaos"}
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for (`since` 0: not yet), and the requests that begin and end it."""
+    """A request (`since` 0: not sent yet), and the calls that begin and end it."""
 
     request: OperatorRequest
     ask: Ask
@@ -34,7 +34,7 @@ class OperatorRequests:
         self._owners = owners
 
     def asked(self, what: What, moment: int) -> Asked:
-        """The request of a fault; `moment` chooses the broker or the bundle it is about."""
+        """Return the request of a fault; `moment` selects the broker or the bundle."""
         if what is What.PAUSE:
             return Asked(OperatorRequest(kind="pause", since=0.0), _post("pause"), _post("resume"))
         broker = self._brokers[moment % len(self._brokers)]

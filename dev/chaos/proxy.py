@@ -19,8 +19,9 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What is wrong now. `delay`: seconds before each piece; `rate`: bytes/s each way, 0 for no limit; `swallow`:
-    connections are taken and what they send is thrown away; `blocked`: directions in which nothing passes."""
+    """The current faults. `delay`: seconds before each piece; `rate`: bytes/s each way, 0 for no limit; `swallow`:
+    connections are accepted and their data is dropped; `blocked`: directions in which nothing passes.
+    """
 
     delay: float = 0.0
     rate: float = 0.0
@@ -59,7 +60,7 @@ class TcpProxy(LoopThread):
         self._change(delay=seconds)
 
     def throttle(self, bytes_per_second: float) -> None:
-        """Let so many bytes pass a second in each direction of a connection; 0 ends it."""
+        """Limit each direction of a connection to `bytes_per_second`; 0 ends the limit."""
         self._change(rate=bytes_per_second)
 
     def cut(self) -> None:
@@ -72,11 +73,11 @@ class TcpProxy(LoopThread):
         self.cut()
 
     def half_open(self) -> None:
-        """Like a host that vanished without a word: connections are taken, what is sent is swallowed, nothing comes."""
+        """Behave like a host that vanished: connections are accepted, received data is dropped, nothing is sent."""
         self._change(swallow=True)
 
     def black_hole(self, direction: Direction) -> None:
-        """Nothing passes in this direction; what is sent waits for `heal`, as TCP would send it again."""
+        """Block this direction. The data waits for `heal`, as TCP would send it again."""
         self._change(blocked=self._faults.blocked | {direction})
 
     def heal(self) -> None:
@@ -123,7 +124,7 @@ class TcpProxy(LoopThread):
         link.task.add_done_callback(lambda _: self._links.discard(link))
 
     async def passage(self, direction: Direction, size: int) -> bool:
-        """Wait until a piece may go on; False when it is to be thrown away."""
+        """Wait until a piece may pass. Return False if it is to be dropped."""
         if self._faults.delay:
             await asyncio.sleep(self._faults.delay)
         while direction in self._faults.blocked:
@@ -134,7 +135,7 @@ class TcpProxy(LoopThread):
 
     @property
     def swallows(self) -> bool:
-        """Whether what is sent is thrown away now."""
+        """Whether received data is dropped now."""
         return self._faults.swallow
 
 

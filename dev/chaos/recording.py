@@ -17,8 +17,9 @@ UNLOADS: Final = r"/admin/v2/namespaces/.+/unload"
 
 
 def verdict_of(status: int | None) -> Verdict:
-    """What an answer says of the effect. A redirect passes the request on and changes no bundle; a 5xx may come from
-    behind the change, and no answer says nothing."""
+    """Return the effect that a status implies. A redirect passes the request on and changes no bundle. A 5xx may come
+    after the change, and a missing response implies nothing.
+    """
     if status is None or status >= 500:
         return "unknown"
     return "ok" if status < 300 else "failed"
@@ -34,8 +35,8 @@ def _attempts(recorder: Recorder, bundle_of: Callable[[str], str]) -> Iterable[A
         verb, what = _verb_of(request)
         if verb is None:
             continue
-        seen, member = recorder.answered(request), _AGENT.match(request.user_agent)
-        status = None if seen is None else seen.status
+        answer, member = recorder.answered(request), _AGENT.match(request.user_agent)
+        status = None if answer is None else answer.status
         yield Attempt(
             verb=verb,
             bundle=what if verb != "claim" else bundle_of(what),
@@ -45,12 +46,12 @@ def _attempts(recorder: Recorder, bundle_of: Callable[[str], str]) -> Iterable[A
             target=request.target,
             destination=next(iter(parse_qs(request.query).get("destinationBroker", [])), ""),
             status=status,
-            answered=None if seen is None else seen.boot_seconds,
+            answered=None if answer is None else answer.boot_seconds,
         )
 
 
 def _verb_of(request: RecordedRequest) -> tuple[Verb | None, str]:
-    """What a request asks for, and of which bundle or topic; (None, "") when it changes nothing."""
+    """Return the verb of a request and its bundle or topic; (None, "") if it changes nothing."""
     path = unquote(request.path)
     call = _BUNDLE_CALL.fullmatch(path)
     if request.method == "PUT" and call is not None:
@@ -62,7 +63,7 @@ def _verb_of(request: RecordedRequest) -> tuple[Verb | None, str]:
 
 
 class AdminFaults:
-    """What may be wrong with the brokers' admin ports, for sidecars only; `heal` of the recorder ends it all."""
+    """Faults of the brokers' admin ports, for sidecars only; `heal` of the recorder ends them all."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -84,5 +85,5 @@ class AdminFaults:
                 self._recorder.answer("PUT", UNLOADS, 307, location, times=times, where=where)
 
     def late(self, seconds: float) -> None:
-        """Every request waits so long before it is passed on."""
+        """Delay every request by `seconds`."""
         self._recorder.set_delay(seconds, "http")

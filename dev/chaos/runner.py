@@ -85,9 +85,12 @@ class Ground:
             raise failures[0]
 
     def history(self, since: float, first: Mapping[str, str], rules: Rules) -> History:
-        """What happened since then. A move that ended just before we look, or while we do, counts as open: its record
-        is known to followers a second after the leader, and its bundle has no final owner. Calls are read before the
-        intents they need, and these before the records of their ends: reading takes seconds on a busy machine."""
+        """Return the history since `since`.
+
+        A move that ended just before or during this call counts as open. Followers get its record a second after the
+        leader, and its bundle has no final owner. Calls are read before their intents, and these before the records of
+        their ends, because reading takes seconds on a busy machine.
+        """
         looked = boot() - _RECORDED_SECONDS
         calls = [item for item in attempts(self.recorder) if item.sent >= since]
         moving = set(self.witness.open_intents())
@@ -115,8 +118,9 @@ class Ground:
         )
 
     def _records(self) -> list[Record]:
-        """The shared records, of the sidecar that knows most of them: one that was cut off reads them again only when
-        it is connected, and followers a second after the leader."""
+        """Return the shared records of the sidecar with most of them. A sidecar that was cut off re-reads them only
+        after it is connected, and followers get them a second after the leader.
+        """
         rows = max((item.moves() for item in self.sidecars.values() if item.alive), key=len, default=[])
         return [
             Record(
@@ -232,20 +236,20 @@ class Ground:
             self._faults.late(0.0)
 
     def _request(self, what: What, seconds: float, moment: int) -> None:
-        """Ask any sidecar that accepts it, and take it back after a while."""
+        """Send a request to any sidecar that accepts it, and revert it after `seconds`."""
         try:
-            asked = self._operator_requests.asked(what, moment)
+            change = self._operator_requests.asked(what, moment)
         except KazooException:
             return  # it depends on the owners, and another fault holds the store just now
-        if not self._any_accepts(asked.ask):
+        if not self._any_accepts(change.ask):
             return
-        request = replace(asked.request, since=boot())
+        request = replace(change.request, since=boot())
         self.requests.append(request)
         time.sleep(seconds)
         self.requests[self.requests.index(request)] = replace(request, until=boot())
         # One that was cut off may not know of the request; what could not be ended is ended before the next schedule.
         deadline = time.monotonic() + _END_SECONDS
-        while not self._any_accepts(asked.end) and time.monotonic() < deadline:
+        while not self._any_accepts(change.end) and time.monotonic() < deadline:
             time.sleep(0.5)
 
     def _any_accepts(self, ask: Ask) -> bool:

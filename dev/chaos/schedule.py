@@ -1,6 +1,6 @@
-"""Fault schedules: drawn from a seed, printed, replayed, and made smaller until nothing can be left out.
+"""Fault schedules: drawn from a seed, printed, replayed, and shrunk until no fault can be removed.
 
-A schedule says what breaks when and for how long, in words that fit both a real cluster (`dev.chaos.runner`) and the
+A schedule contains each fault, its time and its duration. It can run on a real cluster (`dev.chaos.runner`) and on
 sidecars over fakes in virtual time (tests/support/chaos_run.py).
 """
 
@@ -16,7 +16,7 @@ Targets = Mapping[str, Sequence[str]]
 
 
 class What(StrEnum):
-    """What breaks. `sidecar`, `broker`, ... before the dash is the kind of its target."""
+    """Kinds of faults. `sidecar`, `broker`, ... before the dash is the kind of its target."""
 
     STOP_SIDECAR = "sidecar-stop"
     KILL_SIDECAR = "sidecar-kill"
@@ -89,10 +89,10 @@ _AIMED: Final = frozenset({"sidecar", "store", "request"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that breaks: when, counted in seconds from the beginning, and for how long.
+    """One fault: its start in seconds from the beginning, and its duration.
 
-    `aimed`: it waits for the next intent after that moment, and then hits between it and its call; a sidecar that is
-    hit is the one that leads, whatever the target.
+    `aimed`: it waits for the next intent after its start, and hits between the intent and its call. A fault of a
+    sidecar then hits the leader, whatever the target.
     """
 
     at: float
@@ -109,14 +109,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """What breaks in `seconds`, oldest first. The seed also feeds whatever else is random in a run."""
+    """The faults of `seconds`, oldest first. The seed also drives all other random choices of a run."""
 
     seed: int
     seconds: float
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
-        """The schedule, a fault a line."""
+        """Return the schedule with one line per fault."""
         return "\n".join([f"schedule {self.seed}, {self.seconds:.0f} s:", *(f"  {fault}" for fault in self.faults)])
 
 
@@ -129,12 +129,13 @@ def draw(
     scale: float = 1.0,
     without: Collection[What] = (),
 ) -> Schedule:
-    """A schedule for these targets (kind -> names), the same for the same seed; kinds not named do not break, nor does
-    what is in `without`. `scale`: how much longer or shorter than usual faults last."""
+    """Draw a schedule for these targets (kind -> names), the same for the same seed. Kinds that are not named, and
+    those in `without`, do not break. `scale`: how much longer or shorter than usual faults last.
+    """
     dice = random.Random(seed)
     kinds = [what for what in What if targets.get(what.target) and what not in without]
     weights = [_DRAW[what][0] for what in kinds]
-    made = []
+    events = []
     for _ in range(dice.randint(*faults)):
         what = dice.choices(kinds, weights)[0]
         _, least, most = _DRAW[what]
@@ -142,14 +143,13 @@ def draw(
         lasts = scale * least * (most / least) ** dice.random() if least else 0.0
         target, at = dice.choice(targets[what.target]), round(dice.uniform(0.0, seconds * 0.9), 2)
         aimed = what.target in _AIMED and dice.random() < 0.5
-        made.append(Fault(at=at, what=what, target=target, seconds=round(lasts, 2), aimed=aimed))
-    return Schedule(seed=seed, seconds=seconds, faults=tuple(sorted(made, key=lambda fault: fault.at)))
+        events.append(Fault(at=at, what=what, target=target, seconds=round(lasts, 2), aimed=aimed))
+    return Schedule(seed=seed, seconds=seconds, faults=tuple(sorted(events, key=lambda fault: fault.at)))
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
-    """The smallest schedule found that still fails: without faults that are not needed, and with shorter ones.
-
-    `fails` says whether a schedule still shows what was wrong; the one given must.
+    """Return the smallest schedule that still fails: without unnecessary faults, and with shorter ones. `fails` runs a
+    schedule and returns whether the problem appears. The schedule passed must fail.
     """
     smaller = True
     while smaller:

@@ -1,6 +1,7 @@
-"""ZooKeeper as a witness: when which intents stood and who led, from its audit log; and how to end a session.
+"""ZooKeeper as a witness: the intents and leaders over time, from its audit log; and how to end a session.
 
-The log names sessions, not sidecars: whose session it was is learned from seats and the leader's node while they live.
+The log contains sessions, not sidecars. The owner of a session follows from the seats and the leader's node while they
+exist.
 """
 
 from __future__ import annotations
@@ -66,52 +67,53 @@ class StoreWitness:
         self._client.close()
 
     def boot_of(self, wall_ms: float) -> float:
-        """The boot clock at a wall clock's time."""
+        """Return the boot clock at a wall clock's time."""
         return wall_ms / 1000 + self._boot_offset
 
     # --- what was seen -------------------------------------------------------------------------------------
 
     def open_intents(self) -> list[str]:
-        """The bundles with an intent now; none while ZooKeeper does not answer."""
+        """Return the bundles that have an intent now; none while ZooKeeper does not respond."""
         with contextlib.suppress(KazooException):
             return [unquote(name) for name in self._client.get_children(f"{self._root}/intents")]
         return []
 
     def intents(self) -> list[Intent]:
         """Every intent so far, by its beginning."""
-        found: list[Intent] = []
+        intents: list[Intent] = []
         for change in self._changes():
             folder, _, name = change.path.rpartition("/")
             if folder != "intents":
                 continue
             bundle = unquote(name)
             if change.made:
-                found.append(Intent(bundle=bundle, begun=change.at))
+                intents.append(Intent(bundle=bundle, begun=change.at))
                 continue
-            place = next((n for n, item in enumerate(found) if item.bundle == bundle and item.ended is None), None)
+            place = next((n for n, item in enumerate(intents) if item.bundle == bundle and item.ended is None), None)
             if place is not None:
-                found[place] = replace(found[place], ended=change.at)
-        return found
+                intents[place] = replace(intents[place], ended=change.at)
+        return intents
 
     def terms(self) -> list[Term]:
-        """Every leader so far; the epoch is a running number."""
-        found: list[Term] = []
+        """Return every leader so far; the epoch is a running number."""
+        terms: list[Term] = []
         for change in self._changes():
             if change.path != "leader":
                 continue
-            if found and found[-1].ended is None:
-                found[-1] = replace(found[-1], ended=change.at)
+            if terms and terms[-1].ended is None:
+                terms[-1] = replace(terms[-1], ended=change.at)
             if change.made:
                 member = self._members.get(change.session, change.session)
-                found.append(Term(epoch=len(found) + 1, member=member, begun=change.at))
-        return found
+                terms.append(Term(epoch=len(terms) + 1, member=member, begun=change.at))
+        return terms
 
     def greeting_of(self, member: str, greetings: Sequence[bytes]) -> bytes | None:
-        """Of what ZooKeeper said to a sidecar's connections, the newest that belongs to the session of its seat: a
-        second client of it, for the configuration store, has a session of its own. None while it has no seat."""
+        """Return ZooKeeper's newest greeting to the session of the sidecar's seat. A second client of the sidecar, for
+        the configuration store, has its own session. None while the sidecar has no seat.
+        """
         sessions = {session for session, name in self._members.items() if name == member}
-        known = [item for item in greetings if len(item) >= _GREETING.size]
-        return next((item for item in reversed(known) if f"0x{_GREETING.unpack_from(item)[3]:x}" in sessions), None)
+        complete = [item for item in greetings if len(item) >= _GREETING.size]
+        return next((item for item in reversed(complete) if f"0x{_GREETING.unpack_from(item)[3]:x}" in sessions), None)
 
     def _changes(self) -> Iterator[Change]:
         prefix = f"{self._root}/"
@@ -123,8 +125,8 @@ class StoreWitness:
                 if match[3] not in ("create", "delete", _CLOSED):
                     continue
                 at = datetime.fromisoformat(match[1].replace(",", ".")).astimezone().timestamp() * 1000
-                made = match[3] == "create"
-                yield Change(self.boot_of(at), match[2], made, match[4].removeprefix(prefix))
+                created = match[3] == "create"
+                yield Change(self.boot_of(at), match[2], created, match[4].removeprefix(prefix))
 
     def _look(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):

@@ -16,13 +16,13 @@ def open_cluster(spec: ClusterSpec, before_brokers: BeforeBrokers | None = None)
 
     Raises ClusterError for another value of the variable, and from jars where this is not Linux.
     """
-    wanted = os.environ.get(VARIABLE) or "jars"
-    if wanted == "jars" and sys.platform != "linux":
+    kind = os.environ.get(VARIABLE) or "jars"
+    if kind == "jars" and sys.platform != "linux":
         raise ClusterError(f"from jars the cluster runs on Linux only; in containers: {VARIABLE}=docker")
-    if wanted == "jars":
+    if kind == "jars":
         return Cluster(spec, before_brokers)
-    if wanted != "docker":
-        raise ClusterError(f'{VARIABLE} is "jars" (the default) or "docker", not {wanted!r}')
+    if kind != "docker":
+        raise ClusterError(f'{VARIABLE} is "jars" (the default) or "docker", not {kind!r}')
     # Only now: from jars nothing of Docker is needed.
     from dev.cluster.containers import ContainerCluster  # noqa: PLC0415
 

@@ -141,7 +141,7 @@ def detach(arguments: argparse.Namespace) -> int:
 
 
 def foreground_flags(arguments: argparse.Namespace) -> list[str]:
-    """Return the flags of ``up`` that make a launcher do what was asked here."""
+    """Return the flags of ``up`` for a launcher with these arguments."""
     flags = ["--brokers", str(arguments.brokers), "--mode", arguments.mode]
     if arguments.stock_stats:
         flags.append("--stock-stats")

@@ -90,12 +90,12 @@ class Cluster:
 
     @property
     def cpu_isolation(self) -> CpuIsolation:
-        """How brokers are held to their CPU quota; "none" also when no quota was asked for."""
+        """Method of the brokers' CPU quota; "none" also without a quota."""
         return self._groups.isolation
 
     @property
     def data_dir(self) -> Path:
-        """Where this run keeps configuration, data and logs."""
+        """Directory for configuration, data and logs of this run."""
         if self._root is None:
             raise ClusterError("the cluster was not started")
         return self._root
@@ -137,7 +137,7 @@ class Cluster:
             self._start_all()
         except BaseException as error:
             self._stop_children()
-            # The logs explain a failure; nobody asks why after Ctrl-C.
+            # The logs explain a failure; after Ctrl-C nothing needs an explanation.
             self._spawner.close(clean=not isinstance(error, Exception))
             raise
 
@@ -186,7 +186,7 @@ class Cluster:
         return self._child(name).paused
 
     def failures(self) -> dict[str, ClusterError]:
-        """Of each process that runs no more, by its name: an error that says so, with the end of its log."""
+        """Return, for each process that no longer runs, an error with the end of its log."""
         return {name: child.failure("has ended") for name, child in self._children.items() if not child.alive}
 
     def log(self, name: str) -> Path:
@@ -227,8 +227,8 @@ class Cluster:
         try:
             return self._children[name]
         except KeyError:
-            known = ", ".join(self._children) or "none, the cluster is not started"
-            raise ClusterError(f"no process is called {name!r}; known: {known}") from None
+            names = ", ".join(self._children) or "none, the cluster is not started"
+            raise ClusterError(f"no process is called {name!r}; known: {names}") from None
 
     # --- how processes run; containers do it otherwise -------------------------------------
 
@@ -330,7 +330,7 @@ class Cluster:
             *("--cluster", self.spec.cluster_name),
             *("--metadata-store", self.metadata_url),
             *("--configuration-metadata-store", self.configuration_url),
-            # Both are wanted without TLS, also where nobody listens without.
+            # Both exist without TLS, even if no port without TLS is open.
             *("--web-service-url", self.brokers[0].web_url.replace("https:", "http:")),
             *("--broker-service-url", self.service_url.replace("pulsar+ssl:", "pulsar:")),
         ]
@@ -368,11 +368,11 @@ class Cluster:
 
     @property
     def _store_flags(self) -> list[str]:
-        """How a JVM talks to a secured ZooKeeper."""
+        """Return the flags for a JVM's connection to a secured ZooKeeper."""
         return self._security.store_client_flags() if self._security else []
 
     def identity(self, role: str) -> Identity | None:
-        """How that role asks the brokers of a secure cluster; None where everybody may."""
+        """Return the credentials of that role on a secure cluster; None if the cluster has no authentication."""
         if self._security is None:
             return None
         return Identity(str(self._security.tokens[role]), str(self._security.ca))

@@ -139,7 +139,7 @@ def broker_conf(
     configuration_url: str,
     secure: Mapping[str, str] | None = None,
 ) -> str:
-    """Render broker.conf; what is not here is Pulsar's default, what the spec says wins."""
+    """Render broker.conf. Other keys keep Pulsar's default; the spec has precedence."""
     settings = {
         "clusterName": spec.cluster_name,
         "metadataStoreUrl": metadata_url,

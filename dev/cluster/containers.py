@@ -1,4 +1,4 @@
-"""The same cluster from Pulsar's official image, chosen by ``CLUSTER=docker``.
+"""The cluster in containers of Pulsar's official image, chosen by ``CLUSTER=docker``.
 
 All containers share the network of one that only holds it and publishes every port under its own number on 127.0.0.1.
 So an address means the same inside and outside, which is all that Docker Desktop allows; brokers differ by port, not by
@@ -152,12 +152,12 @@ class ContainerCluster(Cluster):
         return ContainerSpawner(self._published)
 
     def _published(self) -> list[int]:
-        """The ports that somebody outside of the containers asks; nobody asks the bookie."""
+        """Return the ports that clients outside the containers use. The bookie has none."""
         stores = [self._zk_port, *([self._zk_secure_port] if self.spec.secure else [])]
         return stores + [port for broker in self.brokers for port in (broker.web_port, broker.service_port)]
 
     def _bookie_listens(self) -> bool:
-        """Ask from inside: a published port would accept before anybody listens behind it."""
+        """Check from inside: a published port accepts before the process behind it listens."""
         holder = self._child("bookie").process
         assert isinstance(holder, ContainerHandle)
         return holder.succeeds(["bash", "-c", f"exec 3<>/dev/tcp/{HOST}/{self._bookie_port}"])

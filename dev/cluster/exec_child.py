@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 def main(launcher_pid: int, cgroup_files: str, command: list[str]) -> None:
     """Ask the kernel for SIGKILL on the launcher's death, join the cgroups, then exec."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The launcher may have died before the request above was made: then nobody would tell us.
+    # The launcher may have died before the request above was made. Then no signal would come.
     if os.getppid() != launcher_pid:
         sys.exit("the launcher died before its child started")
     for name in filter(None, cgroup_files.split(":")):

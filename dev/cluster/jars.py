@@ -19,10 +19,11 @@ COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-depende
 
 
 def ensure_jars(lock: Path = LOCK, name: str = f"pulsar-{PULSAR_VERSION}") -> list[Path]:
-    """Return the jars of a lock file, sorted; the first call downloads them (a minute) into a folder of this name.
+    """Return the jars of a lock file, sorted.
 
-    Safe against other processes doing the same; a call that was interrupted is continued by the next one. Raises
-    ClusterError when a jar cannot be had; nothing half done is left under the final name.
+    The first call downloads them (a minute) into a directory of this name. Several processes may call it in parallel.
+    An interrupted call is continued by the next one. Raises ClusterError if a jar is not available; an incomplete
+    download never has the final name.
     """
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:8]
     target = cache_dir() / f"{name}-{digest}"
@@ -34,7 +35,7 @@ def ensure_jars(lock: Path = LOCK, name: str = f"pulsar-{PULSAR_VERSION}") -> li
 
 
 def _download(jars: list[Jar], target: Path) -> None:
-    """Fetch beside the target, then swap it in by one rename."""
+    """Download into a temporary directory, then rename it to the target."""
     source = find_source()
     print(f"jars: {len(jars)} of Pulsar into {target}, once …", file=sys.stderr, flush=True)
     parts = target.with_name(f"{target.name}.parts")
@@ -66,7 +67,7 @@ def lock_jars() -> int:
 
 
 def _jar(path: Path, repository: Path) -> Jar:
-    """What a lock file says of one file of a repository."""
+    """Return the lock file's entry for one file of a repository."""
     *group, artifact, version = path.relative_to(repository).parent.parts
     classifier = path.stem.removeprefix(f"{artifact}-{version}").removeprefix("-")
     return Jar(".".join(group), artifact, classifier, version, hashlib.sha256(path.read_bytes()).hexdigest())

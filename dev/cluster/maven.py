@@ -1,9 +1,9 @@
 """Fetch the jars of a lock file from a Maven repository, without Maven: in parallel, each verified, resumable.
 
 A line of a lock file is ``group:artifact[:classifier]:version sha256``; it names no repository. The address is
-``$MAVEN_REPOSITORY``, else the mirror of Maven Central in ``~/.m2/settings.xml``, else that of Maven Central as the
-``jgo`` package knows it. Proxies are those of the environment (``HTTPS_PROXY``, ``NO_PROXY``), else of settings.xml;
-certificates of one's own are named by ``REQUESTS_CA_BUNDLE``. A jar in Maven's local repository is not fetched again.
+``$MAVEN_REPOSITORY``, else the mirror of Maven Central in ``~/.m2/settings.xml``, else that of Maven Central in the
+``jgo`` package. Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``), else from settings.xml.
+``REQUESTS_CA_BUNDLE`` names additional certificates. A jar in Maven's local repository is not fetched again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPOSITORY_VARIABLE = "MAVEN_REPOSITORY"
 WORKERS = 8
 ATTEMPTS = 3
 TIMEOUT_SECONDS = 30
-# Without a terminal: a line each so many jars.
+# Without a terminal: one line per this many jars.
 LINE_EACH = 40
 
 
@@ -52,7 +52,7 @@ class Jar:
 
     @property
     def path(self) -> Path:
-        """Its place in a repository."""
+        """Return the jar's path in a repository."""
         return Path(*self.group.split("."), self.artifact, self.version, self.name)
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Jar:
 
 
 def read_lock(file: Path) -> list[Jar]:
-    """Return the jars of a lock file. ClusterError for a line that is not one."""
+    """Return the jars of a lock file. Raises ClusterError if a line is malformed."""
     jars = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
@@ -77,7 +77,7 @@ def read_lock(file: Path) -> list[Jar]:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where jars come from: a repository's address ("" is Maven Central), variables of proxies, and a local one."""
+    """A source of jars: a repository's address ("" is Maven Central), proxy variables, and a local repository."""
 
     address: str = ""
     proxies: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Source:
 
 
 def find_source(environment: Mapping[str, str] = os.environ, home: Path | None = None) -> Source:
-    """Read the environment and Maven's settings. ClusterError when settings.xml cannot be read."""
+    """Read the environment and Maven's settings. Raises ClusterError if settings.xml cannot be read."""
     folder = (home or Path.home()) / ".m2"
     settings, file = None, folder / "settings.xml"
     if file.is_file():
@@ -106,11 +106,11 @@ def find_source(environment: Mapping[str, str] = os.environ, home: Path | None =
 def _filled_in(text: str, environment: Mapping[str, str]) -> str:
     """Replace ``${env.NAME}`` and ``${user.home}`` as Maven does."""
     text = text.replace("${user.home}", environment.get("HOME", ""))
-    return re.sub(r"\$\{env\.(\w+)\}", lambda found: environment.get(found.group(1), ""), text)
+    return re.sub(r"\$\{env\.(\w+)\}", lambda match: environment.get(match.group(1), ""), text)
 
 
 def _mirror(settings: Any) -> str:
-    """The address of the first mirror that stands for Maven Central, with the name and password of its server."""
+    """Return the address of the first mirror of Maven Central, with the name and password of its server."""
     for mirror in settings.iterfind("mirrors/mirror") if settings is not None else ():
         covers = [part.strip() for part in mirror.findtext("mirrorOf", "").split(",")]
         if "!central" in covers or not {"*", "external:*", "central"} & set(covers):
@@ -142,12 +142,12 @@ def _proxies(settings: Any, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def fetch(jars: list[Jar], target: Path, source: Source, parts: Path, console: Console | None = None) -> None:
-    """Lay every jar, verified, into the folder `target`; what is not in the local repository is downloaded first.
-
-    `parts` keeps downloads between two attempts. Raises ClusterError naming the jar that could not be had.
+    """Put every jar, verified, into the directory `target`. Jars that are not in the local repository are downloaded
+    first. `parts` keeps downloads between two attempts. Raises ClusterError, with the jar's name, if a jar is not
+    available.
     """
-    fetcher, shown = _Fetcher(source, parts), _shown(len(jars), console or Console(stderr=True))
-    with _proxied(source), shown as done, ThreadPoolExecutor(WORKERS) as pool:
+    fetcher, progress = _Fetcher(source, parts), _show_progress(len(jars), console or Console(stderr=True))
+    with _proxied(source), progress as done, ThreadPoolExecutor(WORKERS) as pool:
         pending = [pool.submit(fetcher.lay, jar, target) for jar in jars]
         try:
             for future in as_completed(pending):
@@ -185,13 +185,13 @@ class _Fetcher:
 
     def lay(self, jar: Jar, target: Path) -> int:
         """Put the jar there; its size in bytes."""
-        wanted = target / jar.name
+        place = target / jar.name
         local = self._source.local / jar.path if self._source.local else None
         if local is not None and _holds(local, jar):
-            shutil.copyfile(local, wanted)
+            shutil.copyfile(local, place)
         else:
-            shutil.copyfile(self._downloaded(jar), wanted)
-        return wanted.stat().st_size
+            shutil.copyfile(self._downloaded(jar), place)
+        return place.stat().st_size
 
     def _downloaded(self, jar: Jar) -> Path:
         part = self._parts / jar.path
@@ -199,7 +199,7 @@ class _Fetcher:
         for attempt in range(ATTEMPTS):
             if _holds(part, jar):
                 return part
-            # What an earlier run left half done, or what is not what the lock names.
+            # Incomplete files of an earlier run, and files that are not in the lock.
             part.unlink(missing_ok=True)
             time.sleep(attempt)
             why = self._attempt(jar)
@@ -234,8 +234,8 @@ def _holds(path: Path, jar: Jar) -> bool:
 
 
 @contextmanager
-def _shown(total: int, console: Console) -> Iterator[Callable[[int], None]]:
-    """A bar in a terminal, a line now and then elsewhere; gives what takes the size of each jar."""
+def _show_progress(total: int, console: Console) -> Iterator[Callable[[int], None]]:
+    """Show a bar in a terminal, otherwise an occasional line. Yield a function that takes the size of each jar."""
     columns = (TextColumn("jars"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[size]}"))
     sizes: list[int] = []
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
@@ -243,9 +243,9 @@ def _shown(total: int, console: Console) -> Iterator[Callable[[int], None]]:
 
         def done(size: int) -> None:
             sizes.append(size)
-            said = f"{sum(sizes) / 1e6:.0f} MB"
-            bar.update(task, completed=len(sizes), size=said)
+            size_text = f"{sum(sizes) / 1e6:.0f} MB"
+            bar.update(task, completed=len(sizes), size=size_text)
             if not console.is_terminal and len(sizes) % LINE_EACH == 0:
-                console.print(f"jars: {len(sizes)} of {total}, {said}")
+                console.print(f"jars: {len(sizes)} of {total}, {size_text}")
 
         yield done

@@ -1,4 +1,4 @@
-"""Choose TCP ports nobody listens on."""
+"""Choose unused TCP ports."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def free_ports(count: int) -> list[int]:
     Raises ClusterError when the range is exhausted.
     """
     rng = random.SystemRandom()
-    chosen: list[int] = []
+    ports: list[int] = []
     for _ in range(ATTEMPTS):
-        if len(chosen) == count:
-            return chosen
+        if len(ports) == count:
+            return ports
         candidate = rng.randint(LOWEST, HIGHEST)
-        if candidate not in chosen and _is_free(candidate):
-            chosen.append(candidate)
+        if candidate not in ports and _is_free(candidate):
+            ports.append(candidate)
     raise ClusterError(f"found no {count} free ports between {LOWEST} and {HIGHEST}")
 
 

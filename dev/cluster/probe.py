@@ -28,7 +28,7 @@ def wait_until(ready: Callable[[], bool], child: Child, within_seconds: float) -
 
 
 def accepts(host: str, port: int) -> bool:
-    """Say whether somebody listens there."""
+    """Return whether the port accepts connections."""
     try:
         with socket.create_connection((host, port), ASK_TIMEOUT_SECONDS):
             return True
@@ -50,7 +50,7 @@ def zookeeper_serves(host: str, port: int) -> bool:
 
 
 def http_get(host: str, port: int, path: str, caller: Identity | None = None) -> tuple[int, bytes] | None:
-    """GET a path without following redirects; None when nobody answered in time."""
+    """GET a path without following redirects; None without a response in time."""
     if caller is None:
         connection = http.client.HTTPConnection(host, port, timeout=ASK_TIMEOUT_SECONDS)
     else:

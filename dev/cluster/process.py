@@ -23,7 +23,7 @@ KILL_WAIT_SECONDS = 10.0
 
 
 class Handle(Protocol):
-    """What is needed of a running process; ``subprocess.Popen`` has it, and so has a container."""
+    """The required part of a running process; ``subprocess.Popen`` has it, and so has a container."""
 
     @property
     def pid(self) -> int:
@@ -43,8 +43,9 @@ class Handle(Protocol):
 
 
 def until_stopped(process: subprocess.Popen[bytes]) -> None:
-    """Return when each thread of a child that was sent SIGSTOP stands still (on a busy machine some of them go on for a
-    while), or it has ended."""
+    """Wait until each thread of a child that was sent SIGSTOP is stopped (on a busy machine that takes a while), or the
+    child has ended.
+    """
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
@@ -114,8 +115,8 @@ class Child:
 class Spawner:
     """Starts children from a thread that lives as long as the cluster.
 
-    The kernel sends the death signal of a child when the *thread* that started it ends, so a
-    broker restarted from a short-lived thread of a test would die with that thread.
+    The kernel sends the death signal of a child when the *thread* that started it ends. A broker restarted from a
+    short-lived thread of a test would die with that thread.
     """
 
     def __init__(self) -> None:

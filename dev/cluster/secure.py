@@ -69,7 +69,7 @@ class Security:
         self.client_jaas = self._write("pulsar.jaas", self._client_jaas("pulsar").encode())
 
     def issue(self, name: str, hosts: list[str]) -> Pair:
-        """A certificate for these addresses and for localhost; written anew under the same name, it is a renewal."""
+        """Issue a certificate for these addresses and for localhost. The same name again is a renewal."""
         # RSA: every Java reader of PEM keys takes it.
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         names: list[x509.GeneralName] = [x509.DNSName("localhost")]
@@ -82,17 +82,17 @@ class Security:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .sign(self._ca_key, SHA256())
         )
-        kept = self._write(f"{name}.key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        return Pair(self._write(f"{name}.crt", certificate.public_bytes(Encoding.PEM)), kept)
+        key_path = self._write(f"{name}.key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return Pair(self._write(f"{name}.crt", certificate.public_bytes(Encoding.PEM)), key_path)
 
     def token(self, role: str, **claims: object) -> str:
-        """A JWT that Pulsar takes for this role."""
+        """Return a JWT that Pulsar accepts for this role."""
         return jwt.encode({"sub": role, **claims}, self._token_key, algorithm="RS256")
 
     # --- what the processes are told -------------------------------------------------------------------------
 
     def zookeeper_settings(self, port: int) -> dict[str, str]:
-        """Lines of zoo.cfg. The plain port stays for "srvr"; a session without SASL is refused on either."""
+        """Return lines of zoo.cfg. The plain port stays for "srvr"; a session without SASL is refused on either."""
         return {
             "secureClientPort": str(port),
             "secureClientPortAddress": "127.0.0.1",
@@ -122,7 +122,7 @@ class Security:
         ]
 
     def broker_settings(self, web_port: int, service_port: int) -> dict[str, str]:
-        """Lines of broker.conf: TLS ports only, tokens, authorization."""
+        """Return lines of broker.conf: TLS ports only, tokens, authorization."""
         return {
             "brokerServicePort": "",
             "webServicePort": "",

@@ -1,4 +1,4 @@
-"""The words of the local cluster: what may be asked for, what is handed back, how it fails."""
+"""Types of the local cluster: requests, results and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PULSAR_VERSION = "4.2.4"
 
 
 class ClusterError(RuntimeError):
-    """The local cluster cannot do what was asked; the message says what to do about it."""
+    """An error of the local cluster; the message contains the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,7 @@ class ClusterSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """Where one broker is found.
-
-    ``broker_id`` and ``web_url`` use the advertised host, as Pulsar's own records do;
+    """The addresses of one broker. ``broker_id`` and ``web_url`` use the advertised host, as Pulsar's own records do;
     ``service_url`` uses ``bind_host``, where the broker listens with both ports.
     """
 

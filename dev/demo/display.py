@@ -1,4 +1,4 @@
-"""What the demo shows: a live table while it runs, before and after, moves, verdict."""
+"""Output of the demo: a live table while it runs, before and after, moves, verdict."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BAR = 30
 
 
 def bar(value: float, largest: float) -> str:
-    """A bar of up to thirty cells."""
+    """Return a bar of up to thirty cells."""
     return "█" * round(_BAR * value / largest) if largest > 0 else ""
 
 
 def live(
-    rows: Sequence[Load], largest: float, *, phase: str, elapsed: float, leader: str, moves: int, said: str
+    rows: Sequence[Load], largest: float, *, phase: str, elapsed: float, leader: str, moves: int, caption: str
 ) -> RenderableType:
     """The table that is redrawn while the demo runs."""
     table = Table(title=f"{phase}   {elapsed:.0f} s", title_justify="left", expand=False)
@@ -32,18 +32,18 @@ def live(
     for row in rows:
         table.add_row(row.broker, f"{row.throughput / 1e6:.2f}", str(row.busy_bundles), bar(row.throughput, largest))
     line = Text(f"max/mean {max_over_mean(list(rows)):.2f}   leader {leader or 'none'}   moves {moves}")
-    return Group(table, line, Text(said, style="dim"))
+    return Group(table, line, Text(caption, style="dim"))
 
 
 def gaps(cut_off: Sequence[float]) -> Text:
-    """How long clients could not publish around a move: median and worst of all moves."""
+    """Return how long clients could not publish during moves: median and worst of all moves."""
     if not cut_off:
         return Text("no move was made", style="dim")
     return Text(f"clients cut off per move: median {statistics.median(cut_off):.2f} s, worst {max(cut_off):.2f} s")
 
 
 def before_after(before: Sequence[Load], after: Sequence[Load]) -> Table:
-    """One row a broker, and max/mean below."""
+    """Return a table with one row per broker, and max/mean below."""
     table = Table(title="load by the brokers' own reports", title_justify="left")
     for name in ("broker", "before MB/s", "bundles", "after MB/s", "bundles"):
         table.add_column(name, justify="left" if name == "broker" else "right")
@@ -61,7 +61,7 @@ def before_after(before: Sequence[Load], after: Sequence[Load]) -> Table:
 
 
 def moves_table(moves: Sequence[dict[str, Any]], cut_off: Sequence[float]) -> Table:
-    """Each move: asked, landed, how long, and how long its clients were cut off."""
+    """Return a table of the moves: target, result, duration, and how long its clients were cut off."""
     table = Table(title=f"moves ({len(moves)})", title_justify="left")
     for name in ("bundle", "from", "asked", "landed", "outcome", "move s", "clients cut off s", "by epoch"):
         table.add_column(name, justify="right" if name in ("move s", "clients cut off s", "by epoch") else "left")
@@ -92,7 +92,7 @@ def costs_table(costs: Sequence[Cost]) -> Table:
 
 
 def verdicts(console: Console, checks: Sequence[tuple[str, bool, str]]) -> None:
-    """One line a condition."""
-    for name, held, detail in checks:
-        mark = "[green]✓[/green]" if held else "[red]✗[/red]"
+    """Print one line per condition."""
+    for name, passed, detail in checks:
+        mark = "[green]✓[/green]" if passed else "[red]✗[/red]"
         console.print(f"{mark} {name}: {detail}")

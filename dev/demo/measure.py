@@ -1,4 +1,4 @@
-"""What the demo measures by itself, without asking Bundlekeel: the brokers' own fresh figures."""
+"""The demo's own measurements, without Bundlekeel: the brokers' own fresh values."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _ask(broker: BrokerInfo, what: str, identity: Identity | None) -> dict[str, 
         headers={} if identity is None else identity.headers,
     )
     answer.raise_for_status()
-    found: dict[str, Any] = answer.json()
-    return found
+    document: dict[str, Any] = answer.json()
+    return document
 
 
 def max_over_mean(rows: list[Load]) -> float:
@@ -65,7 +65,7 @@ def max_over_mean(rows: list[Load]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one sidecar takes: resident memory in MiB, share of one core over the time measured."""
+    """Cost of one sidecar: resident memory in MiB, share of one core during the measurement."""
 
     name: str
     role: str

@@ -38,7 +38,7 @@ class DemoError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What can be chosen. `stock_stats` runs the brokers with Pulsar's own minute-long intervals."""
+    """Options of the demo. `stock_stats` runs the brokers with Pulsar's own minute-long intervals."""
 
     mode: Literal["modular", "extensible"] = "modular"
     secure: bool = False
@@ -52,7 +52,7 @@ class Options:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What happened, for the report and for the verdict."""
+    """Result of the demo, for the report and for the verdict."""
 
     before: list[Load] = field(default_factory=list)
     after: list[Load] = field(default_factory=list)
@@ -98,13 +98,13 @@ class Demo:
                     self._take_over(sidecars[0])
                     self._balance(cluster, sidecars)
                     self._settle(cluster, sidecars, traffic)
-                    held = self._verdict()
+                    passed = self._verdict()
                     if self._options.keep:
                         self._wait_for_person(cluster, sidecars, traffic)
-            return held
+            return passed
 
     def _identity(self, cluster: Cluster) -> dict[str, Any]:
-        """What the sidecars' settings say of who they are; nothing where everybody may do everything."""
+        """Return the sidecars' credentials settings; empty for a cluster without authentication."""
         if not self._options.secure:
             return {}
         os.environ["BUNDLEKEEL_SECRETS_DIR"] = str(secrets_of(cluster, self._directory))
@@ -136,7 +136,7 @@ class Demo:
             for rows in self._polls(cluster, limit, "the brokers do not report the traffic on one broker"):
                 live.update(self._frame(rows, "everything on one broker", [], ""))
                 uneven = max_over_mean(rows) >= START_RATIO and sum(row.busy_bundles for row in rows) >= BUSY_BUNDLES
-                # The first reports show the ramp-up; "before" is what has been steady for a few polls.
+                # The first reports show the ramp-up; "before" starts after a few steady polls.
                 earlier = [*earlier, sum(row.throughput for row in rows)][-_STEADY_POLLS:] if uneven else []
                 if len(earlier) == _STEADY_POLLS and max(earlier) <= 1.1 * min(earlier):
                     self.outcome.before = rows
@@ -178,22 +178,22 @@ class Demo:
         # Extensible brokers are asked one by one: the first picture may lack some.
         brokers = len(self.outcome.before)
         sidecar.until(lambda: len(sidecar.picture()) == brokers, "all brokers are in its picture", within=60.0)
-        wanted = {"ignore_hit_counts": True, "parameters": unlimited}
+        body = {"ignore_hit_counts": True, "parameters": unlimited}
         needed = 0
 
-        def told() -> bool:
+        def try_plan() -> bool:
             # A plan holds nothing as long as the policies of its namespaces are being read.
             nonlocal needed
-            answer = sidecar.post("/api/v1/plans", wanted)
+            answer = sidecar.post("/api/v1/plans", body)
             if answer.status_code != 200:
                 raise DemoError(f"a dry run failed: {answer.text}")
             bundles = {move["bundle"] for move in (*answer.json()["moves"], *sidecar.moves())}
-            # What is under way is in neither; the leader knows it first.
+            # Neither contains the bundles in transit; the leader reports them first.
             coming = [row["preallocated"] for one in sidecars for row in one.picture()]
             needed = len(bundles.union(item["bundle"] for items in coming for item in items or ()))
             return needed > 0
 
-        sidecar.until(told, "there is something to move", within=60.0)
+        sidecar.until(try_plan, "there is something to move", within=60.0)
         return needed
 
     def _kill_leader_once(self, sidecars: list[Sidecar], moves: list[dict[str, Any]]) -> None:
@@ -231,53 +231,53 @@ class Demo:
         ]
 
     def _verdict(self) -> bool:
-        made = self.outcome
-        assert made.traffic is not None
-        self._console.print(display.before_after(made.before, made.after))
-        self._console.print(display.moves_table(made.moves, made.cut_off))
-        self._console.print(display.gaps(made.cut_off))
-        self._console.print(display.costs_table(made.costs))
-        done = sum(move["outcome"] == "done" for move in made.moves)
-        start, end = max_over_mean(made.before), max_over_mean(made.after)
-        lost = made.traffic.lost if made.traffic.final else 0
+        run = self.outcome
+        assert run.traffic is not None
+        self._console.print(display.before_after(run.before, run.after))
+        self._console.print(display.moves_table(run.moves, run.cut_off))
+        self._console.print(display.gaps(run.cut_off))
+        self._console.print(display.costs_table(run.costs))
+        done = sum(move["outcome"] == "done" for move in run.moves)
+        start, end = max_over_mean(run.before), max_over_mean(run.after)
+        lost = run.traffic.lost if run.traffic.final else 0
         checks = [
             ("started uneven", start >= START_RATIO, f"max/mean {start:.2f}, at least {START_RATIO}"),
             (
                 "ended even",
                 end <= END_RATIO,
-                f"max/mean {end:.2f}, at most {END_RATIO}, {made.balanced_seconds:.0f} s after the sidecars started",
+                f"max/mean {end:.2f}, at most {END_RATIO}, {run.balanced_seconds:.0f} s after the sidecars started",
             ),
             (
                 "leader killed",
-                bool(made.killed and made.successor),
-                f"{made.killed} after {made.killed_after_moves} moves, {made.successor} took over in "
-                f"{made.takeover_seconds:.1f} s",
+                bool(run.killed and run.successor),
+                f"{run.killed} after {run.killed_after_moves} moves, {run.successor} took over in "
+                f"{run.takeover_seconds:.1f} s",
             ),
-            ("landed where asked", done == len(made.moves) > 0, f"{done} of {len(made.moves)} moves"),
+            ("landed where asked", done == len(run.moves) > 0, f"{done} of {len(run.moves)} moves"),
             (
                 "no move too many",
-                len(made.moves) <= made.needed_moves + SPARE_MOVES,
-                f"{len(made.moves)} made, the first plan needed {made.needed_moves} (+ {SPARE_MOVES})",
+                len(run.moves) <= run.needed_moves + SPARE_MOVES,
+                f"{len(run.moves)} made, the first plan needed {run.needed_moves} (+ {SPARE_MOVES})",
             ),
-            ("moved once", len({move["bundle"] for move in made.moves}) == len(made.moves), "no bundle moved twice"),
-            ("messages lost", lost == 0, f"{lost} of {made.traffic.acked} acknowledged"),
+            ("moved once", len({move["bundle"] for move in run.moves}) == len(run.moves), "no bundle moved twice"),
+            ("messages lost", lost == 0, f"{lost} of {run.traffic.acked} acknowledged"),
         ]
         display.verdicts(self._console, checks)
-        held = all(item[1] for item in checks)
+        passed = all(item[1] for item in checks)
         self._console.print(
-            "[bold green]all of it held[/bold green]" if held else "[bold red]not all of it held[/bold red]"
+            "[bold green]all of it held[/bold green]" if passed else "[bold red]not all of it held[/bold red]"
         )
-        self._write_report(checks, held)
-        return held
+        self._write_report(checks, passed)
+        return passed
 
-    def _write_report(self, checks: list[tuple[str, bool, str]], held: bool) -> None:
+    def _write_report(self, checks: list[tuple[str, bool, str]], passed: bool) -> None:
         if self._options.report is None:
             return
         outcome = self.outcome
         assert outcome.traffic is not None
         self._options.report.parent.mkdir(parents=True, exist_ok=True)
         body = {
-            "held": held,
+            "held": passed,
             "checks": checks,
             "before": [asdict(row) for row in outcome.before],
             "after": [asdict(row) for row in outcome.after],
@@ -297,7 +297,7 @@ class Demo:
     # --- helpers ---
 
     def _moves(self, sidecars: list[Sidecar]) -> list[dict[str, Any]]:
-        """Every move any sidecar knows of: they share them."""
+        """Return every move that any sidecar has recorded: they share them."""
         return max((item.moves() for item in sidecars if item.alive), key=len, default=[])
 
     def _phase(self, sidecars: list[Sidecar]) -> str:
@@ -316,10 +316,10 @@ class Demo:
             rows = loads(cluster, self._options.mode)
             yield rows
             time.sleep(0.5)
-        shown = ", ".join(f"{row.broker} {row.throughput / 1e6:.2f} MB/s" for row in rows)
-        raise DemoError(f"{complaint} ({within:.0f} s); last seen: {shown}")
+        throughputs = ", ".join(f"{row.broker} {row.throughput / 1e6:.2f} MB/s" for row in rows)
+        raise DemoError(f"{complaint} ({within:.0f} s); last seen: {throughputs}")
 
-    def _frame(self, rows: list[Load], phase: str, sidecars: list[Sidecar], said: str) -> Any:
+    def _frame(self, rows: list[Load], phase: str, sidecars: list[Sidecar], caption: str) -> Any:
         leader = leader_of(sidecars)
         largest = max((row.throughput for row in [*rows, *self.outcome.before]), default=0.0)
         return display.live(
@@ -329,7 +329,7 @@ class Demo:
             elapsed=time.monotonic() - self._started,
             leader=leader.name if leader else "",
             moves=len(self._moves(sidecars)),
-            said=said,
+            caption=caption,
         )
 
     def _live(self) -> Live:
@@ -347,18 +347,18 @@ class Demo:
                 url = next((m["url"] for m in item.state()["members"] if m["id"] == item.name), "")
                 self._console.print(f"{item.name}       {url}   bundlekeel status --socket {item.socket}")
         self._console.print("everything stays up until Ctrl-C or SIGTERM")
-        told = {self.outcome.killed}
+        noticed = {self.outcome.killed}
         with contextlib.suppress(KeyboardInterrupt):
             while True:
                 for name, failure in self._ended(cluster, sidecars, traffic).items():
-                    if name not in told:
+                    if name not in noticed:
                         self._console.print(f"[red]{time.strftime('%H:%M:%S')}[/red] {escape(failure)}")
-                        told.add(name)
+                        noticed.add(name)
                 time.sleep(1.0)
 
     @staticmethod
     def _ended(cluster: Cluster, sidecars: list[Sidecar], traffic: Traffic) -> dict[str, str]:
-        """What runs no more, by its name: what a person is told of it."""
+        """Return, for each process that no longer runs, the message for the operator."""
         ended = {name: str(failure) for name, failure in cluster.failures().items()}
         ended |= {
             item.name: f"{item.name} has ended; its log says:\n{item.tail()}" for item in sidecars if not item.alive

@@ -67,7 +67,7 @@ class Oracle:
         )
 
     def ask(self, line: object) -> Any:
-        """One line (an object, or JSON as bytes) and its answer."""
+        """Send one line (an object, or JSON as bytes) and return its response."""
         return self.ask_all([line])[0]
 
     def ask_all(self, lines: Iterable[object]) -> list[Any]:
@@ -108,8 +108,8 @@ class Oracle:
     def _death(self) -> OracleError:
         assert self._complaints is not None
         self._complaints.seek(0)
-        said = self._complaints.read()[-2000:].decode(errors="replace").strip()
-        return OracleError(f"the oracle died{f': {said}' if said else ''}")
+        complaints = self._complaints.read()[-2000:].decode(errors="replace").strip()
+        return OracleError(f"the oracle died{f': {complaints}' if complaints else ''}")
 
     def _write(self, lines: list[bytes]) -> None:
         process = self._running()

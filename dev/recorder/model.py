@@ -25,7 +25,7 @@ class Route:
 
     @property
     def target(self) -> str:
-        """Where it forwards to, as host:port."""
+        """The address that it forwards to, as host:port."""
         return f"{self.target_host}:{self.target_port}"
 
 
@@ -57,7 +57,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSeen:
-    """What was answered to a request: the status passed on, and when (CLOCK_BOOTTIME)."""
+    """Response to a request: the status passed on, and its time (CLOCK_BOOTTIME)."""
 
     status: int
     boot_seconds: float
@@ -99,7 +99,7 @@ class ScriptedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What is wrong with one listening address; delay in seconds."""
+    """Faults of one listening address; delay in seconds."""
 
     delay: float = 0.0
     down: bool = False
@@ -108,7 +108,7 @@ class Faults:
 
 @dataclass(slots=True)
 class State:
-    """What the caller's thread writes and the proxy's thread reads."""
+    """State that the caller's thread writes and the proxy's thread reads."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     requests: list[RecordedRequest] = field(default_factory=list)

@@ -40,7 +40,7 @@ class Proxy:
         self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def apply_faults(self) -> None:
-        """Follow a change of the faults: refuse or accept, cut what is open, let go what is frozen."""
+        """Apply a change of the faults: refuse or accept, cut open connections, release frozen ones."""
         faults = self._state.faults_of(self.address)
         if faults.frozen:
             self._thawed.clear()
@@ -114,10 +114,10 @@ class Proxy:
         return request
 
     def answered(self, request: RecordedRequest, status: int) -> None:
-        """Note what was answered to a request."""
-        seen = AnswerSeen(status, time.clock_gettime(time.CLOCK_BOOTTIME))
+        """Record the response to a request."""
+        answer = AnswerSeen(status, time.clock_gettime(time.CLOCK_BOOTTIME))
         with self._state.lock:
-            self._state.seen[request.number] = seen
+            self._state.seen[request.number] = answer
 
     def scripted(self, request: RecordedRequest) -> ScriptedAnswer | None:
         """Return the answer to give instead of forwarding, or None."""
@@ -125,7 +125,7 @@ class Proxy:
 
 
 class Side:
-    """One connection as HTTP/1.1 messages; what was received is sent on as it is, framed anew."""
+    """One connection as HTTP/1.1 messages. Received messages are forwarded unchanged, with a new framing."""
 
     def __init__(self, role: type[h11.CLIENT | h11.SERVER], streams: Streams) -> None:
         """``role`` is the role that this side plays."""
@@ -163,7 +163,7 @@ class Connection:
         self._up: Side | None = None
 
     async def close(self) -> None:
-        """Close both sides, waiting a bounded time for the client to take what was written."""
+        """Close both sides, waiting a bounded time for the client to receive the remaining data."""
         self._drop_up()
         self._client.writer.close()
         try:
@@ -183,7 +183,7 @@ class Connection:
             self._up = None
 
     async def _connect(self) -> Side:
-        """The connection to the target; a new one where the target closed the old one meanwhile."""
+        """Return the connection to the target; a new one if the target closed the old one meanwhile."""
         if self._up is not None and self._up.reader.at_eof():
             self._drop_up()
         if self._up is None:

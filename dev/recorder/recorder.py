@@ -1,4 +1,4 @@
-"""The caller's side of the recorder: starts its thread, reads what was recorded, sets faults."""
+"""The caller's side of the recorder: it starts the thread, reads the records, sets faults."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ class Recorder(LoopThread):
 
     @classmethod
     def for_cluster(cls, brokers: Iterable[BrokerInfo], service_ports: bool = True) -> Recorder:
-        """Stand before brokers that advertise another host than they bind (``advertise="proxy"``).
-
-        Raises ValueError when a broker advertises the address it binds.
+        """Return a recorder for brokers that advertise another host than they bind (``advertise="proxy"``). Raises
+        ValueError if a broker advertises the address it binds.
         """
         routes = []
         for broker in brokers:
@@ -89,7 +88,7 @@ class Recorder(LoopThread):
             return [r for r in self._state.requests if r.user_agent.startswith(user_agent_prefix)]
 
     def answered(self, request: RecordedRequest) -> AnswerSeen | None:
-        """Return what was answered to a recorded request, None while nothing was."""
+        """Return the response to a recorded request, None if there is none yet."""
         with self._state.lock:
             return self._state.seen.get(request.number)
 
@@ -170,11 +169,11 @@ class Recorder(LoopThread):
 
     def _addresses(self, where: str | None) -> list[str]:
         """Return the listening addresses meant; raises ValueError for an unknown one."""
-        found = [
+        addresses = [
             self.address(index)
             for index, route in enumerate(self.routes)
             if where in (None, "http" if route.http else "tcp", self.address(index))
         ]
-        if not found:
+        if not addresses:
             raise ValueError(f"the recorder has no address {where!r}")
-        return found
+        return addresses

@@ -25,9 +25,8 @@ class AdminError(RuntimeError):
 
 
 def request(method: str, url: str, body: object | None = None, identity: Identity | None = None) -> tuple[int, bytes]:
-    """Make one call and follow its redirects, as somebody where the cluster is secured; return status and body.
-
-    Raises AdminError when a broker cannot be reached or redirects too often.
+    """Make one call and follow its redirects, with credentials if the cluster is secured; return status and body.
+    Raises AdminError if a broker cannot be reached or redirects too often.
     """
     headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
     data = None if body is None else json.dumps(body)
@@ -65,7 +64,7 @@ def _call(
 ) -> bytes:
     """Make a call that must succeed, or be answered with a status in ``also``."""
     status, answer = request(method, url, body, identity)
-    if status == 500 and b"BadVersion" in answer:  # somebody else made the same at that moment
+    if status == 500 and b"BadVersion" in answer:  # another client created it at the same time
         status, answer = request(method, url, body, identity)
     if not 200 <= status < 300 and status not in also:
         # Brokers put whole stack traces into the reason; its first line is what matters.
@@ -84,8 +83,8 @@ def ensure_namespace(admin_url: str, namespace: str, bundles: int, identity: Ide
     clusters = [name for name in json.loads(call("GET", f"{base}/clusters")) if name != "global"]
     call("PUT", f"{base}/tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters}, also=[409])
     call("PUT", f"{base}/namespaces/{namespace}", {"bundles": {"numBundles": bundles}}, also=[409])
-    found = json.loads(call("GET", f"{base}/namespaces/{namespace}/bundles"))
-    return [int(text, 16) for text in found["boundaries"]]
+    document = json.loads(call("GET", f"{base}/namespaces/{namespace}/bundles"))
+    return [int(text, 16) for text in document["boundaries"]]
 
 
 def place_all_on(broker_id: str, web_url: str, topics: Iterable[str], identity: Identity | None = None) -> None:
@@ -103,8 +102,8 @@ def place_all_on(broker_id: str, web_url: str, topics: Iterable[str], identity: 
     for topic in topics:
         namespace = topic.partition("://")[2].rpartition("/")[0]
         if namespace not in boundaries:
-            found = json.loads(call("GET", f"{base}/admin/v2/namespaces/{namespace}/bundles"))
-            boundaries[namespace] = [int(text, 16) for text in found["boundaries"]]
+            document = json.loads(call("GET", f"{base}/admin/v2/namespaces/{namespace}/bundles"))
+            boundaries[namespace] = [int(text, 16) for text in document["boundaries"]]
         bundle = bundle_of(topic, boundaries[namespace])
         if bundle not in done:
             _place(broker_id, topic, bundle, extensible, identity)
@@ -133,5 +132,5 @@ def _place(broker_id: str, topic: str, bundle: str, extensible: bool, identity: 
 
 
 def _owner(lookup_answer: bytes) -> str:
-    found = json.loads(lookup_answer)
-    return urlsplit(found.get("httpUrl") or found.get("httpUrlTls") or "").netloc
+    address = json.loads(lookup_answer)
+    return urlsplit(address.get("httpUrl") or address.get("httpUrlTls") or "").netloc

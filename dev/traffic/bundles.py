@@ -1,4 +1,4 @@
-"""Where topics fall in a namespace's hash space, computed as Pulsar does."""
+"""Positions of topics in a namespace's hash space, computed as Pulsar does."""
 
 from __future__ import annotations
 

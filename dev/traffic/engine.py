@@ -86,7 +86,7 @@ class Engine:
             self._pacer.join()
         self._ended = now = time.monotonic()
         received, deadline = -1, now
-        # A consumer that has fallen behind is no loss: only when nothing comes any more is the rest lost.
+        # A slow consumer loses nothing: only when nothing more arrives, the rest is lost.
         while now <= deadline and any(s.unsettled or s.unconsumed for s in self._topics):
             if (count := sum(s.received.count for s in self._topics)) > received:
                 received, deadline = count, min(now + self._spec.drain_seconds, self._ended + DRAIN_AT_MOST_SECONDS)
@@ -138,13 +138,13 @@ class Engine:
                 time.sleep(0.25)
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """From now on send this many messages/s to each topic."""
+        """Send this many messages/s to each topic from now on."""
         self._rates = [rates[state.plan.topic] for state in self._topics]
 
     # --- sending ---------------------------------------------------------------------------
 
     def _pace(self) -> None:
-        """Send what is due at every tick, until halted."""
+        """Send the due messages at every tick, until halted."""
         planned = rates = self._rates
         due = [self._began + index / len(rates) / rate for index, rate in enumerate(rates)]
         before = time.monotonic()
@@ -208,7 +208,7 @@ class Engine:
         return {state.plan.topic: state.acked.count for state in self._topics}
 
     def report(self, final: bool = False) -> TrafficReport:
-        """Return what has been seen so far."""
+        """Return the measurements so far."""
         until = self._ended or time.monotonic()
         topics = [state.report(final) for state in self._topics]
         publish = Latencies.joined(s.publish for s in self._topics)

@@ -60,11 +60,11 @@ class Latencies:
 
     def quantile(self, share: float) -> float:
         """Return the duration (ms) that ``share`` (0..1) of all do not exceed; 0 when there is none."""
-        wanted = share * sum(self._buckets)
-        seen = 0
+        target = share * sum(self._buckets)
+        passed = 0
         for index, count in enumerate(self._buckets):
-            seen += count
-            if count and seen >= wanted:
+            passed += count
+            if count and passed >= target:
                 return min(self.max_ms, SMALLEST_MS * math.exp2((index + 1) / BUCKETS_PER_DOUBLING))
         return 0.0
 
@@ -96,7 +96,7 @@ class GapMeter:
         self._last: float | None = None
 
     def restart(self, now: float) -> None:
-        """Begin to measure now; what was before does not count."""
+        """Start the measurement at `now`; earlier values do not count."""
         self._last = now
         self.longest = 0.0
         self.gaps.clear()

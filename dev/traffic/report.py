@@ -1,4 +1,4 @@
-"""What the clients have seen: per topic, in total, and every break in service."""
+"""Measurements of the clients: per topic, in total, and every break in service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What traffic to make, and the plan that follows from it: topics, their bundles and their rates."""
+"""The traffic to generate, and the plan that follows from it: topics, their bundles and their rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TrafficError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficSpec:
-    """What traffic to make.
+    """Options of the traffic.
 
     service_url: binary-protocol URL; several "host:port" may be joined by commas.
     admin_url: HTTP URL of any broker.
@@ -107,21 +107,21 @@ def plan_topics(spec: TrafficSpec, boundaries: Sequence[int] | None = None) -> l
 
 
 def turned(rates: Sequence[float], turns: int) -> list[float]:
-    """The rates of topics after so many turns."""
+    """Return the rates of topics after `turns` turns."""
     shift = turns * -(-len(rates) // 3) % len(rates)
     return [*rates[shift:], *rates[:shift]]
 
 
-def _names(spec: TrafficSpec, edges: Sequence[int], chosen: Sequence[int]) -> list[str]:
+def _names(spec: TrafficSpec, edges: Sequence[int], indexes: Sequence[int]) -> list[str]:
     """Try numbered names until each chosen bundle has enough of them; ordered by bundle."""
-    found: dict[int, list[str]] = {index: [] for index in chosen}
-    missing = len(chosen) * spec.topics_per_bundle
+    names: dict[int, list[str]] = {index: [] for index in indexes}
+    missing = len(indexes) * spec.topics_per_bundle
     number = 0
     while missing:
         name = f"persistent://{spec.namespace}/s{spec.seed}-{number}"
         number += 1
-        bucket = found.get(bundle_index(edges, topic_hash(name)))
+        bucket = names.get(bundle_index(edges, topic_hash(name)))
         if bucket is not None and len(bucket) < spec.topics_per_bundle:
             bucket.append(name)
             missing -= 1
-    return [name for index in chosen for name in found[index]]
+    return [name for index in indexes for name in names[index]]

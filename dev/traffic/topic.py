@@ -27,8 +27,9 @@ class TopicState:
     """
 
     def __init__(self, plan: TopicPlan, slowest: float, spec: TrafficSpec, run: int) -> None:
-        """``slowest`` is the lowest rate (messages/s) that it will have; ``run`` tells this run's messages from those
-        an earlier one left on the topic."""
+        """``slowest`` is the lowest rate (messages/s) of the topic. ``run`` marks this run's messages, so that messages
+        of an earlier run are ignored.
+        """
         self.plan = plan
         self.run = run
         self.acked = SeqTracker()
@@ -88,7 +89,7 @@ class TopicState:
 
     @property
     def unsettled(self) -> int:
-        """How many messages were sent and not acknowledged, retries included."""
+        """Return how many messages were sent and not acknowledged, retries included."""
         return self._outstanding + len(self._retries)
 
     # --- consume side ----------------------------------------------------------------------
@@ -112,14 +113,14 @@ class TopicState:
 
     @property
     def unconsumed(self) -> int:
-        """How many acknowledged messages have not been received."""
+        """Return how many acknowledged messages have not been received."""
         with self._lock:
             return self.received.missing(self.acked)
 
     # --- measuring -------------------------------------------------------------------------
 
     def restart_meters(self, now: float) -> None:
-        """Begin to measure now: connecting for the first time is no break in service."""
+        """Start the measurement at `now`: the first connection does not count as a break in service."""
         with self._lock:
             self._publish_gaps.restart(now)
             self._consume_gaps.restart(now)
@@ -151,8 +152,8 @@ class TopicState:
     def gaps(self, until: float) -> list[Gap]:
         """Return the listed gaps, with those that still last at monotonic time ``until``."""
         with self._lock:
-            found = self._gaps_of("publish", self._publish_gaps, until)
-            return found + self._gaps_of("consume", self._consume_gaps, until)
+            gaps = self._gaps_of("publish", self._publish_gaps, until)
+            return gaps + self._gaps_of("consume", self._consume_gaps, until)
 
     def _gaps_of(self, kind: GapKind, meter: GapMeter, until: float) -> list[Gap]:
         to_wall = time.time() - time.monotonic()

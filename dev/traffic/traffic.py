@@ -129,7 +129,7 @@ class Traffic:
         return msgspec.json.decode(self._ask(b"acked", REPORT_SECONDS), type=dict[str, int])
 
     def set_rates(self, rates: Mapping[str, float]) -> None:
-        """From now on publish this many messages/s to each topic. Raises TrafficError when the process is gone."""
+        """Publish this many messages/s to each topic from now on. Raises TrafficError if the process is gone."""
         self._ask(msgspec.json.encode(rates), REPORT_SECONDS)
 
     def stop(self) -> TrafficReport:
@@ -182,7 +182,7 @@ class Traffic:
                 process.stdin.write(line + b"\n")
                 process.stdin.flush()
             except BrokenPipeError:
-                raise self._gone() from None
+                raise self._ended_error() from None
             answer = self._read_line(process, time.monotonic() + seconds)
         # A report never begins like this: its first field is another.
         if answer.startswith(b'{"error":'):
@@ -200,11 +200,11 @@ class Traffic:
                     raise TrafficError(f"the traffic process {process.pid} does not answer")
                 chunk = os.read(descriptor, 1 << 16)
                 if not chunk:
-                    raise self._gone()
+                    raise self._ended_error()
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _gone(self) -> TrafficError:
+    def _ended_error(self) -> TrafficError:
         tail = self._stderr_file.read_text(errors="replace").strip()[-2000:]
         return TrafficError(f"the traffic process ended early: {tail or 'it said nothing'}")

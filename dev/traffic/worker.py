@@ -25,7 +25,7 @@ from dev.traffic.spec import TopicPlan, TrafficError, TrafficSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the process is to do."""
+    """The task of the process."""
 
     spec: TrafficSpec
     plans: list[TopicPlan]

@@ -55,13 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(only: str) -> list[Contender]:
-    known = {contender.name: contender for contender in CONTENDERS}
+def _select_contenders(only: str) -> list[Contender]:
+    contenders = {contender.name: contender for contender in CONTENDERS}
     names = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in contenders]
     if unknown:
-        raise ReactionError(f"no contender is called {', '.join(unknown)}; known: {', '.join(known)}")
-    return [known[name] for name in names] if names else list(CONTENDERS)
+        raise ReactionError(f"no contender is called {', '.join(unknown)}; known: {', '.join(contenders)}")
+    return [contenders[name] for name in names] if names else list(CONTENDERS)
 
 
 def _say(text: str) -> None:
@@ -99,31 +99,34 @@ def _once(contender: Contender, number: int, options: Options) -> bool:
 
 
 def main() -> int:
-    """Run what was asked for; 0 when every run counts, 2 for a wrong name."""
-    given = _parser().parse_args()
+    """Run the selected contenders. Return 0 if every run counts, 2 for a wrong name."""
+    arguments = _parser().parse_args()
     try:
-        chosen = _chosen(given.only)
+        contenders = _select_contenders(arguments.only)
     except ReactionError as error:
         print(f"reaction: {error}", file=sys.stderr)
         return 2
     options = Options(
-        within_seconds=given.within, warm_seconds=given.warm, turn_seconds=given.turn, quiet_seconds=given.quiet
+        within_seconds=arguments.within,
+        warm_seconds=arguments.warm,
+        turn_seconds=arguments.turn,
+        quiet_seconds=arguments.quiet,
     )
-    if given.list:
-        for contender in chosen:
+    if arguments.list:
+        for contender in contenders:
             print(f"{contender.name:24} {len(page.results_of(contender, options.variant))} runs kept")
         return 0
-    held = True
+    passed = True
     # One run of everybody, then the next: what changes on the machine meanwhile meets all of them.
-    for number in range(1, given.runs + 1):
-        for contender in chosen:
-            if given.resume and page.load(page.path_of(contender, number, options.variant)) is not None:
+    for number in range(1, arguments.runs + 1):
+        for contender in contenders:
+            if arguments.resume and page.load(page.path_of(contender, number, options.variant)) is not None:
                 continue
-            held = _once(contender, number, options) and held
-    if given.write:
+            passed = _once(contender, number, options) and passed
+    if arguments.write:
         page.write()
         _say(f"wrote {page.PAGE.relative_to(page.ROOT)}")
-    return 0 if held else 1
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who is compared, and what each of them is allowed to be told: nothing but what its row says."""
+"""The balancers that are compared, and the settings that each of them gets: only those in its row."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Contender:
 
     @property
     def statistics(self) -> str:
-        """How the row is called in tables."""
+        """The row's name in tables."""
         if self.ours:
             stock = {"brokers": "stock", "prometheus": "stock, counters of Prometheus", "off": "stock, reports only"}
             return "fast statistics" if self.fast else stock[self.counters]

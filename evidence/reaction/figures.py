@@ -1,4 +1,4 @@
-"""What is read off a run, without I/O: load by owner, when it became even, moves, gaps, medians."""
+"""Results of a run, without I/O: load by owner, when it became balanced, moves, gaps, medians."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Spread:
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
         """Summarise, for instance, the gap of each move: `Spread.of(outcome.cut_off)`."""
-        found = sorted(values)
-        if not found:
+        ordered = sorted(values)
+        if not ordered:
             return Spread(count=0, median=0.0, p95=0.0, worst=0.0)
         # Nearest rank: of few values, the worst one rather than something between.
-        p95 = found[math.ceil(0.95 * len(found)) - 1]
-        return Spread(count=len(found), median=statistics.median(found), p95=p95, worst=found[-1])
+        p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
+        return Spread(count=len(ordered), median=statistics.median(ordered), p95=p95, worst=ordered[-1])
 
 
 def max_over_mean(loads: Sequence[float]) -> float:
@@ -92,9 +92,8 @@ def loads_by_owner(
 
 
 def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) -> dict[str, str]:
-    """bundle -> owner from what each broker says it owns.
-
-    Brokers are asked one after the other, so during a move two may claim a bundle: the newcomer has it.
+    """Return bundle -> owner from the bundles that each broker reports. Brokers are queried one at a time, so during a
+    move two may claim a bundle: the newcomer has it.
     """
     owners: dict[str, str] = {}
     for broker, bundles in claims.items():
@@ -105,20 +104,22 @@ def owners_of(claims: Mapping[str, Iterable[str]], before: Mapping[str, str]) ->
 
 
 def changes(samples: Sequence[Sample]) -> list[Change]:
-    """Every change of ownership between the samples, oldest first."""
-    found: list[Change] = []
+    """Return every change of ownership between the samples, oldest first."""
+    changes_of_place: list[Change] = []
     # bundle -> (owner, when it was last seen there)
-    known: dict[str, tuple[str, float]] = {}
+    places: dict[str, tuple[str, float]] = {}
     previous = -math.inf
     for sample in samples:
         for bundle, owner in sample.owners.items():
-            if bundle in known:
-                source, last = known[bundle]
+            if bundle in places:
+                source, last = places[bundle]
                 if source != owner or last < previous:
-                    found.append(Change(bundle=bundle, source=source, destination=owner, left=last, seen=sample.at))
-            known[bundle] = (owner, sample.at)
+                    changes_of_place.append(
+                        Change(bundle=bundle, source=source, destination=owner, left=last, seen=sample.at)
+                    )
+            places[bundle] = (owner, sample.at)
         previous = sample.at
-    return found
+    return changes_of_place
 
 
 def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | None:
@@ -133,8 +134,9 @@ def even_since(samples: Sequence[Sample], limit: float = EVEN_RATIO) -> float | 
 
 
 def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Of (seconds, max/mean): the mean ratio and the share of the time in which the load was even, both weighted by
-    time and from second 0 on; (0.0, 0.0) without two points."""
+    """Return the mean ratio of `timeline` (seconds, max/mean), and the share of the time in which the load was
+    balanced. Both are weighted by time and start at second 0; (0.0, 0.0) without two points.
+    """
     points = [(at, ratio) for at, ratio in timeline if at >= 0]
     spans = [(later - at, ratio) for (at, ratio), (later, _) in itertools.pairwise(points)]
     seconds = sum(span for span, _ in spans)
@@ -145,12 +147,12 @@ def over_time(timeline: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
-    """The median, where None means "not in time": worse than any number.
+    """Return the median, where None means "not in time": worse than any number.
 
     Of an even count the worse of the two middle values: it never looks better than a run that happened.
     """
-    found = sorted(math.inf if value is None else value for value in values)
-    if not found:
+    ordered = sorted(math.inf if value is None else value for value in values)
+    if not ordered:
         return None
-    middle = found[len(found) // 2]
+    middle = ordered[len(ordered) // 2]
     return None if math.isinf(middle) else middle

@@ -19,9 +19,9 @@ from dev.traffic import Traffic, TrafficError
 from evidence.reaction.figures import Sample, loads_by_owner, owners_of, rates
 
 POLL_SECONDS = 1.0
-# What a topic carries is told by the last half minute: it does not change, and a bundle under way must look neither
-# like load that went away nor, when its clients catch up, like more. Whose it is, is told by this second. Where it
-# does change, by less.
+# The traffic of a topic is its mean over the last half minute. It does not change, and a bundle in transit must neither
+# look like lost load nor, when its clients catch up, like more. Its owner is that of the current second. If the load
+# changes, the period is shorter.
 RATE_SECONDS = 30.0
 TURNING_RATE_SECONDS = 10.0
 STEP_RATE_SECONDS = 5.0
@@ -90,7 +90,7 @@ class Observer:
         self.samples.append(Sample(at=time.monotonic(), loads=loads, owners=owners))
 
     def _owned(self, http: httpx.Client, broker: BrokerInfo) -> list[str] | None:
-        """The run's bundles a broker says it owns; None when it does not answer."""
+        """Return the run's bundles that a broker reports as its own; None without a response."""
         path = f"/admin/v2/brokers/{self._cluster}/{broker.broker_id}/ownedNamespaces"
         try:
             answer = http.get(f"{broker.web_url}{path}")

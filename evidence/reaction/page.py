@@ -48,7 +48,7 @@ Row = tuple[str, ...]
 
 
 def path_of(contender: Contender, number: int, variant: str = "", raw: Path = RAW) -> Path:
-    """Where one run's result is kept. `variant`: `Options.variant`."""
+    """Return the file of one run's result. `variant`: `Options.variant`."""
     return raw / f"{contender.name}{variant}" / f"{number}.json"
 
 
@@ -68,12 +68,12 @@ def load(path: Path) -> Result | None:
 
 def results_of(contender: Contender, variant: str = "", raw: Path = RAW) -> list[Result]:
     """All kept results of a contender that count, by number."""
-    found = [load(path) for path in (raw / f"{contender.name}{variant}").glob("*.json")]
-    return sorted((item for item in found if item is not None), key=lambda item: item.number)
+    results = [load(path) for path in (raw / f"{contender.name}{variant}").glob("*.json")]
+    return sorted((item for item in results if item is not None), key=lambda item: item.number)
 
 
 def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
-    """One contender: medians of its runs."""
+    """Return the row of one contender: medians of its runs."""
     spreads = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
     return (
         *(contender.title, contender.mode, contender.statistics),
@@ -86,7 +86,7 @@ def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
 
 
 def run_rows(results: Sequence[Result]) -> list[Row]:
-    """Every run by itself."""
+    """Return the rows of all runs."""
     rows: list[Row] = []
     for result in results:
         spread = Spread.of(move.gap_seconds for move in result.moves)
@@ -104,7 +104,7 @@ def run_rows(results: Sequence[Result]) -> list[Row]:
 
 
 def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
-    """One contender under a load that changes its place: medians of its runs."""
+    """Return the row of one contender under a load that moves: medians of its runs."""
     courses = [over_time(result.timeline) for result in results]
     gaps = [Spread.of(move.gap_seconds for move in result.moves) for result in results]
     return (
@@ -118,9 +118,9 @@ def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
     )
 
 
-def _shown(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result]]]:
-    kept = [(contender, results_of(contender, variant, raw)) for contender in CONTENDERS]
-    return [(contender, results) for contender, results in kept if results]
+def _pairs_of(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result]]]:
+    pairs = [(contender, results_of(contender, variant, raw)) for contender in CONTENDERS]
+    return [(contender, results) for contender, results in pairs if results]
 
 
 RUN_HEADER = (
@@ -142,15 +142,15 @@ def _reached(results: Sequence[Result]) -> str:
 
 
 def _of_runs(values: Iterable[float | None], form: str = ".2f") -> str:
-    """The median; of two runs, which have none, both in their order."""
-    found = list(values)
-    shown = found if len(found) == 2 else [median_of(found)]
-    return " / ".join(dict.fromkeys("-" if value is None else f"{value:{form}}" for value in shown))
+    """Return the median; of two runs, which have none, both in their order."""
+    numbers = list(values)
+    figures = numbers if len(numbers) == 2 else [median_of(numbers)]
+    return " / ".join(dict.fromkeys("-" if value is None else f"{value:{form}}" for value in figures))
 
 
 def page(raw: Path = RAW) -> str:
-    """The whole page; contenders without a run that counts are left out."""
-    shown = _shown(raw)
+    """Return the whole page; contenders without a run that counts are omitted."""
+    pairs = _pairs_of(raw)
     lines = [
         "# Reaction: who makes an uneven cluster even",
         "",
@@ -162,7 +162,7 @@ def page(raw: Path = RAW) -> str:
         "",
         "Of two runs both figures, in the order of the runs.",
         "",
-        *table(HEADER, [summary_row(contender, results) for contender, results in shown]),
+        *table(HEADER, [summary_row(contender, results) for contender, results in pairs]),
         "",
         "Gaps in seconds. The chart shows the middle run of each; of two the worse.",
         "",
@@ -174,19 +174,19 @@ def page(raw: Path = RAW) -> str:
         *_turning(raw),
         "## What differs from stock",
         "",
-        *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in shown]),
+        *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in pairs]),
         "",
         "## Every run",
         "",
-        *table(RUN_HEADER, [row for _, results in shown for row in run_rows(results)]),
+        *table(RUN_HEADER, [row for _, results in pairs for row in run_rows(results)]),
     ]
     return "\n".join([*lines, ""])
 
 
 def with_medians(path: Path, raw: Path = RAW) -> str:
-    """A page with its table of medians renewed: what stands between the marks. ValueError without them."""
+    """Return a page with a new table of medians between the marks. Raises ValueError without marks."""
     before, rest = path.read_text(encoding="utf-8").split(MARK)
-    rows = [summary_row(contender, results) for contender, results in _shown(raw)]
+    rows = [summary_row(contender, results) for contender, results in _pairs_of(raw)]
     medians = table([HEADER[at] for at in SHORT], [[row[at] for at in SHORT] for row in rows])
     return "\n".join([before + MARK, "", *medians, "", END + rest.split(END)[1]])
 
@@ -203,8 +203,8 @@ _CONDITIONS = (
 
 def _quiet(raw: Path) -> list[str]:
     """The section of the step under a leader that is running and quiet; empty without a run."""
-    shown = _shown(raw, QUIET.variant)
-    if not shown:
+    pairs = _pairs_of(raw, QUIET.variant)
+    if not pairs:
         return []
     method = (
         f"The balancer is on for {QUIET.quiet_seconds:.0f} s while all topics have the same rate. Then the topics of "
@@ -225,7 +225,7 @@ def _quiet(raw: Path) -> list[str]:
             f"{result.within_seconds:.0f}",
             *(f"{result.end_ratio:.2f}", str(len(result.moves))),
         )
-        for contender, results in shown
+        for contender, results in pairs
         for result in results
     ]
     return [
@@ -239,9 +239,9 @@ def _quiet(raw: Path) -> list[str]:
 
 
 def _turning(raw: Path) -> list[str]:
-    """The section of the load that changes its place; empty without a run."""
-    shown = _shown(raw, TURNING.variant)
-    if not shown:
+    """Return the section of the load that moves; empty without a run."""
+    pairs = _pairs_of(raw, TURNING.variant)
+    if not pairs:
         return []
     method = (
         f"The same start, but every {TURN_SECONDS:.0f} s the rates go to other topics (each to the one a third of the "
@@ -253,7 +253,7 @@ def _turning(raw: Path) -> list[str]:
         "",
         *textwrap.wrap(method, 118),
         "",
-        *table(TURNING_HEADER, [turning_row(contender, results) for contender, results in shown]),
+        *table(TURNING_HEADER, [turning_row(contender, results) for contender, results in pairs]),
         "",
         "![max/mean over time while the load changes its place](reaction-turning.svg)",
         "",
@@ -284,17 +284,19 @@ def _method() -> list[str]:
 
 
 def _settings_row(contender: Contender) -> Row:
-    told = [f"`{key}={value.rpartition('.')[2] if '.impl.' in value else value}`" for key, value in _told(contender)]
-    return (contender.title, contender.mode, contender.statistics, "<br>".join(told) or "nothing")
+    cells = [
+        f"`{key}={value.rpartition('.')[2] if '.impl.' in value else value}`" for key, value in _settings_of(contender)
+    ]
+    return (contender.title, contender.mode, contender.statistics, "<br>".join(cells) or "nothing")
 
 
-def _told(contender: Contender) -> list[tuple[str, str]]:
+def _settings_of(contender: Contender) -> list[tuple[str, str]]:
     return [*(FAST_STATS.items() if contender.fast else ()), *contender.broker_settings.items()]
 
 
 def write(raw: Path = RAW) -> None:
     """Renew the page and its chart."""
     PAGE.write_text(page(raw), encoding="utf-8")
-    PAGE.with_suffix(".svg").write_text(chart(_shown(raw)), encoding="utf-8")
-    if shown := _shown(raw, TURNING.variant):
-        PAGE.with_name("reaction-turning.svg").write_text(chart(shown, EVENLY), encoding="utf-8")
+    PAGE.with_suffix(".svg").write_text(chart(_pairs_of(raw)), encoding="utf-8")
+    if pairs := _pairs_of(raw, TURNING.variant):
+        PAGE.with_name("reaction-turning.svg").write_text(chart(pairs, EVENLY), encoding="utf-8")

@@ -36,13 +36,13 @@ COLOURS = dict(
 )
 
 
-def chart(shown: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds = LOGARITHMIC) -> str:
+def chart(pairs: Sequence[tuple[Contender, Sequence[Result]]], seconds: Seconds = LOGARITHMIC) -> str:
     """Return an SVG image of these contenders; native ones are dashed."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots()
     axes.set_xscale(seconds.scale)
     axes.axhline(EVEN_RATIO, color=INK, linestyle=":", label=f"even: {EVEN_RATIO}")
-    for contender, results in shown:
+    for contender, results in pairs:
         if results:
             timeline = [point for point in _middle(results).timeline if point[0] >= seconds.ticks[0]]
             label = f"{contender.title}, {contender.mode}, {contender.statistics}"

@@ -1,4 +1,4 @@
-"""One run: a fresh cluster, everything on one broker, the balancer switched on, and what came of it."""
+"""One run: a fresh cluster, everything on one broker, the balancer switched on, and the measured result."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run came to, at which commit. Times are seconds after the balancer was switched on.
+    """The result of one run, with its commit. Times are seconds after the balancer was switched on.
 
     turn_seconds: how often the load changed its place, 0.0 for a single step.
     even_seconds: when max/mean became even for good; None when it did not in time.
@@ -107,7 +107,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What can be chosen for all runs."""
+    """Options of all runs."""
 
     within_seconds: float = 900.0
     warm_seconds: float | None = None
@@ -117,11 +117,13 @@ class Options:
 
     @property
     def variant(self) -> str:
-        """What the results of such runs are kept under, beside the contender's name."""
+        """Suffix of the results of such runs, after the contender's name."""
         return f"-every-{self.turn_seconds:.0f}" if self.turn_seconds else "-quiet" if self.quiet_seconds else ""
 
     def warm(self, contender: Contender) -> float:
-        """Seconds of traffic before the clock: as given, or what this contender's statistics need."""
+        """Return the seconds of traffic before the clock starts: the option, or the time that this contender's
+        statistics need.
+        """
         return self.warm_seconds or (FAST_WARM_SECONDS if contender.fast else WARM_SECONDS)
 
 
@@ -160,7 +162,7 @@ def run(contender: Contender, number: int, options: Options, keep: Path, say: Sa
 
 
 def _traffic_spec(cluster: Cluster, seed: int, options: Options) -> TrafficSpec:
-    """The step; the number of the run is the seed, so that all contenders meet the same skews."""
+    """Return the traffic. The number of the run is the seed, so that all contenders meet the same skews."""
     return TrafficSpec(
         service_url=cluster.service_url,
         admin_url=cluster.brokers[0].web_url,
@@ -198,7 +200,7 @@ def _balancer(contender: Contender, cluster: Cluster, directory: Path, keep: Pat
 def _bundlekeel(
     cluster: Cluster, directory: Path, keep: Path, more: Mapping[str, Any]
 ) -> Iterator[Callable[[], object]]:
-    # Each broker has its own CPU quota and reports by it: nothing about capacity has to be said.
+    # Each broker has its own CPU quota and reports by it, so capacity need not be configured.
     sidecar = Sidecar("sidecar", settings_for(cluster, "sidecar", directory, capacity={}, **more), directory)
     answer = bundlekeel("takeover", "-c", str(sidecar.config), "--yes", "--reason", "reaction")
     if answer.returncode != 0:
@@ -209,9 +211,9 @@ def _bundlekeel(
     finally:
         sidecar.close()
         for suffix in (".jsonl", ".log"):
-            made = directory / f"sidecar{suffix}"
-            if made.exists():
-                shutil.copyfile(made, keep.with_suffix(suffix))
+            daemon = directory / f"sidecar{suffix}"
+            if daemon.exists():
+                shutil.copyfile(daemon, keep.with_suffix(suffix))
 
 
 def _configure(cluster: Cluster, value: str) -> None:
@@ -231,7 +233,9 @@ def _spread(observer: Observer, seconds: float, say: Say) -> None:
 
 
 def _warm(observer: Observer, seconds: float, say: Say) -> None:
-    """Wait until every statistic knows the traffic; ReactionError when the start is not uneven enough then."""
+    """Wait until every statistic contains the traffic. Raises ReactionError if the load is not unbalanced enough
+    then.
+    """
     say(f"everything is on one; {seconds:.0f} s until every statistic knows it")
     _until(observer, time.monotonic() + seconds, lambda _: False, say)
     ratio = observer.samples[-1].ratio if observer.samples else 0.0
@@ -259,7 +263,7 @@ def _watch(observer: Observer, began: float, options: Options, say: Say) -> None
     """Wait until it is even and stays so while the last moves come in, or time is out; a load that changes its place
     is watched to the end."""
 
-    def held(samples: list[Sample]) -> bool:
+    def is_balanced(samples: list[Sample]) -> bool:
         if options.turn_seconds:
             return False
         since = even_since(_uneven(samples, began))
@@ -267,9 +271,9 @@ def _watch(observer: Observer, began: float, options: Options, say: Say) -> None
 
     deadline = began + options.within_seconds
     while time.monotonic() < deadline:
-        _until(observer, deadline, held, say)
+        _until(observer, deadline, is_balanced, say)
         _until(observer, time.monotonic() + AFTER_SECONDS, lambda _: False, say)
-        if held(observer.samples):
+        if is_balanced(observer.samples):
             return
 
 
@@ -279,8 +283,8 @@ def _uneven(samples: list[Sample], began: float) -> list[Sample]:
 
 
 def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], bool], say: Say) -> None:
-    """Look twice a second; say where it stands twice a minute."""
-    said = time.monotonic()
+    """Check twice per second; print the state twice per minute."""
+    since = time.monotonic()
     while time.monotonic() < deadline:
         time.sleep(0.5)
         if observer.failure:
@@ -288,8 +292,8 @@ def _until(observer: Observer, deadline: float, holds: Callable[[list[Sample]], 
         samples = list(observer.samples)
         if samples and holds(samples):
             return
-        if samples and time.monotonic() - said >= 30.0:
-            said = time.monotonic()
+        if samples and time.monotonic() - since >= 30.0:
+            since = time.monotonic()
             loads = ", ".join(f"{load:.0f}" for load in samples[-1].loads.values())
             say(f"max/mean {samples[-1].ratio:.2f} ({loads} msg/s), {len(changes(samples))} moves")
 
@@ -304,7 +308,7 @@ def _result(
 ) -> Result:
     before = [sample for sample in samples if sample.at < began][-1]
     since = even_since(_uneven(samples, began))
-    shown = [before, *(sample for sample in samples if began <= sample.at < began + STEP_SECONDS)]
+    samples_shown = [before, *(sample for sample in samples if began <= sample.at < began + STEP_SECONDS)]
     moved = changes([sample for sample in samples if sample.at >= before.at])
     to_wall = 1000 * (time.time() - time.monotonic())
     windows = [(1000 * change.left + to_wall - 1500, 1000 * change.seen + to_wall + 1500) for change in moved]
@@ -313,7 +317,7 @@ def _result(
         number=number,
         finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         revision=_revision(),
-        start_ratio=max(sample.ratio for sample in shown) if options.quiet_seconds else before.ratio,
+        start_ratio=max(sample.ratio for sample in samples_shown) if options.quiet_seconds else before.ratio,
         end_ratio=samples[-1].ratio,
         within_seconds=options.within_seconds,
         even_seconds=None if since is None else since - began,
@@ -329,10 +333,10 @@ def _result(
 
 
 def _revision() -> str:
-    found = subprocess.run(
+    revision = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return found.stdout.strip()
+    return revision.stdout.strip()
 
 
 def _moved(change: Change, began: float, window: tuple[float, float], report: TrafficReport) -> Moved:

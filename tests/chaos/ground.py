@@ -78,7 +78,7 @@ def open_ground(stage: Stage, directory: Path) -> Iterator[Ground]:
 
 
 def prepare(stage: Stage, ground: Ground) -> None:
-    """All traffic on one broker again, everybody well; nobody moves anything meanwhile."""
+    """Put all traffic on one broker and heal every process. No sidecar moves bundles meanwhile."""
     for name in ("zookeeper", "bookie", *(broker.name for broker in stage.cluster.brokers)):
         if stage.cluster.paused(name):
             stage.cluster.resume(name)
@@ -94,20 +94,22 @@ def prepare(stage: Stage, ground: Ground) -> None:
     for sidecar in ground.sidecars.values():
         end_all(sidecar)
     with contextlib.suppress(AdminError):
-        # What is frozen by an open move may stay where it is.
+        # A bundle that an open move froze may stay where it is.
         stage.traffic.place_all_on(stage.cluster.brokers[0].broker_id)
     assert leader.post("/api/v1/resume", {"reason": "next schedule", "by": "test"}).status_code == 200
 
 
 def carry_out(stage: Stage, ground: Ground, schedule: Schedule) -> None:
-    """One schedule on the shared ground; AssertionError with the schedule and every violation."""
+    """Run one schedule on the shared ground. Raises AssertionError, with the schedule and every violation, if a rule is
+    broken.
+    """
     prepare(stage, ground)
     try:
         history = ground.carry_out(schedule, RULES)
     except SidecarError as error:
         raise AssertionError(f"{schedule}\n{error}") from error
-    found = judge(history)
+    verdicts = judge(history)
     print(  # noqa: T201
         f"\n{schedule}\n{len(history.attempts)} requests, {len(history.intents)} intents, {len(history.terms)} terms"
     )
-    assert not found, "\n".join(map(str, [schedule, *found]))
+    assert not verdicts, "\n".join(map(str, [schedule, *verdicts]))

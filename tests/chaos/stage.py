@@ -24,7 +24,7 @@ from dev.traffic import admin as broker_admin
 from tests.chaos.zk import children, kazoo, owner_of, read
 
 BUNDLES = 24
-# The brokers share a machine: what they can carry is said, so that only the traffic decides.
+# The brokers share a machine. Their capacity is set, so that only the traffic decides.
 CAPACITY = {"*": {"cpu": "ignore", "throughput": 2_000_000}}
 # The brokers of the stage refresh their traffic every second, and CPU does not count: nothing else is waited for.
 QUICK = {
@@ -44,12 +44,14 @@ _UNLOAD = re.compile(r"/admin/v2/namespaces/(.+)/unload")
 
 
 def until(holds: Callable[[], Any], what: object, *, within: float) -> Any:
-    """Poll until it holds and return what it gave. `what` is told as it is when time is up."""
+    """Poll until `holds()` is true and return its value. `what` describes the condition in the error after a
+    time-out.
+    """
     deadline = time.monotonic() + within
-    while not (found := holds()):
+    while not (value := holds()):
         assert time.monotonic() < deadline, f"not within {within:.0f} s: {what}"
         time.sleep(0.05)
-    return found
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,14 @@ class Scene:
     # --- what happened -----------------------------------------------------------------------------------
 
     def owners(self) -> dict[str, str]:
-        """Who owns each busy bundle, as ZooKeeper has it."""
+        """Return the owner of each busy bundle, as ZooKeeper contains it."""
         with kazoo(self.cluster) as client:
             return {plan.bundle: owner_of(client, plan.bundle) for plan in self.plans}
 
     def max_mean(self) -> float:
-        """How uneven the traffic is by its real rates and owners; infinite while some bundle has none."""
+        """Return the maximum over the mean of the traffic by its real rates and owners; infinite while a bundle has
+        none.
+        """
         owners, rates = self.owners(), Counter[str]()
         for plan in self.plans:
             rates[owners[plan.bundle]] += plan.rate
@@ -141,8 +145,8 @@ class Scene:
     def leader_broker(self) -> BrokerInfo:
         """The brokers' own leader, who gets an unload first."""
         with kazoo(self.cluster) as client:
-            found = json.loads(read(client, "/pulsar/loadbalance/leader") or b"{}")
-        url = str(found.get("serviceUrl", ""))
+            document = json.loads(read(client, "/pulsar/loadbalance/leader") or b"{}")
+        url = str(document.get("serviceUrl", ""))
         return next(broker for broker in self.cluster.brokers if broker.web_url in url)
 
 
@@ -160,36 +164,37 @@ class Stage(Scene):
         self.recorder.clear()
 
     def requests(self, member: str = "") -> list[RecordedRequest]:
-        """What a sidecar (or any) sent to brokers."""
-        found = self.recorder.requests("bundlekeel")
-        return [item for item in found if not member or item.user_agent.endswith(f"({member})")]
+        """Return the requests that a sidecar (or all of them) sent to brokers."""
+        calls = self.recorder.requests("bundlekeel")
+        return [item for item in calls if not member or item.user_agent.endswith(f"({member})")]
 
     def mutations(self, member: str = "") -> list[RecordedRequest]:
-        """Those that are not on the allow-list of reads."""
+        """Return the requests that are not on the allow-list of reads."""
         return [r for r in self.requests(member) if not is_harmless(r.method, f"http://{r.target}{url_of(r)}")]
 
     def unloads(self, member: str = "") -> list[Unload]:
         """Every unload a sidecar asked for; the destination is named to the first broker only, who remembers it."""
-        found = []
+        unloads = []
         for request in self.requests(member):
             match = _UNLOAD.fullmatch(unquote(request.path))
             if request.method == "PUT" and match is not None:
                 who = request.user_agent.rpartition("(")[2].rstrip(")")
-                found.append(Unload(match[1], who, request.target, request.wall_ms))
-        return found
+                unloads.append(Unload(match[1], who, request.target, request.wall_ms))
+        return unloads
 
 
 def asked_twice(unloads: Sequence[Unload], moves: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What shows that an intent was carried out, or recorded, more than once: a broker is asked at most once for each
-    intent of a bundle, by whichever sidecar."""
+    """Return the signs that an intent was executed or recorded more than once. A broker may get at most one request per
+    intent of a bundle, from all sidecars together.
+    """
     intents = Counter((move["bundle"], move["intent"]) for move in moves if move["intent"])
     of_bundle = Counter(bundle for bundle, _ in intents)
-    asked = Counter((item.bundle, item.target) for item in unloads)
+    counts = Counter((item.bundle, item.target) for item in unloads)
     return [
         f"intent {intent} of {bundle} has {times} records" for (bundle, intent), times in intents.items() if times > 1
     ] + [
         f"{bundle} was unloaded {times} times at {target}, for {of_bundle[bundle]} intents"
-        for (bundle, target), times in asked.items()
+        for (bundle, target), times in counts.items()
         if times > of_bundle[bundle]
     ]
 
@@ -235,10 +240,10 @@ def carry_out(
 
     Returns the plan and the task once one of its unloads was asked for or the task is done.
     """
-    found: dict[str, Any] = {}
+    execution: dict[str, Any] = {}
     for _ in range(15):
         plan = until(
-            lambda: (made := make_plan(sidecar, **parameters)) and len(made["moves"]) >= at_least and made,
+            lambda: (new_plan := make_plan(sidecar, **parameters)) and len(new_plan["moves"]) >= at_least and new_plan,
             "there is something to move",
             within=40,
         )
@@ -250,27 +255,30 @@ def carry_out(
             continue
         assert answer.status_code == 202, answer.text
         task = answer.json()["task"]
-        known = len(stage.unloads())
+        unloads_before = len(stage.unloads())
 
-        def begun(task: str = task, known: int = known) -> dict[str, Any] | None:
-            found = task_of(sidecar, task)
-            if found is None or (found["state"] in ("waiting", "running") and len(stage.unloads()) <= known):
+        def find_begun(task: str = task, unloads_before: int = unloads_before) -> dict[str, Any] | None:
+            execution = task_of(sidecar, task)
+            if execution is None or (
+                execution["state"] in ("waiting", "running") and len(stage.unloads()) <= unloads_before
+            ):
                 return None
-            return found
+            return execution
 
-        found = until(begun, "the leader takes the request", within=60)
-        if "inputs changed" not in found["detail"] and "not carried out" not in found["detail"]:
+        execution = until(find_begun, "the leader takes the request", within=60)
+        if "inputs changed" not in execution["detail"] and "not carried out" not in execution["detail"]:
             return plan, task
         undo()
         time.sleep(0.5)
-    raise AssertionError(f"the inputs change faster than a plan can be carried out: {found}")
+    raise AssertionError(f"the inputs change faster than a plan can be carried out: {execution}")
 
 
 def carry_out_hurt(
     stage: Stage, sidecar: Sidecar, *, seconds: float | None = None, at_least: int = 1
 ) -> tuple[dict[str, Any], str, Callable[[], None]]:
-    """`carry_out` while the broker that gets every unload first takes so many seconds, or (None) answers nothing; what
-    ends that is the third of what it gives."""
+    """Execute a plan while the broker that gets the first unloads responds after `seconds`, or never (None). The third
+    value returned ends that fault.
+    """
     hop = web_address(stage.leader_broker())
 
     def hurt(on: bool) -> None:
@@ -287,11 +295,11 @@ def ended(sidecar: Sidecar, task: str, *, within: float) -> dict[str, Any]:
     """Wait for the end of an execution."""
 
     def over() -> dict[str, Any] | None:
-        found = task_of(sidecar, task)
-        return found if found and found["state"] in ("done", "failed", "stopped") else None
+        execution = task_of(sidecar, task)
+        return execution if execution and execution["state"] in ("done", "failed", "stopped") else None
 
-    found: dict[str, Any] = until(over, "the execution ends", within=within)
-    return found
+    execution: dict[str, Any] = until(over, "the execution ends", within=within)
+    return execution
 
 
 def traffic_spec(cluster: Cluster, namespace: str = "demo/traffic", **spec: Any) -> TrafficSpec:
@@ -331,7 +339,7 @@ def taken_over(cluster: Cluster, directory: Path) -> Iterator[None]:
 
 
 def lead_and_follow(sidecars: list[Sidecar]) -> tuple[Sidecar, list[Sidecar]]:
-    """Who leads, waiting for one, and the others."""
+    """Wait for a leader and return it with its followers."""
     leader: Sidecar = until(lambda: leader_of(sidecars), "somebody leads", within=40)
     return leader, [item for item in sidecars if item is not leader]
 

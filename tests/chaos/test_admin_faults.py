@@ -1,4 +1,4 @@
-"""What brokers may answer while a plan is carried out: each fault has its own outcome, and the rest goes on."""
+"""Faults of brokers during the execution of a plan. Each fault has its own outcome, and the other moves continue."""
 
 from __future__ import annotations
 
@@ -102,23 +102,25 @@ def test_each_answer_has_its_outcome(stage: Stage, tmp_path: Path) -> None:
         owners = stage.owners()
         assert {owners[bundle] for bundle in expected} == {stage.cluster.brokers[0].broker_id}
         check_tokens(stage, foreign)
-        asked = Counter((item.bundle, item.target) for item in stage.unloads())
-        assert set(asked.values()) == {1}, "nothing is asked twice"
+        counts = Counter((item.bundle, item.target) for item in stage.unloads())
+        assert set(counts.values()) == {1}, "nothing is asked twice"
         until(lambda: follower.moves() == leader.moves(), "the journal is alike on every replica", within=20)
-        shown = bundlekeel("journal", "--kind", "move", "-c", str(leader.config), "-o", "json")
-        assert shown.returncode == 0, shown.stderr
-        assert "AdminUnauthorized" in shown.stdout
+        output = bundlekeel("journal", "--kind", "move", "-c", str(leader.config), "-o", "json")
+        assert output.returncode == 0, output.stderr
+        assert "AdminUnauthorized" in output.stdout
 
 
 def check_tokens(stage: Stage, foreign: Recorder) -> None:
-    """Every request to a broker has the token, and nobody else ever saw a request."""
+    """Every request to a broker has the token, and no other server received a request."""
     assert {request.header("authorization") for request in stage.requests()} == {f"Bearer {TOKEN}"}
     assert foreign.requests() == []
 
 
 @pytest.mark.nightly
 def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
-    """No answer within the limit: unknown, confirmed by reading, asked once, and the leader goes on with its cycles."""
+    """No response within the limit: the outcome is unknown, confirmed by reading and requested once. The leader's
+    cycles continue.
+    """
     parameters = {**PATIENT, "max_moves_per_cycle": 2}
     with stage.sidecars("A", tmp_path, parameters=parameters, admin={"read_timeout": "2s"}) as (leader,):
         plan, task, heal = carry_out_hurt(stage, leader)
@@ -132,15 +134,15 @@ def test_a_broker_that_hangs(stage: Stage, tmp_path: Path) -> None:
         heal()
         until(lambda: leader.metric("cycles_total") > cycles + 1, "cycles go on", within=60)
         assert leader.state()["role"] == "leader"
-        asked = Counter((item.bundle, item.target) for item in stage.unloads())
-        assert set(asked.values()) == {1}
-        assert {bundle for bundle, _ in asked} == set(outcomes)
+        counts = Counter((item.bundle, item.target) for item in stage.unloads())
+        assert set(counts.values()) == {1}
+        assert {bundle for bundle, _ in counts} == set(outcomes)
         print(f"\n{[(record['outcome'], record['code'], record['seconds']) for record in records.values()]}")  # noqa: T201
 
 
 @pytest.mark.nightly
 def test_a_broker_that_dies_between_plan_and_call(stage: Stage, tmp_path: Path) -> None:
-    """Its moves end typed, those to others are done, and every bundle is served by the living."""
+    """Moves to the dead broker end with a code, moves to others are done, and every bundle has a living owner."""
     first_hop = stage.leader_broker()
     dead = next(b for b in stage.cluster.brokers[1:] if b.broker_id != first_hop.broker_id)
     with stage.sidecars("A", tmp_path, parameters={**PATIENT, **UNLIMITED}) as (leader,):
@@ -161,7 +163,7 @@ def test_a_broker_that_dies_between_plan_and_call(stage: Stage, tmp_path: Path) 
         assert all(record["landed_ms"] <= killed_ms + 1000 for record in to_dead if record["outcome"] == "done")
         assert others
         assert {record["outcome"] for record in others} == {"done"}
-        asked = Counter((item.bundle, item.target) for item in stage.unloads())
-        assert set(asked.values()) == {1}
+        counts = Counter((item.bundle, item.target) for item in stage.unloads())
+        assert set(counts.values()) == {1}
         until(lambda: dead.broker_id not in {row["broker"] for row in leader.get("/api/v1/brokers")}, "gone", within=60)
         until(lambda: not {"", dead.broker_id} & set(stage.owners().values()), "the living own all", within=60)

@@ -1,4 +1,4 @@
-"""Clocks that are set or go fast, on real processes: leadership, time-outs and moves go by the boot clock."""
+"""Clocks that are set or run fast, on real processes: leadership, time-outs and moves use the boot clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR = 3600
 
 
 def far_off(sidecar: Sidecar) -> float:
-    """How far its wall clock is from the true time, in seconds, by the newest line of its journal."""
+    """Return how far the sidecar's wall clock is from the true time, in seconds, by the newest line of its journal."""
     return float(sidecar.records()[-1]["wall_ms"] / 1000 - time.time())
 
 
@@ -29,7 +29,9 @@ def newest_cycle(sidecar: Sidecar) -> int:
 
 
 def check_goes_on(sidecars: list[Sidecar], leader: Sidecar, epoch: int) -> None:
-    """For longer than a session the same one leads in the same term, its cycles go on, nothing unexpected happens."""
+    """Check that for longer than a session the leader and its term stay, its cycles continue, and nothing unexpected
+    happens.
+    """
     session = leader.state()["store"]["session_seconds"]
     cycle = newest_cycle(leader)
     time.sleep(session + 2.0)
@@ -43,8 +45,9 @@ def check_goes_on(sidecars: list[Sidecar], leader: Sidecar, epoch: int) -> None:
 
 @pytest.mark.nightly
 def test_a8_clock_steps(stage: Stage, tmp_path: Path) -> None:
-    """A clock that goes a tenth too fast, then is set back and forward by an hour: one term for all of it, every move
-    made once, no bundle moved again within its cool-down, and both leave as told."""
+    """A clock runs 10 % too fast, then is set back and forward by an hour. There is one term, every move is made once,
+    no bundle moves again within its cool-down, and both sidecars stop normally.
+    """
     with stage.sidecars("AB", tmp_path, start=False, parameters=EAGER) as sidecars:
         clocks = {item.name: FakeClock(tmp_path / f"clock-{item.name}") for item in sidecars}
         for item in sidecars:

@@ -20,7 +20,7 @@ AFTER_SECONDS = 6
 
 
 def running(stage: Stage, key: str) -> set[str]:
-    """What brokers run with, asked by the test itself."""
+    """Return the value of a setting that is in effect at each broker."""
     answers = [admin(broker, "GET", "brokers/configuration/runtime") for broker in stage.cluster.brokers]
     return {json.loads(values)[key] for values in answers}
 
@@ -45,7 +45,7 @@ def test_all_sidecars_killed(stage: Stage, tmp_path: Path) -> None:
     before = overrides(stage.cluster)
     with stage.sidecars("AB", tmp_path, parameters=EAGER) as sidecars:
         file = job(stage, tmp_path)
-        # The stage was taken over below another root: this one needs a record of its own, with what was there before.
+        # The stage was taken over below another root. This root needs its own record of the values before the takeover.
         bundlekeel("takeover", "-c", str(file), "--yes", "--reason", "chaos", within=120)
         until(stage.unloads, "they act", within=60)
         time.sleep(AFTER_SECONDS)
@@ -66,8 +66,9 @@ def test_all_sidecars_killed(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_shedding_is_back_on_every_broker(stage: Stage, tmp_path: Path) -> None:
-    """From the brokers' defaults: shedding on before the takeover, off after it, on after the failsafe job. Splits go
-    with it, also when the takeover is repeated."""
+    """Shedding is on by the brokers' defaults, off after the takeover, and on after the failsafe job. Splits follow it,
+    also when the takeover is repeated.
+    """
     outer = person(stage.cluster, tmp_path, "chaos")
     change_hands("handback", outer)
     try:

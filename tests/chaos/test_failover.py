@@ -1,4 +1,4 @@
-"""How long no sidecar leads: from the SIGKILL of a leader to the first fenced write of the next one."""
+"""Time without a leader: from the SIGKILL of a leader to the first fenced write of the next one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fail_over(stage: Stage, sidecars: list[Sidecar]) -> tuple[float, float]:
     leader.kill()
     killed_ms = time.time() * 1000
     term = until(
-        lambda: (found := stage.document("state/term")) and found["epoch"] > epoch and found,
+        lambda: (new_term := stage.document("state/term")) and new_term["epoch"] > epoch and new_term,
         "a new term begins",
         within=60,
     )

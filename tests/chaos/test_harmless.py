@@ -19,14 +19,14 @@ from tests.chaos.zk import audited_writes, session_ids, sessions_of
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 CYCLES = 20
-# What may leave the process, written down once more: reads without side effects (pulsar.md), with their query keys.
+# Requests that may leave the process: reads without side effects (pulsar.md), with their query keys.
 READS = (
     re.compile(r"/admin/v2/brokers/configuration/(runtime|values)"),
     re.compile(
         r"/admin/v2/namespaces/[^/]+/[^/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}/topicHashPositions(\?authoritative=\w+)?"
     ),
     re.compile(r"/admin/v2/brokers/ready"),
-    # Counters: of a modular broker, and only until its settings say that it computes its statistics every second.
+    # Counters: of a modular broker, and only until its settings show that it computes its statistics every second.
     re.compile(r"/metrics/"),
 )
 # Who else talks to the brokers: the brokers themselves, and the test.
@@ -63,7 +63,7 @@ def test_nothing_is_changed(stage: Stage, mode: str, tmp_path: Path) -> None:
         assert len(requests) > 0
         for request in requests:
             assert request.method == "GET", request
-            assert any(route.fullmatch(shown(request.path, request.query)) for route in READS), request
+            assert any(route.fullmatch(readable(request.path, request.query)) for route in READS), request
         agents = {request.user_agent for request in stage.recorder.requests()}
         assert {agent for agent in agents if not agent.startswith(OTHERS)} == {
             request.user_agent for request in requests
@@ -75,21 +75,21 @@ def test_nothing_is_changed(stage: Stage, mode: str, tmp_path: Path) -> None:
     assert set(stage.owners().values()) == {stage.cluster.brokers[0].broker_id}
 
 
-def shown(path: str, query: str) -> str:
+def readable(path: str, query: str) -> str:
     """Path and query, readable."""
     return f"{unquote(path)}?{query}" if query else unquote(path)
 
 
 def counted(sidecars: list[Sidecar]) -> float:
-    """How many requests the sidecars themselves say they sent."""
+    """Return how many requests the sidecars themselves have counted."""
     name = "admin_requests_total"
     return sum(item.metric(name) - item.metric(name, code="unreachable") for item in sidecars)
 
 
 def remote_addresses(pids: list[int]) -> set[tuple[str, int]]:
-    """Where these processes are connected to right now."""
-    found = [connection for pid in pids for connection in psutil.Process(pid).net_connections("tcp")]
-    return {(connection.raddr.ip, connection.raddr.port) for connection in found if connection.raddr}
+    """Return the addresses to which these processes are connected now."""
+    connections = [connection for pid in pids for connection in psutil.Process(pid).net_connections("tcp")]
+    return {(connection.raddr.ip, connection.raddr.port) for connection in connections if connection.raddr}
 
 
 def check_writes(stage: Stage, start_byte: int, ours: set[str], strangers: set[str]) -> None:

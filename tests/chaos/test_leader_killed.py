@@ -1,4 +1,4 @@
-"""A leader is killed amid its moves: the next one is there in time, repeats nothing and finishes the work."""
+"""A leader is killed during its moves. The next one starts in time, repeats nothing and finishes the work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SLACK_SECONDS = 2.0
 
 
 def test_the_next_leader_is_there_in_time(stage: Stage, tmp_path: Path) -> None:
-    """Its first fenced write comes within session, tick and slack; nothing is unloaded twice; the load ends even."""
+    """The first fenced write comes within session, tick and slack. No bundle is unloaded twice, and the load is
+    balanced at the end.
+    """
     with stage.sidecars("ABC", tmp_path, parameters=EAGER) as sidecars:
         leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
         session = leader.state()["store"]["session_seconds"]
@@ -27,7 +29,7 @@ def test_the_next_leader_is_there_in_time(stage: Stage, tmp_path: Path) -> None:
         killed_ms = time.time() * 1000
         left = set(stage.intents())
         term = until(
-            lambda: (found := stage.document("state/term")) and found["epoch"] > epoch and found,
+            lambda: (new_term := stage.document("state/term")) and new_term["epoch"] > epoch and new_term,
             "a new term begins",
             within=60,
         )
@@ -53,5 +55,5 @@ def check_nothing_twice(stage: Stage, sidecar: Sidecar) -> None:
     moving = {item.bundle for item in unloads}
     until(lambda: not moving & set(stage.intents()), "the moves seen are over", within=30)
     assert unloads
-    # Reads are up to half a second old; what was done twice stays.
+    # Reads are up to half a second old. A repeated request would still be visible.
     until(lambda: not asked_twice(unloads, sidecar.moves()), "each unload has its intent", within=5)

@@ -24,7 +24,7 @@ GRACE_SECONDS = 1.0
 
 
 async def late_write(stage: Stage, epoch: int) -> None:
-    """What a deposed leader's write is: our adapter, with its epoch, on the root where another one leads now."""
+    """Write as a deposed leader does: our adapter, with its old epoch, on the root of the new leader."""
     client = ZkClient(stage.cluster.zk_hosts, "/pulsar", session_seconds=10.0, call_timeout_seconds=5.0)
     coordination = ZkCoordination(client, root=stage.root.removeprefix("/pulsar"), clock=SystemClock())
     await coordination.start()
@@ -36,7 +36,7 @@ async def late_write(stage: Stage, epoch: int) -> None:
 
 
 def bare_late_write(stage: Stage, epoch: int) -> list[type]:
-    """The same transaction without our adapter: what ZooKeeper answers to each step."""
+    """Return ZooKeeper's response to each step of the same transaction without our adapter."""
     with kazoo(stage.cluster) as client:
         transaction = client.transaction()
         transaction.check(f"{stage.root}/epoch", epoch)

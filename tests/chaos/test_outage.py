@@ -17,8 +17,9 @@ SETTLE_SECONDS = 15.0
 
 @pytest.mark.nightly
 def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, tmp_path: Path) -> None:
-    """Stopped amid moves for longer than a session: the verdict is SettlingAfterOutage on the new leader, whoever that
-    is; the first unload comes after all brokers were registered for the whole time; then the load gets even."""
+    """The sidecars stop during moves for longer than a session. The new leader reports SettlingAfterOutage. It unloads
+    only after all brokers were registered for the whole period. Then it balances the load.
+    """
     store = {"session_timeout": "4s", "settle_after_outage": f"{SETTLE_SECONDS:g}s"}
     with stage.sidecars("AB", tmp_path, parameters=EAGER, store=store) as sidecars:
         leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
@@ -30,8 +31,8 @@ def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, t
         stage.cluster.resume("zookeeper")
         led = until(lambda: leader_of(sidecars), "somebody leads again", within=60)
         until(lambda: led.state()["acting_obstacle"] == "SettlingAfterOutage", "the verdict", within=30)
-        told = led.state()["settling"]
-        assert "did not answer" in told["why"] and told["sentence"]
+        settling = led.state()["settling"]
+        assert "did not answer" in settling["why"] and settling["sentence"]
         assert all(item.state()["settling"] for item in sidecars), "every replica knows"
         stage.traffic.place_all_on(stage.cluster.brokers[0].broker_id)
         first = until(
@@ -49,12 +50,14 @@ def test_nothing_moves_before_the_registry_is_complete_and_quiet(stage: Stage, t
 
 @pytest.mark.nightly
 def test_a_fail_over_does_not_wait(stage: Stage, tmp_path: Path) -> None:
-    """With the shipped 180 s: a killed leader is no outage, its successor moves within seconds."""
+    """With the default of 180 s: a killed leader does not count as an outage, and its successor moves within
+    seconds.
+    """
     with stage.sidecars("AB", tmp_path, parameters=EAGER) as sidecars:
         leader, (other,) = lead_and_follow(sidecars)
         until(stage.unloads, "the first move begins", within=60)
-        known = len(stage.unloads())
+        before = len(stage.unloads())
         leader.kill()
         until(lambda: len(stage.unloads(other.name)) > 0 or stage.max_mean() <= 1.25, "the next one goes on", within=60)
         assert other.state()["settling"] is None
-        assert len(stage.unloads()) >= known
+        assert len(stage.unloads()) >= before

@@ -1,4 +1,4 @@
-"""An emergency stop amid a plan, or the stop of its task: asked of a follower, it stops the leader half-way."""
+"""A pause during a plan, or a stop of its task: requested at a follower, it stops the leader half-way."""
 
 from __future__ import annotations
 

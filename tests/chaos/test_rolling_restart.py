@@ -40,8 +40,8 @@ def test_a_rolling_restart(stage: Stage, tmp_path: Path) -> None:
         # What moves during the restarts leaves an overloaded broker: clients that catch up may make one for a moment.
         held_back = [item for item in moves if item["started_ms"] < ended_ms]
         assert [item for item in held_back if item["predicted"]["source_before"] <= OVERLOADED] == []
-        held = {item["code"] for item in leader.records() if item["kind"] == "cycle" and item["wall_ms"] >= began_ms}
-        assert "RolloutHold" in held or "BlastRadius" in held
+        codes = {item["code"] for item in leader.records() if item["kind"] == "cycle" and item["wall_ms"] >= began_ms}
+        assert "RolloutHold" in codes or "BlastRadius" in codes
         logs = [tmp_path / f"{sidecar.name}.log" for sidecar in sidecars]
         until(
             lambda: any("roll-out over: warming" in log.read_text() for log in logs),

@@ -28,15 +28,15 @@ def ground(whole_stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def played(stage: Stage, ground: Ground, *faults: Fault, seconds: float = 5.0) -> tuple[float, History]:
-    """Carry out exactly these faults amid moves; when that began, and what happened. Nothing that must not."""
+    """Execute exactly these faults during moves. Return when they began, and the history. Fails if a rule is broken."""
     prepare(stage, ground)
     began, first = boot(), ground.owners()
-    known = len(stage.unloads())
+    before = len(stage.unloads())
     # An intent alone is not enough: cut off right behind the first one, a leader asks for no unload.
-    until(lambda: len(stage.unloads()) > known and ground.witness.open_intents(), "a batch is under way", within=60)
+    until(lambda: len(stage.unloads()) > before and ground.witness.open_intents(), "a batch is under way", within=60)
     ground.break_all(Schedule(seed=0, seconds=seconds, faults=faults))
     history = ground.history(began, first, RULES)
-    assert not (found := judge(history)), "\n".join(map(str, found))
+    assert not (problems := judge(history)), "\n".join(map(str, problems))
     assert [item for item in history.attempts if item.verb == "unload"], "it happened amid moves"
     return began, history
 
@@ -70,11 +70,13 @@ def test_a4_two_leaders_believed(whole_stage: Stage, ground: Ground) -> None:
 
 @pytest.mark.parametrize("calls", [2, *(pytest.param(calls, marks=pytest.mark.nightly) for calls in (1, 3))])
 def test_a7_lease_lost_amid_a_batch(whole_stage: Stage, ground: Ground, calls: int) -> None:
-    """After so many unloads the leader's connection is cut for longer than its session: the rest is left, and done."""
+    """After `calls` unloads the leader's connection is cut for longer than its session. The remaining moves are omitted
+    and done later.
+    """
     prepare(whole_stage, ground)
     began, first = boot(), ground.owners()
-    known = len(whole_stage.unloads())
-    until(lambda: len(whole_stage.unloads()) >= known + calls, "the batch is under way", within=60)
+    before = len(whole_stage.unloads())
+    until(lambda: len(whole_stage.unloads()) >= before + calls, "the batch is under way", within=60)
     leader = next(item for item in ground.sidecars.values() if item.state().get("role") == "leader")
     proxy = ground.proxies[leader.name]
     proxy.refuse()
@@ -82,5 +84,5 @@ def test_a7_lease_lost_amid_a_batch(whole_stage: Stage, ground: Ground, calls: i
     proxy.heal()
     until(lambda: leads(ground), "everybody is well", within=60)
     history = ground.history(began, first, RULES)
-    assert not (found := judge(history)), "\n".join(map(str, found))
+    assert not (problems := judge(history)), "\n".join(map(str, problems))
     assert history.terms[-1].member != leader.name or len(history.terms) > 1

@@ -43,5 +43,5 @@ def test_short_schedules(whole_stage: Stage, ground: Ground, seed: int) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [*range(DEFAULT, NIGHTLY), *FRESH])
 def test_long_schedules(whole_stage: Stage, ground: Ground, seed: int) -> None:
-    """The same for longer, with brokers that are killed; with what is put right in between, all take three hours."""
+    """Run longer schedules, with brokers that are killed. With the repairs in between, all of them take three hours."""
     carry_out(whole_stage, ground, draw(seed, LONG_SECONDS, TARGETS, faults=(2, 6), scale=0.6, without=NOT_HERE))

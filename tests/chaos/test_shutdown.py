@@ -1,4 +1,4 @@
-"""SIGTERM amid moves: calls end or leave their intent to the next leader; leadership is given up at once."""
+"""SIGTERM during moves: calls end or leave their intent to the next leader, and leadership is given up immediately."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRACE_SECONDS = 20.0
 
 
 def leader_node(stage: Stage) -> bytes | None:
-    """Who leads, as ZooKeeper has it."""
+    """Return the leader node of ZooKeeper, None if there is no leader."""
     with kazoo(stage.cluster) as client:
         return read(client, f"{stage.root}/leader")
 
@@ -34,11 +34,11 @@ def test_a_call_in_flight_ends(stage: Stage, tmp_path: Path) -> None:
         started = time.monotonic()
         code = leader.stop(GRACE_SECONDS)
         seconds = time.monotonic() - started
-        gone = leader_node(stage) is None
+        absent = leader_node(stage) is None
         records = [record for record in leader.records() if record["kind"] == "move"]
         print(f"\nleft after {seconds:.1f} s (session {session:.0f} s): {[r['outcome'] for r in records]}")  # noqa: T201
         assert code == 0
-        assert gone, "nobody waits for the session to expire"
+        assert absent, "nobody waits for the session to expire"
         assert stage.intents() == []
         assert records
         assert {record["outcome"] for record in records} <= {"done", "refused"}
@@ -103,12 +103,12 @@ def ended_at_a_random_instant(stage: Stage, sidecar: Sidecar, dice: random.Rando
     sidecar.start(wait=dice.random() < 0.7)
     time.sleep(dice.uniform(0.0, 4.0))
     hard = dice.random() < 0.25
-    told = '"url"' in sidecar.log.read_text()
+    announced = '"url"' in sidecar.log.read_text()
     sidecar.send(signal.SIGKILL if hard else dice.choice([signal.SIGTERM, signal.SIGINT]))
     code = sidecar.ended(GRACE_SECONDS + 20.0)
     if hard:
         assert code == -signal.SIGKILL
-    elif told:
+    elif announced:
         assert code == 0, sidecar.tail()
         assert leader_node(stage) is None, "nobody waits for the session to expire"
         assert stage.intents() == []
@@ -116,11 +116,11 @@ def ended_at_a_random_instant(stage: Stage, sidecar: Sidecar, dice: random.Rando
         assert code in (0, -signal.SIGTERM, -signal.SIGINT, 1, 130), sidecar.tail()
     if sidecar.records():
         check_whole(sidecar)
-    return "killed" if hard else "left" if told else "too early"
+    return "killed" if hard else "left" if announced else "too early"
 
 
 def signals(stage: Stage, directory: Path, seed: int, runs: int) -> None:
-    """So many lives of one sidecar, each of which finds what the one before left; bundles are moved meanwhile."""
+    """Run a sidecar `runs` times. Each run starts from the state that the previous one left, while bundles move."""
     dice = random.Random(seed)
     with stage.sidecars("A", directory, start=False, parameters={**EAGER, "cool_down_seconds": 1}) as (sidecar,):
         ways = Counter(ended_at_a_random_instant(stage, sidecar, dice) for _ in range(runs))
@@ -147,11 +147,10 @@ def test_a12_signals_at_any_moment(stage: Stage, tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_two_hundred_signals(stage: Stage, tmp_path: Path) -> None:
-    """The same two hundred times."""
     signals(stage, tmp_path, seed=13, runs=200)
 
 
 def code_of(sidecar: Sidecar, bundle: str) -> str | None:
-    """Why a bundle may not move."""
+    """Return the code that explains why a bundle may not move."""
     rows = sidecar.get("/api/v1/bundles") or []
     return next((row["code"] for row in rows if row["bundle"] == bundle), None)

@@ -36,8 +36,8 @@ def slow_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def steady(stage: Stage, sidecar: Sidecar) -> bool:
     """Whether the reports show the traffic as it is."""
     rows = sidecar.get("/api/v1/bundles", namespace="chaos/traffic") or []
-    seen = {row["bundle"]: row["latest"]["msg_rate_in"] for row in rows}
-    return all(abs(seen.get(plan.bundle, 0.0) - plan.rate) <= 0.1 * plan.rate for plan in stage.plans)
+    rates = {row["bundle"]: row["latest"]["msg_rate_in"] for row in rows}
+    return all(abs(rates.get(plan.bundle, 0.0) - plan.rate) <= 0.1 * plan.rate for plan in stage.plans)
 
 
 def test_no_move_too_many(slow_stage: Stage, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_no_move_too_many(slow_stage: Stage, tmp_path: Path) -> None:
         leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
         assert leader.post("/api/v1/pause", REASON).status_code == 200
         until(lambda: steady(stage, leader), "the reports show the traffic", within=400)
-        wanted = make_plan(leader, **UNLIMITED)
+        plan = make_plan(leader, **UNLIMITED)
         assert not leader.moves()
         assert leader.post("/api/v1/resume", REASON).status_code == 200
         started = time.monotonic()
@@ -59,10 +59,10 @@ def test_no_move_too_many(slow_stage: Stage, tmp_path: Path) -> None:
         time.sleep(QUIET_SECONDS)
         outcomes = Counter(record["outcome"] for record in leader.moves())
         print(  # noqa: T201
-            f"\nplan on complete knowledge: {len(wanted['moves'])} moves to {wanted['imbalance']['after']:.3f}; "
+            f"\nplan on complete knowledge: {len(plan['moves'])} moves to {plan['imbalance']['after']:.3f}; "
             f"even after {seconds:.0f} s with {moves} moves; {QUIET_SECONDS:.0f} s later {dict(outcomes)}, "
             f"max/mean {stage.max_mean():.3f}"
         )
         assert stage.max_mean() <= 1.25
-        assert sum(outcomes.values()) <= len(wanted["moves"]) + 2
+        assert sum(outcomes.values()) <= len(plan["moves"]) + 2
         assert leader_of(sidecars) is leader

@@ -1,4 +1,4 @@
-"""ZooKeeper away at the start, and gone silent amid moves: the sidecars wait, change nothing, and come back."""
+"""ZooKeeper is down at the start, or becomes silent during moves. The sidecars wait, change nothing, and recover."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_unreachable_at_start(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_silent_for_longer_than_a_session(stage: Stage, tmp_path: Path) -> None:
-    """Amid moves ZooKeeper stops for 1.5 sessions: once the deadline is over nothing is changed; then all goes on."""
+    """ZooKeeper stops for 1.5 sessions during moves. After the deadline nothing is changed; later all work
+    continues.
+    """
     with stage.sidecars("AB", tmp_path, parameters=EAGER, store=SHORT) as sidecars:
         leader = until(lambda: leader_of(sidecars), "somebody leads", within=30)
         session = leader.state()["store"]["session_seconds"]

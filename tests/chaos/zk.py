@@ -1,4 +1,4 @@
-"""What ZooKeeper itself says: nodes, owners, who is connected, who watches, what was written."""
+"""The content of ZooKeeper itself: nodes, owners, connections, watches and writes."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def sessions_of(cluster: Cluster, pids: Iterable[int]) -> set[str]:
 
 def watched_paths(cluster: Cluster, sessions: Collection[str]) -> set[str]:
     """The nodes any of these sessions watches for data; ZooKeeper does not tell watches on lists of children."""
-    found: set[str] = set()
+    paths: set[str] = set()
     session = ""
     for line in four_letters(cluster, "wchc").splitlines():
         if line.startswith("0x"):
             session = line.strip()
         elif line.strip() and session in sessions:
-            found.add(line.strip())
-    return found
+            paths.add(line.strip())
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,13 @@ def audited_writes(log: Path, *, since_byte: int = 0) -> list[Write]:
     """
     with log.open(encoding="utf-8", errors="replace") as lines:
         lines.seek(since_byte)
-        found = []
+        writes = []
         for line in lines:
             values = dict(_AUDIT.findall(line))
             if values.get("operation") in WRITES and "znode" in values:
                 path = values["znode"]
-                found.append(Write(values.get("session", ""), values["operation"], path, values.get("result", "")))
-        return found
+                writes.append(Write(values.get("session", ""), values["operation"], path, values.get("result", "")))
+        return writes
 
 
 def session_ids(cluster: Cluster) -> set[str]:

@@ -37,16 +37,16 @@ def brokers_of(chart: Path, folder: Path, values: Object) -> Object:
     """The StatefulSet of the brokers, release `pulsar`."""
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
-    (made,) = render("pulsar", file, "--show-only", "templates/broker-statefulset.yaml", chart=chart)
-    return made
+    (stateful_set,) = render("pulsar", file, "--show-only", "templates/broker-statefulset.yaml", chart=chart)
+    return stateful_set
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_container_comes_out_as_it_went_in(chart: Path, tmp_path: Path, case: str) -> None:
     """Last of the init containers, with its volumes; the broker's container gets the mounts and the command."""
     ours = broker_values(case)
-    plain, made = (brokers_of(chart, tmp_path, {"broker": values}) for values in ({}, ours))
-    pod, before = made["spec"]["template"]["spec"], plain["spec"]["template"]["spec"]
+    plain, merged = (brokers_of(chart, tmp_path, {"broker": values}) for values in ({}, ours))
+    pod, before = merged["spec"]["template"]["spec"], plain["spec"]["template"]["spec"]
     assert pod["initContainers"] == [*before["initContainers"], *ours["initContainers"]]
     assert pod["volumes"] == [*(before["volumes"] or []), *ours["extraVolumes"]]
     assert pod["terminationGracePeriodSeconds"] == ours["gracePeriod"]
@@ -59,12 +59,12 @@ def test_the_container_comes_out_as_it_went_in(chart: Path, tmp_path: Path, case
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_stands_for_the_chart_is_like_it(chart: Path, tmp_path: Path, case: str) -> None:
-    """As far as our values reach, and as far as our patch, Service and monitor look."""
+    """The model has every part of the chart that our values, our patch, Service and monitor use."""
     ours = broker_values(case)
-    made, model = brokers_of(chart, tmp_path, {"broker": ours}), apache_statefulset(ours)
-    real, stands = made["spec"]["template"], model["spec"]["template"]
+    actual, model = brokers_of(chart, tmp_path, {"broker": ours}), apache_statefulset(ours)
+    real, stands = actual["spec"]["template"], model["spec"]["template"]
     assert stands["metadata"]["labels"].items() <= real["metadata"]["labels"].items()
-    assert made["metadata"]["labels"]["component"] == model["metadata"]["labels"]["component"]
+    assert actual["metadata"]["labels"]["component"] == model["metadata"]["labels"]["component"]
     assert real["spec"]["initContainers"][-1] == stands["spec"]["initContainers"][-1]
     assert real["spec"]["containers"][0]["name"] == stands["spec"]["containers"][0]["name"]
     # The patch adds it; the chart must have none of its own.

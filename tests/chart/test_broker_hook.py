@@ -41,7 +41,7 @@ class Stage:
         """Return the reasons of the drains, by broker."""
         return {broker: request.reason for broker, request in self.shop.shared_state.desired.drains.items()}
 
-    def asked(self, verb: str) -> list[str]:
+    def requests_of(self, verb: str) -> list[str]:
         """Return the brokers that this was requested for."""
         return [arguments["broker"] for arguments in self.service.asked(f"requests.{verb}")]
 
@@ -85,25 +85,25 @@ class Stage:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
-        _, said = await process.communicate()
+        _, errors = await process.communicate()
         assert process.returncode == 0
-        return said.decode()
+        return errors.decode()
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path)
-    await made.shop.open()
-    await made.server.start()
-    yield made
-    await made.server.stop()
+    value = Stage(tmp_path)
+    await value.shop.open()
+    await value.server.start()
+    yield value
+    await value.server.stop()
 
 
 async def test_drains_and_waits_until_the_broker_is_empty(stage: Stage) -> None:
-    """Asked for once, with a reason that tells it from what people ask for."""
+    """The hook sends one request, with a reason that differs from the reasons of operators."""
     async with stage.balancing():
-        said = await stage.run("drain")
-    assert "empty, 0 left, 3 moved" in said
+        output = await stage.run("drain")
+    assert "empty, 0 left, 3 moved" in output
     assert stage.drains == {BROKERS[1]: REASON}
 
 
@@ -114,7 +114,7 @@ async def test_finds_its_broker_by_the_pods_name(stage: Stage) -> None:
         assert f"{BROKERS[1]} empty" in await stage.run("drain", "", HOSTNAME=pod)
     assert stage.drains == {BROKERS[1]: REASON}
     assert "takes bundles again" in await stage.run("back", "", HOSTNAME=pod)
-    assert stage.asked("uncordon") == [BROKERS[1]] and stage.drains == {}
+    assert stage.requests_of("uncordon") == [BROKERS[1]] and stage.drains == {}
 
 
 @pytest.mark.parametrize("within", ["0.5", "0"])
@@ -125,10 +125,12 @@ async def test_gives_up_in_time(stage: Stage, within: str) -> None:
 
 
 async def test_what_is_held_lets_the_broker_stop(stage: Stage) -> None:
-    """A pause, no takeover, after the failsafe: nothing moves until somebody ends that, so nothing is waited for."""
+    """Nothing moves during a pause, without a takeover and after the failsafe until an operator ends that state. The
+    hook does not wait for it.
+    """
     stage.get_stuck(held="PutAside", held_explanation=explain("PutAside"))
-    said = await stage.run("drain", BUNDLEKEEL_HELD_SECONDS="0.1")
-    assert re.search(r"nothing is moved now \(PutAside: .*bundlekeel takeover.*\), \d+ left", said)
+    output = await stage.run("drain", BUNDLEKEEL_HELD_SECONDS="0.1")
+    assert re.search(r"nothing is moved now \(PutAside: .*bundlekeel takeover.*\), \d+ left", output)
 
 
 @pytest.mark.parametrize(
@@ -157,20 +159,20 @@ async def test_back_ends_its_own_drain_and_warms(stage: Stage) -> None:
     """The broker takes bundles again, gently."""
     await stage.drain()
     assert "warming" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert (stage.asked("uncordon"), stage.asked("warm")) == ([BROKERS[1]], [BROKERS[1]])
+    assert (stage.requests_of("uncordon"), stage.requests_of("warm")) == ([BROKERS[1]], [BROKERS[1]])
 
 
 async def test_back_leaves_a_persons_drain_alone(stage: Stage) -> None:
     """Whoever drained it for new disks did not mean until the next restart."""
     await stage.drain("new disks")
     assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert (stage.asked("uncordon"), stage.asked("warm")) == ([], [])
+    assert (stage.requests_of("uncordon"), stage.requests_of("warm")) == ([], [])
 
 
 async def test_back_after_a_first_start_does_nothing(stage: Stage) -> None:
     """No drain, nothing to end, nothing in the journal."""
     assert "nothing of ours to end" in await stage.run("back", BUNDLEKEEL_WARM="true")
-    assert stage.asked("warm") == []
+    assert stage.requests_of("warm") == []
 
 
 async def drained_by(leader: Connected, bench: Stage, folder: Path, **environment: str) -> str:
@@ -196,8 +198,8 @@ async def test_h19_with_tls_on_a_leader_in_the_clear_gets_no_token(tmp_path: Pat
         reached.append("somebody connected")
         writer.close()
 
-    said = await drained_by(leader, Stage(tmp_path), tmp_path, BUNDLEKEEL_TLS_CA=str(tmp_path / "ca.crt"))
-    assert "not encrypted" in said and "given up" in said
+    output = await drained_by(leader, Stage(tmp_path), tmp_path, BUNDLEKEEL_TLS_CA=str(tmp_path / "ca.crt"))
+    assert "not encrypted" in output and "given up" in output
     assert reached == []
 
 
@@ -205,11 +207,11 @@ async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -
     """503 here, so the leader's port with the token; its answer counts."""
     (tmp_path / "bench").mkdir()
     bench = Stage(tmp_path / "bench", stage.shop)
-    heard: list[str] = []
+    requests: list[str] = []
 
     async def leader(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        heard.append(head)
+        requests.append(head)
         await stage.drain()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         await writer.drain()
@@ -217,5 +219,5 @@ async def test_without_a_seat_it_asks_the_leader(stage: Stage, tmp_path: Path) -
 
     async with stage.balancing():
         assert "empty" in await drained_by(leader, bench, tmp_path)
-    assert heard[0].startswith(f"POST /api/v1/brokers/{BROKERS[1].replace(':', '%3A')}/drain")
-    assert "Authorization: Bearer secret-token" in heard[0]
+    assert requests[0].startswith(f"POST /api/v1/brokers/{BROKERS[1].replace(':', '%3A')}/drain")
+    assert "Authorization: Bearer secret-token" in requests[0]

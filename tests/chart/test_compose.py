@@ -50,9 +50,9 @@ def test_compose_finds_mistakes(tmp_path: Path) -> None:
 
 def test_everything_of_the_issue_is_there() -> None:
     """ZooKeeper, bookie, three brokers and sidecars, failsafe, Prometheus, Grafana, Spark, traffic."""
-    wanted = {"zookeeper", "bookie", "failsafe", "prometheus", "grafana", "spark-master", "spark-worker", "traffic"}
-    wanted |= {f"{kind}-{number}" for kind in ("broker", "sidecar") for number in (1, 2, 3)}
-    assert set(_services()) == wanted | ONE_SHOT
+    services = {"zookeeper", "bookie", "failsafe", "prometheus", "grafana", "spark-master", "spark-worker", "traffic"}
+    services |= {f"{kind}-{number}" for kind in ("broker", "sidecar") for number in (1, 2, 3)}
+    assert set(_services()) == services | ONE_SHOT
 
 
 def test_a_plain_up_is_the_try_out() -> None:
@@ -93,7 +93,9 @@ def test_no_volume_is_left_without_a_name() -> None:
 
 
 def test_images_are_pinned() -> None:
-    """By release; ours by the release of this tree, and each built once, from a target that exists."""
+    """Images of others are pinned by release. Our images have the release of this tree. Each is built once, from an
+    existing target.
+    """
     targets = {stage.name for stage in stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))}
     built = []
     for name, service in _services().items():
@@ -121,7 +123,7 @@ def test_every_service_that_stays_has_a_healthcheck() -> None:
 
 
 def test_what_is_ours_is_confined() -> None:
-    """As in Kubernetes: read-only root file system, no capability, and writable only what is named."""
+    """Like in Kubernetes: a read-only root file system, no capability, and only the listed places are writable."""
     for name, service in _services().items():
         if not service["image"].startswith("bundlekeel"):
             continue
@@ -133,7 +135,7 @@ def test_what_is_ours_is_confined() -> None:
 
 
 def test_sidecars_have_the_time_to_end() -> None:
-    """As long as the command of the page gives them; moves under way are waited for."""
+    """At least as long as the command of the page allows; moves in progress are waited for."""
     page = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
     (seconds,) = set(re.findall(r"--stop-timeout (\d+)", page))
     for number in (1, 2, 3):
@@ -141,7 +143,7 @@ def test_sidecars_have_the_time_to_end() -> None:
 
 
 def test_a_failsafe_runs_beside_the_sidecars() -> None:
-    """After `MODE=act` and a takeover somebody has to give the shedding back when all sidecars are stopped."""
+    """After `MODE=act` and a takeover, another process must restore the shedding when all sidecars are stopped."""
     service = _services()["failsafe"]
     page = (ROOT / "docs" / "operations" / "docker.md").read_text(encoding="utf-8")
     assert f"bundlekeel:{__version__} {' '.join(service['command'])}\n" in page
@@ -167,7 +169,7 @@ def test_nothing_listens_beyond_this_machine() -> None:
 
 
 def test_every_service_has_a_limit_of_memory() -> None:
-    """It runs on somebody's laptop, beside other things."""
+    """The services share a laptop with other programs."""
     assert [name for name, service in _services().items() if "mem_limit" not in service] == []
 
 
@@ -243,7 +245,7 @@ def test_sidecars_are_told_apart_and_beside_their_brokers() -> None:
 
 
 def test_links_of_dashboards_lead_to_a_sidecar() -> None:
-    """They have the address that a dashboard begins with: a port that this machine publishes."""
+    """The links contain the address of a dashboard: a port that this machine publishes."""
     published = {port["published"] for name, item in _services().items() if "sidecar" in name for port in item["ports"]}
     dashboards = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "deploy" / "dashboards").glob("*.json"))
     linked = set(re.findall(r"http://localhost:(\d+)/ui/", dashboards))
@@ -253,8 +255,8 @@ def test_links_of_dashboards_lead_to_a_sidecar() -> None:
 def test_the_mode_is_a_variable() -> None:
     """Read from the environment by the settings' own name; no file has to be changed."""
     command = [str(ensure(COMPOSE)), "config", "--format", "json"]
-    for given, mode in ({}, "recommend"), ({"MODE": "act"}, "act"):
-        environment = {key: value for key, value in os.environ.items() if key != "MODE"} | given
+    for env, mode in ({}, "recommend"), ({"MODE": "act"}, "act"):
+        environment = {key: value for key, value in os.environ.items() if key != "MODE"} | env
         answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=environment)
         services = json.loads(answer.stdout)["services"]
         for number in (1, 2, 3):

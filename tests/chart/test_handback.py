@@ -29,13 +29,13 @@ def test_an_uninstall_hands_back_first_and_does_not_hang(case: str) -> None:
 
 
 def test_it_can_be_skipped_by_a_value() -> None:
-    """For a cluster that another release goes on with; `--no-hooks` needs nothing of ours."""
-    made = render("keel", CHART / "ci" / "default-values.yaml", "--set", "handback.onUninstall=false")
-    assert "Job" not in {item["kind"] for item in made}
+    """For a cluster that another release takes over; `--no-hooks` needs nothing from us."""
+    objects = render("keel", CHART / "ci" / "default-values.yaml", "--set", "handback.onUninstall=false")
+    assert "Job" not in {item["kind"] for item in objects}
 
 
 def test_a_release_without_sidecars_takes_nothing_away() -> None:
-    """The sidecars of a release with the failsafe alone go on elsewhere."""
+    """The sidecars of a release with only the failsafe run elsewhere."""
     assert "Job" not in kinds("deadman-only")
     assert _names("recommend", "Job") == {"keel-bundlekeel-recommend-1"}
 
@@ -48,5 +48,5 @@ def test_a_job_of_handback_can_be_made_when_no_pod_stays_up() -> None:
         assert spec["suspend"] is True
         assert spec["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] == 86400  # a day, to read its log
         assert spec["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"] == COMMAND
-    told = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
-    assert "create job $JOB --from=cronjob/{{ $name }}-handback &&\n" in told
+    notes = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    assert "create job $JOB --from=cronjob/{{ $name }}-handback &&\n" in notes

@@ -1,4 +1,4 @@
-"""What the Dockerfile promises, read from its text, and its scripts run for real. No engine is needed or used."""
+"""Rules of the Dockerfile, checked on its text and on its scripts. No container engine is needed or used."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_final_stages(name: str) -> None:
         assert "pip install" not in command
     assert stage.all("HEALTHCHECK")
     labels = stage.last("LABEL")
-    for wanted in ("title", "description", "licenses", "version"):
-        assert f"org.opencontainers.image.{wanted}=" in labels
+    for label in ("title", "description", "licenses", "version"):
+        assert f"org.opencontainers.image.{label}=" in labels
     assert f'version="{__version__}"' in labels
     assert stage.last("WORKDIR") == "/var/lib/bundlekeel"
     assert "PYTHONDONTWRITEBYTECODE=1" in stage.last("ENV")
@@ -91,7 +91,7 @@ def test_no_pip_is_left(name: str) -> None:
 
 
 def test_another_python_needs_no_other_change() -> None:
-    """Of PYTHON_IMAGE: no path has its version, and Spark asks the interpreter where it is."""
+    """With PYTHON_IMAGE: no path contains its version, and Spark gets the path from the interpreter."""
     assert not [rest for name in FINAL for _, rest in STAGES[name].instructions if "python3." in rest]
     assert "SPARK_HOME" not in STAGES["spark"].last("ENV")
     script, python = Path(sys.executable).with_name("find-spark-home"), sys.executable
@@ -106,7 +106,7 @@ def test_another_python_needs_no_other_change() -> None:
 
 
 def test_the_sidecar_has_no_package_manager_and_checks_itself() -> None:
-    """What it needs is copied from the other stages."""
+    """All required files are copied from the other stages."""
     stage = STAGES["sidecar"]
     assert not any("apt-get" in command for command in stage.all("RUN"))
     assert "/opt/bundlekeel/healthcheck.py" in stage.last("HEALTHCHECK")
@@ -114,29 +114,31 @@ def test_the_sidecar_has_no_package_manager_and_checks_itself() -> None:
 
 
 def _copies(stage: Stage) -> list[tuple[str | None, list[str]]]:
-    found = []
+    copies = []
     for rest in stage.all("COPY"):
         words = rest.split()
         origin = words.pop(0).removeprefix("--from=") if words[0].startswith("--from=") else None
-        found.append((origin, words[:-1]))
-    return found
+        copies.append((origin, words[:-1]))
+    return copies
 
 
 def test_every_copied_file_exists_and_reaches_the_build() -> None:
-    """From the tree and not shut out by the ignore file; from another stage only what comes before it."""
+    """Each file is in the tree and not excluded by the ignore file. A copy from another stage comes from an earlier
+    one.
+    """
     patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     assert patterns[0] == "*"
     allowed = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
-    seen: list[str] = []
+    paths: list[str] = []
     for stage in STAGES.values():
         for origin, sources in _copies(stage):
             if origin is not None:
-                assert origin in seen
+                assert origin in paths
                 continue
             for source in sources:
                 assert (ROOT / source).exists(), source
                 assert any(source == item or source.startswith(f"{item}/") for item in allowed), source
-        seen.append(stage.name)
+        paths.append(stage.name)
     assert not any(fnmatch.fnmatch(".venv", item) or fnmatch.fnmatch(".git", item) for item in allowed)
 
 
@@ -155,7 +157,7 @@ def test_everything_is_installed_with_hashes() -> None:
 
 
 def test_locks_agree() -> None:
-    """The image runs what was tested; the build backend is the one pyproject.toml names."""
+    """The image runs the tested versions; the build backend is the one in pyproject.toml."""
     tested = _locked("dev.lock")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["build-system"]["requires"] == [f"hatchling=={_locked('build.lock')['hatchling']}"]
@@ -195,8 +197,8 @@ async def _healthcheck(socket: Path, *arguments: str) -> tuple[int, str]:
         env={"BUNDLEKEEL_SOCKET": str(socket)},
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await process.communicate()
-    return process.returncode or 0, said.decode()
+    _, output = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 async def test_healthcheck(sidecar: Shop, tmp_path: Path) -> None:
@@ -204,10 +206,10 @@ async def test_healthcheck(sidecar: Shop, tmp_path: Path) -> None:
     assert await _healthcheck(tmp_path / "bundlekeel.sock") == (0, "")
     assert (await _healthcheck(tmp_path / "bundlekeel.sock", "/readyz"))[0] == 0
     sidecar.clock.offset += 3600.0
-    code, said = await _healthcheck(tmp_path / "bundlekeel.sock")
-    assert (code, "last one ended 3600 s ago" in said) == (1, True)
-    code, said = await _healthcheck(tmp_path / "absent.sock")
-    assert (code, said.startswith("no answer")) == (1, True)
+    code, output = await _healthcheck(tmp_path / "bundlekeel.sock")
+    assert (code, "last one ended 3600 s ago" in output) == (1, True)
+    code, output = await _healthcheck(tmp_path / "absent.sock")
+    assert (code, output.startswith("no answer")) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana get of the chart, and how much of it a person can tune."""
+"""The chart's objects for Prometheus and Grafana, and how far they can be tuned."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def test_metrics_carry_the_cluster(case: str, kind: str, key: str) -> None:
 
 def _dashboards(objects: list[Object]) -> dict[str, str]:
     """Every dashboard by the name of its file; its ConfigMap has the same name."""
-    made = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
-    found = {
+    dashboards = {item["metadata"]["name"]: item["data"] for item in objects if item["kind"] == "ConfigMap"}
+    documents_by_file = {
         f"bundlekeel-{name.removeprefix('keel-bundlekeel-dashboard-')}.json": data
-        for name, data in made.items()
+        for name, data in dashboards.items()
         if name.startswith("keel-bundlekeel-dashboard")
     }
-    assert [list(data) for data in found.values()] == [[name] for name in found]
-    assert found.keys() == {file.name for file in (ROOT / "deploy/dashboards").iterdir()}
-    return {name: data[name] for name, data in found.items()}
+    assert [list(data) for data in documents_by_file.values()] == [[name] for name in documents_by_file]
+    assert documents_by_file.keys() == {file.name for file in (ROOT / "deploy/dashboards").iterdir()}
+    return {name: data[name] for name, data in documents_by_file.items()}
 
 
 def test_scraping_can_be_tuned(tuned: list[Object]) -> None:
@@ -86,14 +86,14 @@ def test_scraping_can_be_tuned(tuned: list[Object]) -> None:
 
 
 def test_alerts_get_labels_and_can_be_left_out(tuned: list[Object]) -> None:
-    """What is not left out is as in the repository but for the label."""
+    """The remaining alerts are the repository's, with one more label."""
     shipped = _alerts(yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")))
-    (made,) = [item for item in tuned if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
-    wanted = [rule for rule in shipped if rule["alert"] != "BundlekeelPausedLong"]
-    assert len(wanted) == len(shipped) - 1
-    for rule in wanted:
+    (alert_rules,) = [item for item in tuned if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
+    rules = [rule for rule in shipped if rule["alert"] != "BundlekeelPausedLong"]
+    assert len(rules) == len(shipped) - 1
+    for rule in rules:
         rule["labels"] = {**rule["labels"], "team": "messaging"}
-    assert _alerts(made["spec"]) == wanted
+    assert _alerts(alert_rules["spec"]) == rules
 
 
 def test_single_alerts_can_be_changed(tmp_path: Path) -> None:
@@ -106,13 +106,13 @@ def test_single_alerts_can_be_changed(tmp_path: Path) -> None:
     monitoring = {"prometheusRule": {"labels": {"severity": "page"}, "changes": changes}}
     file.write_text(yaml.safe_dump({"monitoring": monitoring}), encoding="utf-8")
     objects = render("keel", CHART / "ci" / "prometheus-operator-values.yaml", "-f", str(file))
-    (made,) = [item for item in objects if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
+    (alert_rules,) = [item for item in objects if item["metadata"]["name"] == "keel-bundlekeel-alerts"]
     shipped = _alerts(yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8")))
     for rule in shipped:
         change = changes.get(rule["alert"], {})
         labels = {**rule["labels"], "severity": "page", **change.get("labels", {})}
         rule.update(change | {"labels": labels, "annotations": rule["annotations"] | change.get("annotations", {})})
-    assert _alerts(made["spec"]) == shipped
+    assert _alerts(alert_rules["spec"]) == shipped
 
 
 @pytest.mark.parametrize("key", ["leaveOut={BundlekeelPause}", "changes.BundlekeelPause.for=1h"])
@@ -131,7 +131,9 @@ def test_an_alert_that_does_not_exist_cannot_be_left_out_or_changed(key: str) ->
     ],
 )
 def test_dashboards_link_to_the_runbooks_and_to_the_page(address: str, link: str) -> None:
-    """At the addresses that the values have: nobody types them into Grafana. Nothing else of the files changes."""
+    """The links use the addresses of the values, so they need not be typed into Grafana. Nothing else in the files
+    changes.
+    """
     values = CHART / "ci" / "prometheus-operator-values.yaml"
     page = "ingress.enabled=true,ingress.hosts={keel.example},ingress.tls[0].secretName=tls"
     objects = render("keel", values, "--set", f"monitoring.prometheusRule.runbookUrl={address}", "--set", page)
@@ -147,7 +149,7 @@ def test_dashboards_link_to_the_runbooks_and_to_the_page(address: str, link: str
 
 
 def test_the_page_without_an_ingress_has_an_address_of_its_own() -> None:
-    """It wins over that of an Ingress too; what is no address is refused."""
+    """It has precedence over the address of an Ingress. An invalid address is refused."""
     values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.dashboards.pageUrl"
     for more in ("ingress.enabled=false", "ingress.enabled=true,ingress.hosts={keel.example}"):
         objects = render("keel", values, "--set", f"{key}=https://page.example/ui/", "--set", more)
@@ -159,11 +161,12 @@ def test_the_page_without_an_ingress_has_an_address_of_its_own() -> None:
 
 
 def test_dashboards_have_a_label_and_a_folder(tuned: list[Object]) -> None:
-    """As Grafana's own sidecar is set up to find them. Each is a ConfigMap: `kubectl apply` and Argo CD keep all of an
-    object in an annotation, and an object's annotations have at most 262,144 bytes."""
-    made = [item for item in tuned if item["metadata"]["name"].startswith("keel-bundlekeel-dashboard")]
-    assert len(made) == 5
-    for item in made:
+    """Labels and directory match Grafana's own sidecar. Each dashboard is a ConfigMap: `kubectl apply` and Argo CD
+    store the whole object in an annotation, and an object's annotations have at most 262,144 bytes.
+    """
+    dashboards = [item for item in tuned if item["metadata"]["name"].startswith("keel-bundlekeel-dashboard")]
+    assert len(dashboards) == 5
+    for item in dashboards:
         assert item["metadata"]["labels"]["grafana_dashboard"] == "pulsar"
         assert item["metadata"]["annotations"] == {"grafana_folder": "Pulsar"}
         assert len(json.dumps(item)) < 262_144 / 2

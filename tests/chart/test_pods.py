@@ -1,4 +1,4 @@
-"""What a person sets once for pods reaches every pod of the chart, Spark's executors included."""
+"""A setting for pods reaches every pod of the chart, Spark's executors included."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _pods(objects: list[Object]) -> list[Pod]:
 
 def test_scheduling_reaches_every_pod(tmp_path: Path) -> None:
     """On a cluster whose nodes are all tainted the failsafe would wait for ever while the Deployment runs."""
-    found = _pods(_render("spark-kubernetes", ADDED, tmp_path))
-    owners = {pod.owner.rpartition("-")[2].rpartition(" ")[2] for pod in found}
+    pods = _pods(_render("spark-kubernetes", ADDED, tmp_path))
+    owners = {pod.owner.rpartition("-")[2].rpartition(" ")[2] for pod in pods}
     assert owners == {"bundlekeel", "deadman", "handback", "uninstall", "recalibrate", "1", "test", "executor"}
-    for pod in found:
+    for pod in pods:
         assert {key: pod.spec.get(key) for key in SHARED} == SHARED, pod.owner
         assert pod.spec["imagePullSecrets"] == [{"name": "mirror"}], pod.owner
         assert pod.spec["affinity"]["nodeAffinity"] == NODES["nodeAffinity"], pod.owner
@@ -67,8 +67,8 @@ def test_jobs_may_run_on_nodes_of_their_own(section: str, pods: list[str], tmp_p
     """Driver and executors need far more memory than all else; the failsafe is safest where no candidate runs."""
     own: Object = {"nodeSelector": {"pool": "batch"}, "tolerations": [{"key": "batch", "operator": "Exists"}]}
     own |= {"affinity": {"podAffinity": {}}}
-    found = _pods(_render("spark-kubernetes", ADDED | {section: own}, tmp_path))
-    batch = [pod for pod in found if pod.spec["nodeSelector"] == own["nodeSelector"]]
+    job_pods = _pods(_render("spark-kubernetes", ADDED | {section: own}, tmp_path))
+    batch = [pod for pod in job_pods if pod.spec["nodeSelector"] == own["nodeSelector"]]
     assert sorted(pod.owner.rpartition("-")[2] for pod in batch) == pods
     for pod in batch:
         assert pod.spec["tolerations"] == own["tolerations"], pod.owner
@@ -77,8 +77,8 @@ def test_jobs_may_run_on_nodes_of_their_own(section: str, pods: list[str], tmp_p
 
 def test_the_failsafe_stays_apart_from_the_candidates(tmp_path: Path) -> None:
     """With affinity of a person's own as well, unless that says something else about pods."""
-    found = _pods(_render("spark-kubernetes", ADDED, tmp_path))
-    apart = [pod.owner.rpartition("-")[2] for pod in found if "podAntiAffinity" in pod.spec["affinity"]]
+    pods = _pods(_render("spark-kubernetes", ADDED, tmp_path))
+    apart = [pod.owner.rpartition("-")[2] for pod in pods if "podAntiAffinity" in pod.spec["affinity"]]
     assert apart == ["deadman"]
 
 
@@ -100,8 +100,8 @@ def test_environment_from_a_secret_reaches_every_container(tmp_path: Path) -> No
 
 def test_resources_of_candidates_are_where_people_look(tmp_path: Path) -> None:
     """And of nothing else: the jobs need less."""
-    made = _render("default", {"resources": {"limits": {"memory": "1Gi"}}}, tmp_path)
-    memory = {pod.owner: pod.containers[0]["resources"]["limits"]["memory"] for pod in pods_of("x", made)}
+    objects = _render("default", {"resources": {"limits": {"memory": "1Gi"}}}, tmp_path)
+    memory = {pod.owner: pod.containers[0]["resources"]["limits"]["memory"] for pod in pods_of("x", objects)}
     assert [owner for owner, limit in memory.items() if limit == "1Gi"] == ["x: Deployment keel-bundlekeel"]
 
 
@@ -113,10 +113,10 @@ def test_objects_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_the_recalibrations_image_by_digest(tmp_path: Path) -> None:
-    """Of the job and of the executors."""
+    """The digest is used by the job and by the executors."""
     digest = f"sha256:{'0' * 64}"
     values = {"recalibrate": {"image": {"digest": digest, "pullPolicy": "Always"}}}
-    made = _render("spark-kubernetes", values, tmp_path)
-    (container,) = [c for pod in pods_of("x", made) for c in pod.containers if c["name"] == "recalibrate"]
+    objects = _render("spark-kubernetes", values, tmp_path)
+    (container,) = [c for pod in pods_of("x", objects) for c in pod.containers if c["name"] == "recalibrate"]
     assert (container["image"], container["imagePullPolicy"]) == (f"bundlekeel-spark@{digest}", "Always")
     assert f"spark.kubernetes.container.image=bundlekeel-spark@{digest}" in container["args"]

@@ -1,4 +1,4 @@
-"""What issue F and the documentation promise of the chart, asserted on what Helm renders."""
+"""The promises of the documentation about the chart, checked on Helm's output."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SIDECARS = [case for case in CASES if any(o["metadata"]["name"] == "keel-bundlek
 
 def _spec(case: str, name: str) -> Object:
     """The pod template of the object of that name."""
-    found = [pod for pod in pods(case) if pod.owner.endswith(f" {name}")]
-    assert len(found) == 1
-    return found[0].spec
+    matches = [pod for pod in pods(case) if pod.owner.endswith(f" {name}")]
+    assert len(matches) == 1
+    return matches[0].spec
 
 
 # --- hardened, whatever it is
@@ -128,18 +128,18 @@ def test_three_candidates_apart_from_each_other() -> None:
 def test_a_budget_can_say_how_many_must_be_there() -> None:
     """Instead of how many may be away."""
     more = "deployment.podDisruptionBudget.minAvailable=2"
-    made = render("keel", CHART / "ci" / "default-values.yaml", "--set", more)
-    (budget,) = [item["spec"] for item in made if item["kind"] == "PodDisruptionBudget"]
+    objects = render("keel", CHART / "ci" / "default-values.yaml", "--set", more)
+    (budget,) = [item["spec"] for item in objects if item["kind"] == "PodDisruptionBudget"]
     assert budget["minAvailable"] == 2 and "maxUnavailable" not in budget
 
 
 @pytest.mark.parametrize("where", ["containers", "initContainers"])
 def test_more_containers_run_beside_or_before_a_candidate(where: str) -> None:
-    """As they are given, after ours."""
+    """They are added unchanged, after our containers."""
     value = f"extra{where[0].upper()}{where[1:]}"
     case, more = CHART / "ci" / "default-values.yaml", f'{value}=[{{"name":"proxy","image":"p:1"}}]'
-    (made,) = [o["spec"] for o in render("keel", case, "--set-json", more) if o["kind"] == "Deployment"]
-    pod = made["template"]["spec"]
+    (spec,) = [o["spec"] for o in render("keel", case, "--set-json", more) if o["kind"] == "Deployment"]
+    pod = spec["template"]["spec"]
     assert pod["containers"][0]["name"] == "bundlekeel"
     assert pod[where][-1] == {"name": "proxy", "image": "p:1"}
 
@@ -158,10 +158,12 @@ def test_what_the_cluster_reads_of_deployment_service_and_ingress() -> None:
 
 
 def test_what_people_add_reaches_every_pod_of_ours() -> None:
-    """Pull secrets, volumes and their mounts, and the security context, merged with what is not overridden."""
-    found = list(pods("customized"))
-    assert len(found) == 7
-    for pod in found:
+    """Pull secrets, volumes with their mounts, and the security context, merged with the values that are not
+    overridden.
+    """
+    all_pods = list(pods("customized"))
+    assert len(all_pods) == 7
+    for pod in all_pods:
         assert pod.spec["imagePullSecrets"] == [{"name": "mirror"}], pod.owner
         context = pod.spec["securityContext"]
         assert (context["runAsUser"], context["fsGroup"], context["runAsNonRoot"]) == (10001, 2000, True), pod.owner
@@ -172,15 +174,15 @@ def test_what_people_add_reaches_every_pod_of_ours() -> None:
     broker = broker_values("customized")
     assert "company-ca" in [volume["name"] for volume in broker["extraVolumes"]]
     on_kubernetes = "recalibrate.spark.master=k8s://https://kubernetes.default.svc"
-    made = render("keel", CHART / "ci" / "customized-values.yaml", "--set", on_kubernetes)
-    text = next(item for item in made if item["metadata"]["name"].endswith("-executor"))["data"]["executor.yaml"]
+    objects = render("keel", CHART / "ci" / "customized-values.yaml", "--set", on_kubernetes)
+    text = next(item for item in objects if item["metadata"]["name"].endswith("-executor"))["data"]["executor.yaml"]
     executor = yaml.safe_load(text)
     assert "company-ca" in [volume["name"] for volume in executor["spec"]["volumes"]]
     assert "company-ca" in [mount["name"] for mount in executor["spec"]["containers"][0]["volumeMounts"]]
 
 
 def test_arguments_replicas_and_times_of_probes_are_free() -> None:
-    """What is asked by a probe, and how, is not."""
+    """The request of a probe is fixed."""
     spec = of_kind("customized", "Deployment")["spec"]
     container = spec["template"]["spec"]["containers"][0]
     sidecar = broker_values("customized")["initContainers"][0]
@@ -194,8 +196,9 @@ def test_arguments_replicas_and_times_of_probes_are_free() -> None:
 
 
 def test_chart_and_package_say_where_they_are_from() -> None:
-    """The same addresses, version, names and words; an icon that needs no server. Of classifiers that nobody knows no
-    wheel is built."""
+    """The addresses, version, names and words agree, and the icon needs no server. A wheel with an unknown classifier
+    is not built.
+    """
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (chart["home"], chart["sources"]) == (project["urls"]["Homepage"], [project["urls"]["Source"]])
@@ -218,8 +221,9 @@ def test_selectors_tell_candidates_from_jobs() -> None:
 
 
 def test_h07_probes_of_candidates() -> None:
-    """A candidate is alive by /livez, which knows no ZooKeeper, and gets requests by /readyz; both are
-    asked through the unix socket, which nobody can fill from outside."""
+    """/livez does not depend on ZooKeeper; /readyz decides whether a candidate gets requests. Probes use the unix
+    socket, which outside clients cannot fill.
+    """
     for case in ("default", "jwt-tls"):
         container = _spec(case, "keel-bundlekeel")["containers"][0]
         for name, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
@@ -229,13 +233,13 @@ def test_h07_probes_of_candidates() -> None:
 
 
 def test_pods_say_where_the_others_reach_them() -> None:
-    """By the pod's address; beside brokers by the name that the brokers' certificates carry."""
+    """Pods use the pod's address; pods next to brokers use the name in the brokers' certificates."""
     expected = {"default": "http://$(POD_IP):8090", "jwt-tls": "https://$(POD_NAME).pulsar-broker.pulsar.svc:8090"}
     for case, url in expected.items():
         env = _spec(case, "keel-bundlekeel")["containers"][0]["env"]
         names = [item["name"] for item in env]
         assert next(item["value"] for item in env if item["name"] == "BUNDLEKEEL__API__ADVERTISED_URL") == url
-        # Kubernetes fills in only what stands before.
+        # Kubernetes fills in only earlier variables.
         assert names.index("POD_NAME") < names.index("BUNDLEKEEL__API__ADVERTISED_URL") > names.index("POD_IP")
 
 
@@ -273,9 +277,9 @@ def test_the_sidecar_shares_only_its_socket_with_the_broker(case: str) -> None:
 def test_config_maps_that_broker_pods_mount_outlive_the_release(case: str) -> None:
     """Else no broker pod starts again after an uninstall; what only our own pods mount goes with them."""
     ours = {o["metadata"]["name"]: o["metadata"] for o in rendered(case) if o["kind"] == "ConfigMap"}
-    kept = {name for name, about in ours.items() if "helm.sh/resource-policy" in about.get("annotations", {})}
+    retained = {name for name, about in ours.items() if "helm.sh/resource-policy" in about.get("annotations", {})}
     volumes = broker_values(case)["extraVolumes"] if case in SIDECARS else []
-    assert kept == ours.keys() & {volume["configMap"]["name"] for volume in volumes if "configMap" in volume}
+    assert retained == ours.keys() & {volume["configMap"]["name"] for volume in volumes if "configMap" in volume}
 
 
 @pytest.mark.parametrize("case", SIDECARS)
@@ -308,9 +312,9 @@ def test_an_upgrade_of_pulsars_release_keeps_its_chart() -> None:
     """Without a version Helm takes the newest chart of the repository, and Pulsar itself is upgraded."""
     texts = [CHART / "templates" / "NOTES.txt", *(ROOT / "docs").rglob("*.md")]
     lines = [line for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
-    told = [line for line in lines if "upgrade pulsar apache/pulsar" in line]
-    assert len(told) == 4
-    assert all(" --version VERSION " in line for line in told), told
+    commands = [line for line in lines if "upgrade pulsar apache/pulsar" in line]
+    assert len(commands) == 4
+    assert all(" --version VERSION " in line for line in commands), commands
 
 
 # --- jobs
@@ -344,7 +348,7 @@ def test_recommend_asks_a_running_candidate() -> None:
 
 
 def test_recommend_alone_brings_its_own_sidecar() -> None:
-    """It may change nothing whatever the settings say, and ends with the Job; here a startup probe is wanted."""
+    """It may change nothing, whatever the settings are, and ends with the Job. It needs a startup probe."""
     pod = of_kind("recommend", "Job")["spec"]["template"]["spec"]
     (own,) = pod["initContainers"]
     assert own["restartPolicy"] == "Always"
@@ -407,7 +411,7 @@ def test_the_journal_outlives_its_pod() -> None:
         names = [item["name"] for item in container["env"]]
         paths = {item["name"]: item.get("value") for item in container["env"]}
         assert paths["BUNDLEKEEL__JOURNAL__PATH"] == "/journal/$(POD_NAME).jsonl"
-        # Kubernetes fills in what stands above it only.
+        # Kubernetes fills in only variables above this one.
         assert names.index("POD_NAME") < names.index("BUNDLEKEEL__JOURNAL__PATH")
         assert {"name": "bundlekeel-journal", "mountPath": "/journal"} in container["volumeMounts"]
         claims = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in volumes if "persistentVolumeClaim" in v}
@@ -468,18 +472,20 @@ def test_network_policy_lets_through_what_is_needed_and_nothing_else() -> None:
 
 
 def test_the_network_policy_names_whom_it_lets_out_to() -> None:
-    """By default by port alone, since nobody told where ZooKeeper and brokers are."""
+    """By default the policy restricts only ports, since the addresses of ZooKeeper and brokers are not in the
+    values.
+    """
     own = {"podSelector": {"matchLabels": {"component": "zookeeper"}}}
     arguments = ["--set-json", f"networkPolicy.zookeeperTo=[{json.dumps(own)}]", "--set", "networkPolicy.enabled=true"]
-    made = render("keel", CHART / "ci" / "default-values.yaml", *arguments)
-    (policy,) = [item for item in made if item["kind"] == "NetworkPolicy"]
+    objects = render("keel", CHART / "ci" / "default-values.yaml", *arguments)
+    (policy,) = [item for item in objects if item["kind"] == "NetworkPolicy"]
     rules = {tuple(port["port"] for port in rule["ports"]): rule.get("to") for rule in policy["spec"]["egress"]}
     assert rules[(2181, 2281)] == [own]
     assert rules[(53, 53)] is rules[(8080, 8443, 6650, 6651)] is None
 
 
 def test_helm_test_asks_doctor() -> None:
-    """From a pod like the others; of releases with sidecars."""
+    """It runs in a pod like the others, for releases with sidecars."""
     pod = of_kind("apache-sidecar", "Pod", "keel-bundlekeel-test")
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     assert pod["spec"]["containers"][0]["args"] == ["doctor"]
@@ -488,7 +494,7 @@ def test_helm_test_asks_doctor() -> None:
 
 
 def test_service_monitor_over_tls() -> None:
-    """Pods are asked by address, so the certificate's name is said."""
+    """Prometheus scrapes pods by address, so the certificate's name is set."""
     spec = of_kind("prometheus-operator", "ServiceMonitor")
     assert spec["metadata"]["labels"]["release"] == "kube-prometheus-stack"
     (endpoint,) = spec["spec"]["endpoints"]
@@ -512,24 +518,26 @@ def test_rules_and_dashboards_are_those_of_the_repository() -> None:
     """Nothing of theirs is taken for a template by Helm."""
     for name in ("alerts", "recording"):
         rule = of_kind("prometheus-operator", "PrometheusRule", f"keel-bundlekeel-{name}")
-        wanted = yaml.safe_load((CHART.parent.parent / "prometheus" / f"{name}.yml").read_text(encoding="utf-8"))
-        assert rule["spec"] == wanted
+        rules = yaml.safe_load((CHART.parent.parent / "prometheus" / f"{name}.yml").read_text(encoding="utf-8"))
+        assert rule["spec"] == rules
         assert rule["spec"]["groups"]
     for path in (CHART.parent.parent / "dashboards").glob("*.json"):
         name = path.stem.removeprefix("bundlekeel-")
-        found = of_kind("prometheus-operator", "ConfigMap", f"keel-bundlekeel-dashboard-{name}")
-        assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-        ((file, text),) = found["data"].items()
+        dashboards = of_kind("prometheus-operator", "ConfigMap", f"keel-bundlekeel-dashboard-{name}")
+        assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((file, text),) = dashboards["data"].items()
         assert (file, text.strip()) == (path.name, path.read_text(encoding="utf-8").strip())
 
 
 def test_runbooks_can_be_followed_from_an_alert() -> None:
-    """With addresses each alert has links of its own; what is no address, or names no alert, is refused."""
+    """With addresses each alert has its own links. An invalid address, or an unknown alert, is refused."""
     values, key = CHART / "ci" / "prometheus-operator-values.yaml", "monitoring.prometheusRule.runbookUrl"
     grafana = "monitoring.prometheusRule.grafanaUrl=https://grafana.example.com/"
     address = f"{key}=https://docs.example.com/runbooks/{{alert}}.html"
-    made = render("keel", values, "--set", address, "--set", grafana)
-    rules = [item for item in made if item["kind"] == "PrometheusRule" and item["metadata"]["name"].endswith("alerts")]
+    objects = render("keel", values, "--set", address, "--set", grafana)
+    rules = [
+        item for item in objects if item["kind"] == "PrometheusRule" and item["metadata"]["name"].endswith("alerts")
+    ]
     alerts = [rule for group in rules[0]["spec"]["groups"] for rule in group["rules"]]
     assert alerts
     for rule in alerts:

@@ -1,4 +1,4 @@
-"""What publishes a release is a workflow that its linter takes."""
+"""The workflow that publishes a release is accepted by its linter."""
 
 from __future__ import annotations
 
@@ -37,20 +37,22 @@ def _before(name: str) -> set[str]:
     return named.union(*(_before(other) for other in named))
 
 
-def _asked(script: str, folder: Path, **given: str) -> list[str]:
+def _run_script(script: str, folder: Path, **variables: str) -> list[str]:
     """A step as the runner's shell runs it, with programs that print what they are asked in the place of the real."""
     programs = "".join(f'{name}() {{ echo {name} "$@"; }}; ' for name in ("docker", "gh", "helm"))
     command = ["bash", "-e", "-c", f"{programs} jq() {{ echo sha256:1; }}\n{script}"]
-    said = subprocess.run(command, cwd=folder, env={**os.environ, **given}, capture_output=True, text=True, check=True)
-    return said.stdout.splitlines()
+    result = subprocess.run(
+        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True, check=True
+    )
+    return result.stdout.splitlines()
 
 
 @pytest.mark.parametrize("path", sorted(WORKFLOW.parent.iterdir()), ids=lambda path: path.stem)
 def test_a_workflow_has_no_mistake_that_can_be_seen(path: Path) -> None:
     """Expressions, needs, permissions and keys; actions are pinned, or workflows of this repository."""
     uses = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
-    known = r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\./\.github/workflows/\w+\.yml"
-    assert uses and all(re.fullmatch(known, line) for line in uses)
+    pattern = r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\./\.github/workflows/\w+\.yml"
+    assert uses and all(re.fullmatch(pattern, line) for line in uses)
     answer = subprocess.run([str(ensure(ACTIONLINT)), str(path)], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
@@ -62,16 +64,16 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
     for name in ("deploy", "dev", "requirements"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv").symlink_to(sys.prefix)
-    given = {
+    variables = {
         **os.environ,
         "REGISTRY": "r",
         "TAG": f"v{__version__}",
         "GITHUB_OUTPUT": str(tmp_path / "out"),
     }
-    made = subprocess.run(
-        ["bash", "-e"], input=step, cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+    result = subprocess.run(
+        ["bash", "-e"], input=step, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
     )
-    assert made.returncode == 0, made.stderr
+    assert result.returncode == 0, result.stderr
     home = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["home"]
     output = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
     assert output == [f"version={__version__}", f"runbooks={home}operations/runbooks/{{alert}}.html"]
@@ -93,23 +95,23 @@ def test_notes_and_assets_are_made(tmp_path: Path) -> None:
 
 
 def test_the_packaged_chart_names_published_images_and_pages(tmp_path: Path) -> None:
-    """In the values, and in what is read of the package; the sources name neither."""
+    """The values and the package's pages contain them; the sources contain neither."""
     shutil.copytree(CHART, tmp_path / "deploy/helm/bundlekeel")
     (script,) = [step["run"] for step in _jobs()["chart"]["steps"] if "run" in step]
     home = "https://keel.test/"
-    _asked(script, tmp_path, REGISTRY="r.test/p", RUNBOOKS=f"{home}operations/runbooks/{{alert}}.html")
-    made = {name: (tmp_path / "deploy/helm/bundlekeel" / name).read_text(encoding="utf-8") for name in PACKAGED}
-    values = yaml.safe_load(made["values.yaml"])
+    _run_script(script, tmp_path, REGISTRY="r.test/p", RUNBOOKS=f"{home}operations/runbooks/{{alert}}.html")
+    texts = {name: (tmp_path / "deploy/helm/bundlekeel" / name).read_text(encoding="utf-8") for name in PACKAGED}
+    values = yaml.safe_load(texts["values.yaml"])
     assert values["image"]["repository"] == "r.test/p/bundlekeel"
     assert values["monitoring"]["prometheusRule"]["runbookUrl"] == f"{home}operations/runbooks/{{alert}}.html"
     default = f"| monitoring.prometheusRule.runbookUrl | string | `{home}operations/runbooks/{{alert}}.html` |"
-    assert default in made["README.md"]
-    assert yaml.safe_load(made["values-apache-chart.yaml"])["broker"]["initContainers"][0]["image"].startswith(
+    assert default in texts["README.md"]
+    assert yaml.safe_load(texts["values-apache-chart.yaml"])["broker"]["initContainers"][0]["image"].startswith(
         "r.test/p/"
     )
     for name in ("bundlekeel", "bundlekeel-spark"):
-        assert f"| `r.test/p/{name}` |" in made["README.md"]
-    linked = re.findall(r"\]\((\S+?)(?:#[\w-]+)?\)", made["README.md"])
+        assert f"| `r.test/p/{name}` |" in texts["README.md"]
+    linked = re.findall(r"\]\((\S+?)(?:#[\w-]+)?\)", texts["README.md"])
     assert linked and all(link.startswith(home) and link.endswith(".html") for link in linked)
     for link in linked:
         assert (ROOT / "docs" / link.removeprefix(home).replace(".html", ".md")).is_file()
@@ -148,7 +150,7 @@ def _engine() -> dict[str, Any]:
 
 
 def test_engine_and_kubelet_run_for_each_commit_and_each_release() -> None:
-    """By the same workflow; a command before a pipe that fails ends its step."""
+    """Both use one workflow, and a command that fails before a pipe ends its step."""
     workflow = _engine()
     assert workflow["jobs"].keys() == {"compose", "kind"} and workflow["defaults"]["run"]["shell"] == "bash"
     for name in ("check", "release"):
@@ -158,14 +160,14 @@ def test_engine_and_kubelet_run_for_each_commit_and_each_release() -> None:
 
 
 def test_the_cluster_of_kind_gets_the_image_of_the_compose_file(tmp_path: Path) -> None:
-    """As it is built there, without an attestation: containerd does not import one."""
+    """It is built as in the compose file, without an attestation, because containerd does not import one."""
     steps = _engine()["jobs"]["kind"]["steps"]
     (build,) = [step for step in steps if step.get("run") == "docker compose build sidecar-1"]
     assert build["env"] == {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
     (load,) = [step["run"] for step in steps if "kind load" in step.get("run", "")]
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     image = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["sidecar-1"]["image"]
-    assert _asked(f'kind() {{ echo kind "$@"; }}; {load}', tmp_path) == [f"kind load docker-image {image}"]
+    assert _run_script(f'kind() {{ echo kind "$@"; }}; {load}', tmp_path) == [f"kind load docker-image {image}"]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +176,9 @@ def test_the_cluster_of_kind_gets_the_image_of_the_compose_file(tmp_path: Path) 
 )
 @pytest.mark.parametrize("way", ["Job", "uninstall"])
 def test_kind_sees_what_the_brokers_were_left_with(tmp_path: Path, way: str, wrong: str, passes: bool) -> None:
-    """With programs that print what the real ones do: a takeover that does not take hold, a handback that leaves the
-    override, a question that fails after either, and a command or Job that fails, end the step."""
+    """The programs are replaced by scripts that print the same. A step ends on a takeover without effect, a handback
+    that leaves the override, a query that fails after either, and a command or Job that fails.
+    """
     job = _engine()["jobs"]["kind"]
     (step,) = [step for step in job["steps"] if step.get("name") == f"A takeover, and back by the {way}"]
     programs = """
@@ -208,26 +211,28 @@ def test_an_image_that_does_not_start_is_not_pushed(tmp_path: Path) -> None:
     assert started < pushed
     for item in job["strategy"]["matrix"]["include"]:
         script = runs[started].replace("${{ matrix.version }}", item["version"]).replace(" | grep", " # grep")
-        asked = _asked(script, tmp_path, TARGET=item["target"], VERSION=__version__)
-        assert asked[1::2] == [
+        requests = _run_script(script, tmp_path, TARGET=item["target"], VERSION=__version__)
+        assert requests[1::2] == [
             f"docker run --rm --platform linux/{name} candidate {item['version']}" for name in ("amd64", "arm64")
         ]
         assert (
-            asked[0] == f"docker buildx build --target {item['target']} --platform linux/amd64 --load --tag candidate ."
+            requests[0]
+            == f"docker buildx build --target {item['target']} --platform linux/amd64 --load --tag candidate ."
         )
     assert '| grep -F "$VERSION"' in runs[started]
 
 
 def test_the_release_is_public_when_everything_is_there(tmp_path: Path) -> None:
-    """A draft with all files first, the images' tags and the chart next, the release at the end; what gets the tag is
-    what was started and attested."""
+    """First a draft with all files, then the images' tags and the chart, last the release. The tagged image is the one
+    that was started and attested.
+    """
     (tmp_path / "dist").mkdir()
     for name in ("bundlekeel", "bundlekeel-spark"):
         (tmp_path / "dist" / f"{name}.digest").write_text(f"sha256:{name}\n", encoding="utf-8")
     *_, publish, _, _, last = _jobs()["release"]["steps"]
-    given = {"REGISTRY": "r/p", "TAG": "v1.2.3", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(tmp_path / "out")}
-    draft, *tags, chart = _asked(PUSHED + publish["run"], tmp_path, **given)
-    *_, public = _asked(last["run"], tmp_path, **given)
+    variables = {"REGISTRY": "r/p", "TAG": "v1.2.3", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(tmp_path / "out")}
+    draft, *tags, chart = _run_script(PUSHED + publish["run"], tmp_path, **variables)
+    *_, public = _run_script(last["run"], tmp_path, **variables)
     assert draft.startswith("gh release create v1.2.3 --draft --verify-tag ")
     assert tags == [
         f"docker buildx imagetools create --tag r/p/{name}:1.2.3 r/p/{name}@sha256:{name}"
@@ -240,14 +245,15 @@ def test_the_release_is_public_when_everything_is_there(tmp_path: Path) -> None:
 
 
 def test_the_chart_in_the_registry_is_attested(tmp_path: Path) -> None:
-    """By the digest that Helm says, in the registry; the digest is a file of the release, attested too, before that is
-    public. A push that fails, whatever digest its error names, ends the step."""
+    """The digest is Helm's digest of the chart in the registry. It is also a file of the release, attested before the
+    release is public. A push that fails, whatever digest its error contains, ends the step.
+    """
     (tmp_path / "dist").mkdir()
     for name in ("bundlekeel", "bundlekeel-spark"):
         (tmp_path / "dist" / f"{name}.digest").write_text("sha256:1\n", encoding="utf-8")
     *_, publish, in_registry, as_file, last = _jobs()["release"]["steps"]
-    given = {"REGISTRY": "r/p", "TAG": "v1.2.3", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(tmp_path / "out")}
-    _asked(PUSHED + publish["run"], tmp_path, **given)
+    variables = {"REGISTRY": "r/p", "TAG": "v1.2.3", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(tmp_path / "out")}
+    _run_script(PUSHED + publish["run"], tmp_path, **variables)
     assert (tmp_path / "bundlekeel-chart.digest").read_text(encoding="utf-8") == f"{CHART_DIGEST}\n"
     assert (tmp_path / "out").read_text(encoding="utf-8") == f"chart={CHART_DIGEST}\n"
     assert in_registry["with"] == {
@@ -256,15 +262,17 @@ def test_the_chart_in_the_registry_is_attested(tmp_path: Path) -> None:
         "push-to-registry": True,
     }
     assert as_file["with"] == {"subject-path": "bundlekeel-chart.digest"}
-    assert _asked(last["run"], tmp_path, **given)[0] == "gh release upload v1.2.3 bundlekeel-chart.digest"
+    assert _run_script(last["run"], tmp_path, **variables)[0] == "gh release upload v1.2.3 bundlekeel-chart.digest"
     assert publish["shell"] == "bash"  # so that the runner adds `pipefail`
     refused = f'helm() {{ echo "Error: PUT /blobs/{CHART_DIGEST}: 401" >&2; return 1; }}; set -o pipefail; '
     with pytest.raises(subprocess.CalledProcessError):
-        _asked(refused + publish["run"], tmp_path, **given)
+        _run_script(refused + publish["run"], tmp_path, **variables)
 
 
 def test_a_rehearsal_publishes_nothing(tmp_path: Path) -> None:
-    """Run by hand, every job runs; what pushes, attests, deploys or creates a release stands behind the event."""
+    """A manual run executes every job. Steps that push, attest, deploy or create a release have a condition on the
+    event.
+    """
     publishing = re.compile(r"helm push|gh release|push=true|imagetools|deploy-pages@|attest-build")
     behind = "github.event_name == 'push'"
     steps = [step for job in _jobs().values() for step in job.get("steps", []) if publishing.search(str(step))]
@@ -279,8 +287,8 @@ def test_a_rehearsal_publishes_nothing(tmp_path: Path) -> None:
         ("push", "--output type=image,name=r/b,push=true,push-by-digest=true,name-canonical=true ."),
         ("workflow_dispatch", "--output type=oci,dest=image.tar ."),
     ):
-        given = {"GITHUB_EVENT_NAME": event, "IMAGE": "r/b", "NAME": "b", "GITHUB_OUTPUT": str(tmp_path / event)}
-        assert _asked(build, tmp_path, **given)[0].endswith(output)
+        variables = {"GITHUB_EVENT_NAME": event, "IMAGE": "r/b", "NAME": "b", "GITHUB_OUTPUT": str(tmp_path / event)}
+        assert _run_script(build, tmp_path, **variables)[0].endswith(output)
         assert (tmp_path / event).read_text(encoding="utf-8") == "digest=sha256:1\n"
         assert (tmp_path / "b.digest").read_text(encoding="utf-8") == "sha256:1\n"
         # Written in a release alone: what docker said of the image.
@@ -302,22 +310,26 @@ def test_what_is_pinned_is_audited() -> None:
 
 def test_the_bot_for_updates_looks_where_something_is_pinned() -> None:
     """It says nothing of a folder without the file that it knows."""
-    known = {"github-actions": ".github/workflows/", "npm": "package-lock.json", "docker-compose": "docker-compose.yml"}
+    markers = {
+        "github-actions": ".github/workflows/",
+        "npm": "package-lock.json",
+        "docker-compose": "docker-compose.yml",
+    }
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
-    found = {item["package-ecosystem"]: ROOT / item["directory"].strip("/") for item in updates}
-    assert found.keys() == known.keys()
-    assert all((folder / known[name]).exists() for name, folder in found.items())
+    folders = {item["package-ecosystem"]: ROOT / item["directory"].strip("/") for item in updates}
+    assert folders.keys() == markers.keys()
+    assert all((folder / markers[name]).exists() for name, folder in folders.items())
 
 
 def test_jobs_end_and_locks_are_heeded() -> None:
-    """What pip installs has its hash in a lock."""
+    """Each package that pip installs has its hash in a lock."""
     for path in WORKFLOW.parent.iterdir():
         text = path.read_text(encoding="utf-8")
-        made = yaml.safe_load(text)
-        # What is only called is cancelled with its caller: a group of its own would cancel it for another caller.
-        assert ("concurrency" in made) == (made[True] != {"workflow_call": None})
-        assert "concurrency" not in made or made["concurrency"]["group"]
-        for job in made["jobs"].values():
+        workflow = yaml.safe_load(text)
+        # A called workflow is cancelled with its caller. Its own group would cancel it for another caller.
+        assert ("concurrency" in workflow) == (workflow[True] != {"workflow_call": None})
+        assert "concurrency" not in workflow or workflow["concurrency"]["group"]
+        for job in workflow["jobs"].values():
             # The jobs of a workflow that is called have their own.
             assert "uses" in job or 0 < job["timeout-minutes"] <= 360
         assert all("--require-hashes" in line for line in text.splitlines() if "pip install" in line)

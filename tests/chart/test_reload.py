@@ -20,8 +20,8 @@ LIVE = {
 
 
 def _template(*arguments: str) -> Object:
-    made = render("keel", CHART / "ci" / "default-values.yaml", *arguments)
-    (deployment,) = [item for item in made if item["kind"] == "Deployment"]
+    output = render("keel", CHART / "ci" / "default-values.yaml", *arguments)
+    (deployment,) = [item for item in output if item["kind"] == "Deployment"]
     return dict(deployment["spec"]["template"])
 
 
@@ -47,7 +47,7 @@ def test_settings_are_mounted_as_a_folder(pod: Pod) -> None:
 
 @pytest.mark.parametrize("key", sorted({"parameters", *TOP_LEVEL}))
 def test_what_is_read_again_replaces_no_pod(key: str) -> None:
-    """The leader goes on leading."""
+    """The leader keeps its leadership."""
     changed = _template("--set-json", f"settings.{key}={json.dumps(LIVE[key])}")
     assert changed == _template()
 

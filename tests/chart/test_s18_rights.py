@@ -41,7 +41,7 @@ def test_s18_only_the_driver_may_create_pods(events: bool, account: Object, tmp_
     """Events and Spark are both enabled: sidecars may write events, and have no other right."""
     objects = _spark({"kubernetesEvents": {"enabled": events}, **account}, tmp_path)
     accounts = {pod.owner: pod.spec["serviceAccountName"] for pod in pods_of("all", objects)}
-    drivers = {name: found for name, found in accounts.items() if "recalibrate" in name}
+    drivers = {name: service_account for name, service_account in accounts.items() if "recalibrate" in name}
     assert len(drivers) == 1 and not set(drivers.values()) & {accounts[name] for name in accounts.keys() - drivers}
     (driver,) = drivers.values()
     assert "pods" in _rules(objects, driver)[0]["resources"]
@@ -84,7 +84,9 @@ _RUN = {"run": None, "data": None}
 @pytest.mark.parametrize("client_certificate", [True, False])
 @pytest.mark.parametrize("running", [True, False])
 def test_s18_jobs_mount_what_their_command_opens(running: bool, client_certificate: bool, tmp_path: Path) -> None:
-    """By container: the volumes, and the files of each secret. A pod has no volume that no container mounts."""
+    """For each container: the volumes, and the files of each secret. Every volume of a pod is mounted by a
+    container.
+    """
     values: Object = {
         "recommend": {"enabled": True},
         "deadman": {"enabled": True},
@@ -103,14 +105,14 @@ def test_s18_jobs_mount_what_their_command_opens(running: bool, client_certifica
     }
     pair = {"tls.crt", "tls.key"} if client_certificate else set()
     over_tcp: Object = {"tmp": None, "auth": {"peer"}, "api-tls": {"ca.crt", *pair}}
-    wanted: Object = {
+    mounts: Object = {
         "deadman": _CLUSTER,
         "handback": _CLUSTER,
         "plan": over_tcp if running else {"tmp": None, "run": None},
         "bundlekeel": _CLUSTER | _API | _RUN,
         "doctor": _CLUSTER | _API | _RUN,
     }
-    found: set[str] = set()
+    jobs: set[str] = set()
     for pod in pods_of("all", _rendered("default", values, tmp_path)):
         volumes = {item["name"].removeprefix("bundlekeel-"): item for item in pod.spec["volumes"]}
         mounted = {item["name"]: {mount["name"] for mount in item["volumeMounts"]} for item in pod.containers}
@@ -121,6 +123,6 @@ def test_s18_jobs_mount_what_their_command_opens(running: bool, client_certifica
                 for mount, volume in volumes.items()
                 if f"bundlekeel-{mount}" in names
             }
-            assert keys == wanted[name], (pod.owner, name)
-            found.add(name)
-    assert found >= {"deadman", "handback", "plan", "bundlekeel"}
+            assert keys == mounts[name], (pod.owner, name)
+            jobs.add(name)
+    assert jobs >= {"deadman", "handback", "plan", "bundlekeel"}

@@ -40,7 +40,7 @@ def _secrets(case: str, folder: Path) -> Path | None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_config_check_takes_it(case: str, tmp_path: Path) -> None:
-    """By the command itself, without a warning but the one of an API that asks for no credentials."""
+    """The command itself accepts the file. Its only warning is about an API without credentials."""
     file = tmp_path / "settings.yaml"
     file.write_text(settings_of(case), encoding="utf-8")
     secrets = _secrets(case, tmp_path)
@@ -74,7 +74,7 @@ def test_modes_are_those_of_the_values(tmp_path: Path) -> None:
 
 
 def test_jwt_and_tls(tmp_path: Path) -> None:
-    """All of it as files that are read again when they change."""
+    """The files are re-read when they change."""
     settings = _loaded("jwt-tls", tmp_path).settings
     assert str(settings.admin.token_file) == "/run/secrets/bundlekeel/token/token"
     assert settings.admin.prefer_tls
@@ -111,7 +111,6 @@ def test_history_and_calibration(tmp_path: Path) -> None:
 
 
 def test_compose_settings_are_taken() -> None:
-    """The same for the three sidecars of docker-compose.yml."""
     file = CHART.parent.parent / "compose" / "sidecar" / "settings.yaml"
     answer = CliRunner().invoke(config_app, ["check", "--elsewhere", str(file)])
     assert answer.exit_code == 0, answer.output

@@ -15,7 +15,7 @@ from dev.chart import ROOT
 FOLDER = ROOT / "deploy" / "systemd"
 PAGE = ROOT / "docs" / "operations" / "systemd.md"
 UNITS = ("bundlekeel", "bundlekeel-deadman")
-# Of ten; systemd calls what is below 4 well protected.
+# Of ten; systemd rates a value below 4 as well protected.
 EXPOSURE = 2.0
 CONFINING = re.compile(r"(?:UMask|NoNew|Capability|Protect|Private|Restrict|Lock|SystemCall)\w*=.*")
 
@@ -41,7 +41,7 @@ def test_systemd_takes_the_unit(unit: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_little_is_exposed(unit: str) -> None:
-    """By systemd's own measure."""
+    """systemd's own rating is low."""
     answer = _analyze("security", "--offline=yes", f"--threshold={EXPOSURE * 10:.0f}", str(FOLDER / f"{unit}.service"))
     assert answer.returncode == 0, answer.stdout.splitlines()[-1]
 
@@ -58,11 +58,11 @@ def test_the_failsafe_is_confined_as_the_sidecar_is() -> None:
 
 def test_the_settings_keep_to_the_folders_of_the_unit() -> None:
     """The unit makes all other folders read-only."""
-    made = load_settings(FOLDER / "bundlekeel.yaml", environ={}).settings
+    settings = load_settings(FOLDER / "bundlekeel.yaml", environ={}).settings
     folders = dict(line.split("=") for line in _lines("bundlekeel") if re.match(r"(State|Runtime)Directory=", line))
     state, runtime = Path("/var/lib", folders["StateDirectory"]), Path("/run", folders["RuntimeDirectory"])
-    assert made.journal.path is not None and made.journal.path.parent == made.history.wal.parent == state
-    assert made.api.socket is not None and made.api.socket.parent == runtime
+    assert settings.journal.path is not None and settings.journal.path.parent == settings.history.wal.parent == state
+    assert settings.api.socket is not None and settings.api.socket.parent == runtime
 
 
 def test_the_page_takes_out_all_of_the_credential(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def _template(values: Values, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _closed(ports: list[Any] | None = None, **values: Values) -> Values:
-    """Those values under a network policy."""
+    """Return the values with a network policy."""
     return {"networkPolicy": {"enabled": True, **({"zookeeperPorts": ports} if ports else {})}, **values}
 
 
@@ -88,8 +88,8 @@ def test_refused(values: Values, named: str, tmp_path: Path) -> None:
 
 def test_seconds_may_be_durations(tmp_path: Path) -> None:
     """The sidecar takes them by our names, so the schema does."""
-    for given, code in (("30m", 0), ("soon", 1)):
-        assert _template({"settings": {"parameters": {"cool_down_seconds": given}}}, tmp_path).returncode == code
+    for value, code in (("30m", 0), ("soon", 1)):
+        assert _template({"settings": {"parameters": {"cool_down_seconds": value}}}, tmp_path).returncode == code
 
 
 def test_every_value_is_in_the_schema() -> None:
@@ -108,9 +108,9 @@ def test_every_value_is_in_the_schema() -> None:
     without_defaults = {"requests", "limits"}
     sections = ("sidecar", "deadman", "handback", "recommend", "recalibrate")
     for section in [schema] + [schema["properties"][section] for section in sections]:
-        found = section["properties"]["resources"]
-        assert set(found.pop("properties")) == without_defaults
-        found.pop("additionalProperties")
+        resources = section["properties"]["resources"]
+        assert set(resources.pop("properties")) == without_defaults
+        resources.pop("additionalProperties")
     del schema["properties"]["settings"]["additionalProperties"]  # these are the sidecar's, not the chart's
     compare(values, schema, "")
 
@@ -121,11 +121,11 @@ def test_every_value_is_described_in_the_schema() -> None:
     readme = (CHART / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z][\w.]+) \| \w+ \| `.*?` \| (.*) \|$", readme, re.MULTILINE)
     assert len(rows) > 100
-    for name, said in rows:
+    for name, description in rows:
         node = schema
         for part in name.split("."):
             node = node["properties"][part]
-        assert node.get("description") == said, name
+        assert node.get("description") == description, name
 
 
 def test_no_secret_can_be_given_as_a_value() -> None:
@@ -214,7 +214,7 @@ def test_the_api_takes_the_hosts_of_the_ingress(tmp_path: Path) -> None:
 
 
 def test_hosts_of_the_settings_are_added_to_those_of_the_chart(tmp_path: Path) -> None:
-    """A name for Prometheus takes neither the Service's names from the API nor the Ingress'; each stands there once."""
+    """A name for Prometheus does not replace the names of the Service and the Ingress. The list contains each once."""
     own = [".example.com", "keel.example.com"]
     values = {"ingress": {"enabled": True, "hosts": ["keel.example.com"]}, "settings": {"api": {"allowed_hosts": own}}}
     objects = [item for item in yaml.safe_load_all(_template(values, tmp_path).stdout) if item]
@@ -261,20 +261,20 @@ def test_hosts_of_the_settings_are_added_to_those_of_the_chart(tmp_path: Path) -
     ids=json.dumps,
 )
 def test_what_works_is_taken(values: Values, tmp_path: Path) -> None:
-    """The nearest neighbours of what is refused."""
+    """The nearest valid neighbours of refused values."""
     answer = _template(values, tmp_path)
     assert answer.returncode == 0, answer.stderr
 
 
 def test_a_long_watch_of_the_failsafe_is_not_cut_off(tmp_path: Path) -> None:
     """The job's own deadline comes after it."""
-    made = yaml.safe_load_all(_template({"deadman": {"confirm": "20m"}}, tmp_path).stdout)
-    (job,) = [item for item in made if item and item["metadata"]["name"] == "keel-bundlekeel-deadman"]
+    objects = yaml.safe_load_all(_template({"deadman": {"confirm": "20m"}}, tmp_path).stdout)
+    (job,) = [item for item in objects if item and item["metadata"]["name"] == "keel-bundlekeel-deadman"]
     assert job["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 20 * 60
 
 
 def test_every_secret_of_the_settings_is_refused(tmp_path: Path) -> None:
-    """Those of the model, so that a new one is not forgotten."""
+    """The secrets come from the model, so a new one is included."""
     for row in rows():
         if row.secret:
             values: Values = {}

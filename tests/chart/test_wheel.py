@@ -23,7 +23,7 @@ from bundlekeel import __version__
 from dev.chart import ROOT
 from tests.support.chart import settings_of
 
-# Everything is installed anew.
+# Each installation starts from zero.
 pytestmark = pytest.mark.timeout(900)
 
 NOBODY = 65534
@@ -31,8 +31,9 @@ NOBODY = 65534
 PATIENCE = 400
 DECIDE = b'{"reset":{"strategy":"avg"}}\n{"brokers":{},"bundles":{}}\n'
 
-# Arguments: our folder, Python's own folder, the closed folder it lies in or "", then the command.
-# Python may live below a home folder that nobody else may enter: the namespace then has an open one with nothing else.
+# Arguments: our directory, Python's own directory, the closed directory that contains it or "", then the command.
+# Python may be below a home directory that other users may not enter. The namespace then has an open one with only
+# Python in it.
 CONFINE = """
 set -eu
 stage=$1 python=$2 closed=$3
@@ -71,21 +72,21 @@ class Installed:
 
     @property
     def bin(self) -> Path:
-        """Its programs."""
+        """The directory of the installed programs."""
         return self.stage / "venv" / "bin"
 
     def command(self, *command: str) -> list[str]:
-        """That command as nobody, in the read-only namespace."""
+        """Return the command as user nobody, in the read-only namespace."""
         base = Path(sys.base_prefix).resolve()
         # With process numbers of its own: when the first process is killed, nothing it started is left behind.
         own = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return ["unshare", *own, "sh", "-c", CONFINE, "confine", str(self.stage), str(base), _closed(base), *command]
 
-    def run(self, *command: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def run(self, *command: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run it to its end, at most PATIENCE."""
         return subprocess.run(
             self.command(*command),
-            input=given,
+            input=stdin,
             capture_output=True,
             env=self.environment(),
             check=False,
@@ -93,13 +94,13 @@ class Installed:
         )
 
     def environment(self) -> dict[str, str]:
-        """What the image sets, and nothing of ours."""
+        """Return the environment variables of the image, without ours."""
         path = f"{self.bin}:{os.environ['PATH']}"
         return {"PATH": path, "NOBODY": str(NOBODY), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/var/lib/bundlekeel"}
 
 
 def _install(stage: Path) -> None:
-    """As the Dockerfile does it: build tools, and everything that runs, from locks with hashes."""
+    """Install as the Dockerfile does: build tools and all runtime packages, from locks with hashes."""
     # Building writes below the sources (a cache of compiled files), so that it happens to a copy.
     source = stage / "source"
     source.mkdir()
@@ -121,8 +122,8 @@ def _install(stage: Path) -> None:
     ):
         subprocess.run(command, check=True)
     install = [*pip, "--python", runtime, "install", *quiet, "--no-deps", "--no-index"]
-    found = [str(wheel) for folder in (locked, wheels) for wheel in folder.glob("*.whl")]
-    subprocess.run([*install, *found], check=True)
+    wheel_paths = [str(wheel) for folder in (locked, wheels) for wheel in folder.glob("*.whl")]
+    subprocess.run([*install, *wheel_paths], check=True)
     for folder in (stage / "build", wheels, locked):
         shutil.rmtree(folder)
     shutil.rmtree(source)
@@ -145,7 +146,7 @@ def installed() -> Iterator[Installed]:
 
 
 def test_it_is_confined(installed: Installed) -> None:
-    """Otherwise the rest would prove nothing: who runs is nobody, and may write in two places only."""
+    """The other tests depend on it: the user is nobody and may write in two directories only."""
     assert installed.run("id", "-u").stdout.strip() == str(NOBODY).encode()
     for place in ("/tmp", str(installed.stage), str(installed.bin), "/var/lib", "/etc"):
         refused = installed.run("touch", f"{place}/keel-test")
@@ -164,7 +165,7 @@ def test_version_and_settings(installed: Installed) -> None:
 
 def test_decide(installed: Installed) -> None:
     """A turn, from line to line."""
-    decided = installed.run("bundlekeel", "decide", given=DECIDE)
+    decided = installed.run("bundlekeel", "decide", stdin=DECIDE)
     assert decided.returncode == 0, decided.stderr
     (line,) = decided.stdout.splitlines()
     answer = msgspec.json.decode(line)
@@ -194,7 +195,7 @@ def test_the_sidecar_runs_there(installed: Installed) -> None:
     shutil.copy(ROOT / "deploy" / "image" / "healthcheck.py", check)
     began = time.monotonic()
     answer = installed.run("sh", "-c", script, "sh", str(installed.stage / "alone.yaml"), str(check))
-    said = answer.stderr.decode()
-    assert answer.stdout.decode().split("\n")[:2] == ["alive", "ended 0"], f"{time.monotonic() - began:.0f} s: {said}"
-    assert "Read-only" not in said
-    assert "Permission denied" not in said
+    errors = answer.stderr.decode()
+    assert answer.stdout.decode().split("\n")[:2] == ["alive", "ended 0"], f"{time.monotonic() - began:.0f} s: {errors}"
+    assert "Read-only" not in errors
+    assert "Permission denied" not in errors

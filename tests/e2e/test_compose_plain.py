@@ -1,8 +1,9 @@
-"""The services of docker-compose.yml as plain processes: their commands, environment and mounted files, no engine.
+"""The services of docker-compose.yml as plain processes: their commands, environment and mounted files, without a
+container engine.
 
-Every process has an /etc/hosts of its own, so that the names of the file hold; what containers have and processes of
-one machine have not is said where it is replaced. Left out: Grafana and the traffic of `pulsar-perf` (programs that
-only their images have), Spark (a profile of its own, see tests/spark) and `history-owner` (there is no volume).
+Every process has its own /etc/hosts, so that the names of the file are valid. Where processes of one machine differ
+from containers, a comment explains the replacement. Not included: Grafana and the traffic of `pulsar-perf` (only their
+images contain the programs), Spark (see tests/spark) and `history-owner` (there is no volume).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Stack:
         return [*self._java, *flags, *self._jars, MAIN[program], *named, str(settings)]
 
     def settings(self, name: str) -> dict[str, str]:
-        """What the environment says of a server's own settings."""
+        """Return the server's own settings from its environment."""
         return {key: value for key, value in self.services[name]["environment"].items() if not key.endswith("_MEM")}
 
     def initialise(self) -> None:
@@ -93,15 +94,16 @@ class Stack:
         assert done.returncode == 0, done.stdout[-2000:]
 
     def sidecar(self, name: str) -> list[str]:
-        """What the image runs, with the settings that the file mounts and its variables at their defaults; its four
-        places are below our folder."""
+        """Return the command of the image, with the mounted settings file and default variables. Its four directories
+        are below ours.
+        """
         image = stages((ROOT / "Dockerfile").read_text("utf-8"))[-1]
         program, *arguments = json.loads(image.last("ENTRYPOINT")) + json.loads(image.last("CMD"))
         (settings,) = [m["source"] for m in self.services[name]["volumes"] if m["target"] == "/etc/bundlekeel"]
         own = self.folder / name
-        given = self.services[name]["environment"].items()
+        variables = self.services[name]["environment"].items()
         environment = {
-            **{key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in given},
+            **{key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in variables},
             "BUNDLEKEEL_CONFIG": ROOT / settings / "settings.yaml",
             "BUNDLEKEEL__MEMBER_ID": self.services[name]["hostname"],
             "BUNDLEKEEL__API__HOST": HOSTS[name],
@@ -115,7 +117,7 @@ class Stack:
         return ["env", *assigned, sys.executable, "-m", program, *arguments]
 
     def socket(self, name: str) -> Path:
-        """Where a sidecar answers its health check."""
+        """Return the socket for a sidecar's health check."""
         return self.folder / f"{name}.sock"
 
     def healthy(self, name: str) -> bool:
@@ -130,8 +132,8 @@ class Stack:
         text = mounts["/etc/prometheus/prometheus.yml"].read_text("utf-8")
         rules = "/etc/prometheus/rules"
         config = self._file("prometheus.yml", text.replace(rules, str(mounts[rules])))
-        given = self.services["prometheus"]["command"]
-        flags = [flag.replace("/etc/prometheus/prometheus.yml", str(config)) for flag in given]
+        command = self.services["prometheus"]["command"]
+        flags = [flag.replace("/etc/prometheus/prometheus.yml", str(config)) for flag in command]
         own = [f"--storage.tsdb.path={self.folder / 'tsdb'}", f"--web.listen-address={HOSTS['prometheus']}:9090"]
         return [str(program), *flags, *own]
 
@@ -209,10 +211,10 @@ def _prometheus_ready() -> bool:
 def test_brokers_have_the_settings_of_the_file(stack: Stack) -> None:
     """Each under its own name and in the file's cluster; a setting that Pulsar does not know would not be there."""
     for name in BROKERS:
-        wanted = stack.settings(name)
+        settings = stack.settings(name)
         runtime = _ask(name, "/admin/v2/brokers/configuration/runtime", 8080)
-        assert {key: runtime.get(key) for key in wanted} == wanted
-        assert set(_ask(name, f"/admin/v2/brokers/{wanted['clusterName']}", 8080)) == {f"{b}:8080" for b in BROKERS}
+        assert {key: runtime.get(key) for key in settings} == settings
+        assert set(_ask(name, f"/admin/v2/brokers/{settings['clusterName']}", 8080)) == {f"{b}:8080" for b in BROKERS}
 
 
 def test_one_sidecar_leads_and_all_see_three_brokers(stack: Stack) -> None:
@@ -238,8 +240,8 @@ def test_prometheus_reaches_every_target_and_takes_the_rules(stack: Stack) -> No
 
     def up() -> bool:
         targets = _ask("prometheus", "/api/v1/targets", 9090)["data"]["activeTargets"]
-        found = {target["labels"]["instance"]: target["health"] for target in targets}
-        return found == {f"{b}:8080": "up" for b in BROKERS} | {f"{s}:8090": "up" for s in SIDECARS}
+        health = {target["labels"]["instance"]: target["health"] for target in targets}
+        return health == {f"{b}:8080": "up" for b in BROKERS} | {f"{s}:8090": "up" for s in SIDECARS}
 
     assert _eventually(up)
     groups = _ask("prometheus", "/api/v1/rules", 9090)["data"]["groups"]

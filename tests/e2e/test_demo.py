@@ -31,7 +31,7 @@ def test_demo_balances_a_real_cluster(how: tuple[str, ...], tmp_path: Path) -> N
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    told = json.loads(report.read_text(encoding="utf-8"))
-    assert told["held"] is True
-    assert told["messages"]["lost"] == 0 < told["messages"]["acked"]
-    assert {move["outcome"] for move in told["moves"]} == {"done"}
+    outcome = json.loads(report.read_text(encoding="utf-8"))
+    assert outcome["held"] is True
+    assert outcome["messages"]["lost"] == 0 < outcome["messages"]["acked"]
+    assert {move["outcome"] for move in outcome["moves"]} == {"done"}

@@ -1,9 +1,9 @@
 """The first steps of a newcomer: every command of README.md and of getting-started, typed on a real cluster.
 
-They are taken out of the pages' shell blocks and typed one after the other into one bash, in a fresh copy of the
-sources with nothing installed. Each must end with exit code 0 and say what the table below expects; the brokers
-themselves are asked what has come of it. What a comment of the page tells the reader to do (set two keys), and what
-the doctor's words about blind bandwidth lead to (name the capacity), the test does.
+The commands come from the pages' shell blocks. They run one at a time in one bash, in a fresh copy of the sources with
+nothing installed. Each must exit with code 0 and print the text of the table below. The brokers themselves are queried
+for the result. The test does the manual steps: a comment of the page (set two keys), and the doctor's advice on missing
+bandwidth (set the capacity).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dev.traffic import Traffic
 from tests.chaos.stage import overrides, traffic_spec, until
 from tests.support.newcomer import GETTING_STARTED, README, SETTINGS, Shell, copy_of_sources, lines, opened, words
 
-# Everything is installed anew, once a page.
+# Each page starts with an installation from zero.
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 PATIENCE = 420.0
@@ -57,8 +57,8 @@ SAID: dict[str, tuple[str, bool]] = {
 def cluster() -> Iterator[Cluster]:
     """Three brokers. Their own shedding is on, as shipped, but looks once an hour: what moves is moved by us."""
     spec = ClusterSpec(brokers=3, broker_settings={"loadBalancerSheddingIntervalMinutes": "60"})
-    with open_cluster(spec) as found:
-        yield found
+    with open_cluster(spec) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +73,17 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shell(tree: Path, tmp_path: Path) -> Iterator[Shell]:
     """A shell in it, without the settings of an earlier newcomer."""
     (tree / SETTINGS).unlink(missing_ok=True)
-    with opened(tree, tmp_path, patience=PATIENCE) as found:
-        yield found
+    with opened(tree, tmp_path, patience=PATIENCE) as opened_shell:
+        yield opened_shell
 
 
 @pytest.fixture
 def traffic(cluster: Cluster) -> Iterator[Traffic]:
     """On 24 bundles, all of them the first broker's."""
-    found = Traffic(traffic_spec(cluster, bundles=32, busy_bundles=BUSY_BUNDLES))
-    found.place_all_on(cluster.brokers[0].broker_id)
-    with found:
-        yield found
+    load = Traffic(traffic_spec(cluster, bundles=32, busy_bundles=BUSY_BUNDLES))
+    load.place_all_on(cluster.brokers[0].broker_id)
+    with load:
+        yield load
 
 
 class Newcomer:
@@ -95,30 +95,30 @@ class Newcomer:
 
     def type(self, line: str) -> str:
         """One line as the page has it; it must succeed and say what is expected. What it said."""
-        said = self._type(line)
+        output = self._type(line)
         self.typed.append(" ".join(words(line)))
         if "# set " in line:
             self._fill_in(line.partition("# set ")[2])
-        return said
+        return output
 
     def _type(self, line: str) -> str:
-        told = words(line)
-        if told[0] == "bundlekeel" and told[-1] != "&":
-            pattern, again = self._expected(told)
+        arguments = words(line)
+        if arguments[0] == "bundlekeel" and arguments[-1] != "&":
+            pattern, again = self._expected(arguments)
             if again:
                 return self._shell.until(line, pattern)
-            code, said = self._shell.run(line)
-            assert re.search(pattern, said), f"`{line}` did not say {pattern!r}:\n{said}"
+            code, output = self._shell.run(line)
+            assert re.search(pattern, output), f"`{line}` did not say {pattern!r}:\n{output}"
         else:
-            code, said = self._shell.run(line)
-        assert code == 0, f"`{line}` ended with {code}:\n{said}"
-        return said
+            code, output = self._shell.run(line)
+        assert code == 0, f"`{line}` ended with {code}:\n{output}"
+        return output
 
-    def _expected(self, told: list[str]) -> tuple[str, bool]:
-        """What SAID has for it; a command of ours that is not in it fails."""
-        found = [SAID[name] for name in SAID if told[1 : 1 + len(name.split())] == name.split()]
-        assert len(found) == 1, f"SAID must say what `{' '.join(told)}` is to say"
-        ((pattern, again),) = found
+    def _expected(self, arguments: list[str]) -> tuple[str, bool]:
+        """Return the expectation of SAID for a command. Fails if a `bundlekeel` command is not in it."""
+        expectations = [SAID[name] for name in SAID if arguments[1 : 1 + len(name.split())] == name.split()]
+        assert len(expectations) == 1, f"SAID must say what `{' '.join(arguments)}` is to say"
+        ((pattern, again),) = expectations
         named = "".join(rf"(?=.*{re.escape(item.broker_id)})" for item in self._cluster.brokers)
         return pattern or rf"(?s)\A{named}", again
 
@@ -139,14 +139,14 @@ class Newcomer:
 
 
 def busy(cluster: Cluster) -> list[int]:
-    """How many bundles with traffic each broker has, once all are seen: not those on their way, or quiet just now."""
+    """Return how many bundles with traffic each broker has, once all are reported: none in transit or idle."""
 
-    def seen() -> list[int]:
-        found = [load.busy_bundles for load in loads(cluster, "modular")]
-        return found if sum(found) == BUSY_BUNDLES else []
+    def read_counts() -> list[int]:
+        counts = [load.busy_bundles for load in loads(cluster, "modular")]
+        return counts if sum(counts) == BUSY_BUNDLES else []
 
-    found: list[int] = until(seen, f"the brokers report {BUSY_BUNDLES} bundles with traffic", within=120)
-    return found
+    counts: list[int] = until(read_counts, f"the brokers report {BUSY_BUNDLES} bundles with traffic", within=120)
+    return counts
 
 
 def typed_lines(page: str) -> list[str]:
@@ -156,20 +156,20 @@ def typed_lines(page: str) -> list[str]:
 
 def test_what_is_not_typed_is_in_the_pages() -> None:
     """A line that was left out once and is gone is taken off the list; most lines are typed."""
-    found = [" ".join(words(line)) for page in (README, GETTING_STARTED) for line in lines(page)]
-    assert set(NOT_TYPED) <= set(found)
+    typed = [" ".join(words(line)) for page in (README, GETTING_STARTED) for line in lines(page)]
+    assert set(NOT_TYPED) <= set(typed)
     assert len(typed_lines(README)) >= 4
     assert typed_lines(GETTING_STARTED) == lines(GETTING_STARTED)
 
 
 def test_readme(shell: Shell, tree: Path, cluster: Cluster, traffic: Traffic) -> None:
-    """From a clone to a plan with reasons; at the brokers nothing has been changed."""
+    """From a clone to a plan with reasons, without a change at the brokers."""
     newcomer = Newcomer(shell, tree, cluster)
     before = overrides(cluster)
     for line in typed_lines(README):
-        said = newcomer.type(line)
+        output = newcomer.type(line)
     assert newcomer.typed[-1].startswith("bundlekeel plan")
-    assert cluster.brokers[0].broker_id in said
+    assert cluster.brokers[0].broker_id in output
     assert overrides(cluster) == before
     assert busy(cluster) == [BUSY_BUNDLES, 0, 0]
     assert shell.run("kill $!; wait")[0] == 0

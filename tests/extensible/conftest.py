@@ -1,4 +1,6 @@
-"""Real clusters of the extensible load manager, started once a session: both variants of the ownership channel."""
+"""Real clusters of the extensible load manager, started once per session, with both variants of the ownership
+channel.
+"""
 
 from __future__ import annotations
 

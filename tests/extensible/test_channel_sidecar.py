@@ -39,7 +39,7 @@ def sidecar(store_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
         yield one
 
 
-def told(sidecar: Sidecar, *arguments: str, code: int = 0) -> Any:
+def ask(sidecar: Sidecar, *arguments: str, code: int = 0) -> Any:
     """A command's answer as JSON."""
     done = bundlekeel(*arguments, "-o", "json", "--socket", str(sidecar.socket), within=120)
     assert done.returncode == code, done.stderr
@@ -47,15 +47,15 @@ def told(sidecar: Sidecar, *arguments: str, code: int = 0) -> Any:
 
 
 def entries(sidecar: Sidecar, bundle: str) -> list[dict[str, Any]]:
-    """Its namespace's owned bundles, once the sidecar has seen that one is."""
-    found: list[dict[str, Any]] = []
+    """Return the owned bundles of the bundle's namespace, once the sidecar reports one."""
+    entries_read: list[dict[str, Any]] = []
 
-    def seen() -> bool:
-        found[:] = sidecar.get("/api/v1/channel/bundles", namespace=bundle.rpartition("/")[0], state="Owned")
-        return bool(found)
+    def is_listed() -> bool:
+        entries_read[:] = sidecar.get("/api/v1/channel/bundles", namespace=bundle.rpartition("/")[0], state="Owned")
+        return bool(entries_read)
 
-    sidecar.until(seen, f"it sees {bundle} owned", within=60)
-    return found
+    sidecar.until(is_listed, f"it sees {bundle} owned", within=60)
+    return entries_read
 
 
 def test_the_channel_is_told(sidecar: Sidecar, bundle: tuple[str, str, str]) -> None:
@@ -67,7 +67,7 @@ def test_the_channel_is_told(sidecar: Sidecar, bundle: tuple[str, str, str]) -> 
     assert sidecar.get("/api/v1/channel/findings") == []
     (row,) = entries(sidecar, name)
     assert (row["bundle"], row["owner"], row["destination"]) == (name, owner, owner)
-    assert told(sidecar, "channel")["channel"]["up"]
+    assert ask(sidecar, "channel")["channel"]["up"]
     assert sidecar.metric("channel_up", variant="metadata_store") == 1
     assert sidecar.metric("channel_bundles", state="Owned") >= 1
 
@@ -81,7 +81,7 @@ def test_where_and_why_name_the_entry(sidecar: Sidecar, bundle: tuple[str, str, 
     for (row,) in (sidecar.get("/api/v1/where", name=topic), json.loads(offline.stdout)):
         assert (row["bundle"], row["broker"], row["state"]) == (name, owner, "owned")
         assert (row["channel"]["state"], row["channel"]["destination"]) == ("Owned", owner)
-    answer = told(sidecar, "why", topic)
+    answer = ask(sidecar, "why", topic)
     assert (answer["bundle"], answer["channel"]["owner"], answer["findings"]) == (name, owner, [])
 
 

@@ -1,4 +1,4 @@
-"""The same drain on brokers of the extensible load manager, whose own placement knows nothing of it either."""
+"""A drain on brokers of the extensible load manager, whose own placement ignores drains, too."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def other(brokers: BrokerCluster, owner: str) -> str:
 
 
 async def test_the_owner_is_right_after_each_transfer(brokers: BrokerCluster, request: pytest.FixtureRequest) -> None:
-    """Ten transfers back and forth: each time the owner is told right once the brokers have answered."""
+    """Ten transfers back and forth: each time the reported owner is right once the brokers have responded."""
     bundle, owner = await one_bundle(brokers)
     async with following(brokers.cluster) as us:
         assert us.channel.reading.variant == VARIANTS[request.node.callspec.params["brokers"]]
@@ -71,11 +71,11 @@ def lines(us: Following, code: str, event: str, broker: str) -> list[Mapping[str
 
 async def written(us: Following, code: str, event: str, broker: str, within: float) -> Mapping[str, Any]:
     """The first such line, as soon as it is there."""
-    found: list[Mapping[str, Any]] = await eventually(lambda: lines(us, code, event, broker), within=within)
-    return found[0]
+    matches: list[Mapping[str, Any]] = await eventually(lambda: lines(us, code, event, broker), within=within)
+    return matches[0]
 
 
-async def taken(us: Following, bundle: str, dead: str) -> None:
+async def wait_for_takeover(us: Following, bundle: str, dead: str) -> None:
     """Wait until a broker other than the dead one owns the bundle."""
 
     async def elsewhere() -> bool:
@@ -98,8 +98,9 @@ async def restarted(mortal: BrokerCluster, us: Following, broker: str) -> None:
 
 
 async def test_a_killed_owner_is_found(mortal: BrokerCluster) -> None:
-    """SIGKILL of a broker that owns bundles and does not lead: found once its session ended, gone once the leader
-    broker has given its bundles away, whole again after its restart."""
+    """SIGKILL of a broker that owns bundles and does not lead. The finding appears when its session ends, and ends when
+    the leader broker has moved its bundles. After a restart all is normal.
+    """
     leader = await mortal.leader()
     namespace = await mortal.make_namespace(bundles=8)
     topics = [f"persistent://{namespace}/t{number}" for number in range(40)]
@@ -111,15 +112,16 @@ async def test_a_killed_owner_is_found(mortal: BrokerCluster) -> None:
         its = {bundle for bundle, unit in view.units.items() if unit.destination == victim}
         assert any(bundle.startswith(namespace) for bundle in its)
         await asyncio.to_thread(mortal.cluster.kill, name)
-        found = await written(us, "OwnerNotAlive", "appeared", victim, within=60)
-        assert set(found["bundles"]) <= its
+        matches = await written(us, "OwnerNotAlive", "appeared", victim, within=60)
+        assert set(matches["bundles"]) <= its
         await written(us, "OwnerNotAlive", "gone", victim, within=200)
         await restarted(mortal, us, victim)
 
 
 async def test_a_target_that_dies_is_found(mortal: BrokerCluster) -> None:
-    """A transfer to a broker that stops answering and is killed: the bundle on its way there is a finding, until the
-    leader broker has given it to a living one."""
+    """The target of a transfer stops responding and is killed. The bundle in transit is a finding until the leader
+    broker has given it to a living broker.
+    """
     leader = await mortal.leader()
     bundle, owner = await one_bundle(mortal)
     if owner != leader:
@@ -138,10 +140,10 @@ async def test_a_target_that_dies_is_found(mortal: BrokerCluster) -> None:
 
             await eventually(on_its_way, within=30)
             await asyncio.to_thread(mortal.cluster.kill, name)
-            found = await written(us, "TargetNotAlive", "appeared", target, within=60)
-            assert found["bundles"] == [bundle]
+            matches = await written(us, "TargetNotAlive", "appeared", target, within=60)
+            assert matches["bundles"] == [bundle]
             await written(us, "TargetNotAlive", "gone", target, within=200)
-            await taken(us, bundle, target)
+            await wait_for_takeover(us, bundle, target)
             await restarted(mortal, us, target)
         finally:
             moving.cancel()
@@ -159,8 +161,8 @@ async def test_a_killed_leader_is_found(mortal: BrokerCluster) -> None:
     async with following(mortal.cluster) as us:
         await eventually(lambda: us.watch.current().units[bundle].destination == leader, within=30)
         await asyncio.to_thread(mortal.cluster.kill, name)
-        found = await written(us, "OwnerNotAlive", "appeared", leader, within=120)
-        assert bundle in found["bundles"]
+        matches = await written(us, "OwnerNotAlive", "appeared", leader, within=120)
+        assert bundle in matches["bundles"]
         await written(us, "OwnerNotAlive", "gone", leader, within=200)
-        await taken(us, bundle, leader)
+        await wait_for_takeover(us, bundle, leader)
         await restarted(mortal, us, leader)

@@ -33,10 +33,10 @@ BUNDLES = 12
 def traffic(extensible_cluster: Cluster) -> Iterator[Traffic]:
     """Twelve bundles of two topics with equal rates, all at the second broker."""
     fixed = {"bundles": BUNDLES, "topics_per_bundle": 2, "rate_total_msgs": RATE, "message_bytes": BYTES, "zipf": 0.0}
-    made = Traffic(traffic_spec(extensible_cluster, "picture/traffic", **fixed))
-    made.place_all_on(extensible_cluster.brokers[1].broker_id)
-    with made:
-        yield made
+    load = Traffic(traffic_spec(extensible_cluster, "picture/traffic", **fixed))
+    load.place_all_on(extensible_cluster.brokers[1].broker_id)
+    with load:
+        yield load
 
 
 class Watched:
@@ -56,8 +56,8 @@ class Watched:
 @asynccontextmanager
 async def watching(cluster: Cluster, **extensible: Any) -> AsyncIterator[Watched]:
     """Started; reports of brokers alone, without counters."""
-    given = {"extensible": {"stats_interval": "1s", **extensible}, "counters": {"source": "off"}}
-    async with outside(cluster, **given) as out:
+    settings = {"extensible": {"stats_interval": "1s", **extensible}, "counters": {"source": "off"}}
+    async with outside(cluster, **settings) as out:
         out.source.use_settings(lambda _: {"statsUpdateFrequencyInSecs": "1"})
         yield Watched(out)
 
@@ -65,18 +65,18 @@ async def watching(cluster: Cluster, **extensible: Any) -> AsyncIterator[Watched
 @pytest.fixture
 async def watched(extensible_cluster: Cluster) -> AsyncIterator[Watched]:
     """Every bundle, asked of each broker."""
-    async with watching(extensible_cluster) as made:
-        yield made
+    async with watching(extensible_cluster) as instance:
+        yield instance
 
 
 def rates(picture: RawClusterView, namespace: str) -> dict[str, dict[str, float]]:
-    """By broker and bundle of this namespace: messages in per second."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    """Return messages in per second by broker and bundle of this namespace."""
+    rates_by_broker: dict[str, dict[str, float]] = defaultdict(dict)
     for report in picture.reports:
         for bundle, row in zip(report.bundle_names, report.bundle_traffic.tolist(), strict=True):
             if bundle.startswith(f"{namespace}/"):
-                found[report.broker_id][bundle] = row[RATE_IN]
-    return found
+                rates_by_broker[report.broker_id][bundle] = row[RATE_IN]
+    return rates_by_broker
 
 
 async def settled(watched: Watched, traffic: Traffic) -> RawClusterView:
@@ -87,14 +87,14 @@ async def settled(watched: Watched, traffic: Traffic) -> RawClusterView:
 
     async def as_offered() -> RawClusterView | None:
         picture = await watched.source.picture()
-        told = [pair for bundles in rates(picture, traffic.spec.namespace).values() for pair in bundles.items()]
-        right = sorted(name for name, _ in told) == sorted(offered) and all(
-            abs(rate - offered[name]) <= 0.2 * offered[name] for name, rate in told
+        pairs = [pair for bundles in rates(picture, traffic.spec.namespace).values() for pair in bundles.items()]
+        right = sorted(name for name, _ in pairs) == sorted(offered) and all(
+            abs(rate - offered[name]) <= 0.2 * offered[name] for name, rate in pairs
         )
         return picture if right and len(picture.reports) == 3 else None
 
-    found: RawClusterView = await eventually(as_offered, within=120.0)
-    return found
+    view: RawClusterView = await eventually(as_offered, within=120.0)
+    return view
 
 
 async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched: Watched, traffic: Traffic) -> None:
@@ -102,7 +102,7 @@ async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched:
     second = extensible_cluster.brokers[1].broker_id
     picture = await settled(watched, traffic)
     assert (picture.mode, picture.excluded) == ("extensible", ())
-    assert {broker: len(found) for broker, found in rates(picture, traffic.spec.namespace).items()} == {second: BUNDLES}
+    assert {broker: len(loads) for broker, loads in rates(picture, traffic.spec.namespace).items()} == {second: BUNDLES}
     report = next(item for item in picture.reports if item.broker_id == second)
     mine = [name.startswith(traffic.spec.namespace) for name in report.bundle_names]
     summed, counted = report.bundle_traffic[mine].sum(axis=0), report.bundle_counts[mine].sum(axis=0)
@@ -117,7 +117,7 @@ async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched:
 
 @pytest.mark.nightly
 async def test_statistics_agree_with_those_of_one_bundle(watched: Watched, traffic: Traffic) -> None:
-    """What a bundle carries is what its topics carry; the two are asked a moment apart."""
+    """A bundle's rate is the sum of its topics' rates; the two are read at slightly different times."""
     picture = await settled(watched, traffic)
     owner, bundles = next(iter(rates(picture, traffic.spec.namespace).items()))
     bundle = next(iter(bundles))
@@ -148,9 +148,9 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
             await watched.feed.wait_changed(generation, 1.0)
             tables = watched.feed.tables()
             generation = tables.generation
-            withdrawn.update(broker for broker, heard in tables.latest.items() if heard.withdrawn_ms)
-            seen = await watched.picture()
-            reported.append(len(seen.reports) if seen is not None else 0)
+            withdrawn.update(broker for broker, load in tables.latest.items() if load.withdrawn_ms)
+            before = await watched.picture()
+            reported.append(len(before.reports) if before is not None else 0)
 
     # A broker takes its load data back at most once in ten seconds, and others may have moved something just now.
     await asyncio.sleep(11.0)
@@ -160,8 +160,8 @@ async def test_a_transfer_removes_nobody(extensible_cluster: Cluster, watched: W
         assert answer.status == 204
 
         async def told_there() -> bool:
-            found = rates(await watched.source.picture(), traffic.spec.namespace)
-            return found.get(target, {}).get(bundle, 0.0) > 0 and bundle not in found.get(source, {})
+            after = rates(await watched.source.picture(), traffic.spec.namespace)
+            return after.get(target, {}).get(bundle, 0.0) > 0 and bundle not in after.get(source, {})
 
         await eventually(told_there, within=60.0)
         await settled(watched, traffic)
@@ -184,19 +184,19 @@ async def test_a_killed_broker_leaves_and_returns(
     extensible_cluster.kill(victim.name)
     try:
 
-        async def gone() -> bool:
-            seen = await watched.source.picture()
-            known = [item.broker_id for item in (*seen.reports, *seen.excluded)]
-            return bool(seen.reports) and victim.broker_id not in known
+        async def is_gone() -> bool:
+            before = await watched.source.picture()
+            broker_ids = [item.broker_id for item in (*before.reports, *before.excluded)]
+            return bool(before.reports) and victim.broker_id not in broker_ids
 
-        await eventually(gone, within=60.0)
+        await eventually(is_gone, within=60.0)
         assert victim.broker_id in watched.feed.tables().latest
     finally:
         await asyncio.to_thread(extensible_cluster.restart, victim.name)
 
     async def back() -> bool:
-        seen = await watched.source.picture()
-        return len(seen.reports) == 3 and not seen.excluded
+        before = await watched.source.picture()
+        return len(before.reports) == 3 and not before.excluded
 
     await eventually(back, within=120.0)
 
@@ -209,8 +209,8 @@ async def test_only_the_published_bundles(extensible_cluster: Cluster, watched: 
 
         async def ten() -> bool:
             picture = await top.source.picture()
-            found = {item.broker_id: item for item in picture.reports if not item.faults}
-            report = found.get(extensible_cluster.brokers[1].broker_id)
+            reports = {item.broker_id: item for item in picture.reports if not item.faults}
+            report = reports.get(extensible_cluster.brokers[1].broker_id)
             if report is None or len(report.bundle_names) != 11:
                 return False
             carried = float(report.bundle_traffic[:, RATE_IN].sum())

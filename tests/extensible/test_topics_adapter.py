@@ -61,8 +61,9 @@ class Busy:
         self.turn = 0
 
     async def spread(self) -> None:
-        """Give every broker something, another number of bundles than the last time: a broker reports at once only what
-        has changed by a tenth, and one whose load stays as it is may say nothing for a quarter of an hour."""
+        """Give every broker some bundles, another number than the last time. A broker reports immediately only a change
+        of at least a tenth. With a steady load it may be silent for a quarter of an hour.
+        """
         owned, brokers = await self.brokers.owned(), self.brokers.alive
         self.turn += 1
         for number, bundle in enumerate(self.bundles):
@@ -74,10 +75,10 @@ class Busy:
 
 @pytest.fixture(scope="module")
 def busy(extensible_cluster: Cluster) -> Iterator[Busy]:
-    made = Busy(BrokerCluster(extensible_cluster))
-    made.traffic.start()
-    yield made
-    made.traffic.close()
+    value = Busy(BrokerCluster(extensible_cluster))
+    value.traffic.start()
+    yield value
+    value.traffic.close()
 
 
 class TopicsFeedKit(Followers):
@@ -150,8 +151,8 @@ class Both:
         """Wait until these brokers have reported after this moment."""
 
         def heard() -> bool:
-            found = self.feed.tables().latest
-            return all(broker_id in found and found[broker_id].load_ms > wall_ms for broker_id in broker_ids)
+            loads = self.feed.tables().latest
+            return all(broker_id in loads and loads[broker_id].load_ms > wall_ms for broker_id in broker_ids)
 
         await eventually(heard, within=within)
 
@@ -159,25 +160,25 @@ class Both:
 @pytest.fixture
 async def both(brokers: BrokerCluster) -> AsyncIterator[Both]:
     """See Both; silence counts as stuck after two seconds."""
-    made = Both(brokers, stuck_after=2.0)
-    await made.start()
-    yield made
-    await made.feed.close()
-    await made.channel.close()
+    value = Both(brokers, stuck_after=2.0)
+    await value.start()
+    yield value
+    await value.feed.close()
+    await value.channel.close()
 
 
 async def test_traffic_shows_in_both_topics(busy: Busy, both: Both) -> None:
     """Brokers' rates, and the bundles that carry them, are those of the traffic."""
     await busy.spread()
 
-    def seen() -> bool:
-        heard = both.feed.tables().latest.values()
-        total = sum(item.load.traffic[0] for item in heard if item.load is not None)
-        tops = [item.bundles for item in heard if item.bundles is not None]
+    def is_seen() -> bool:
+        loads = both.feed.tables().latest.values()
+        total = sum(item.load.traffic[0] for item in loads if item.load is not None)
+        tops = [item.bundles for item in loads if item.bundles is not None]
         rates = {name: row[0] for top in tops for name, row in zip(top.names, top.traffic.tolist(), strict=True)}
         return 90 < total < 150 and all(15 < rates.get(bundle, 0.0) < 25 for bundle in busy.bundles)
 
-    await eventually(seen, within=90)
+    await eventually(is_seen, within=90)
 
 
 async def test_one_reading_shares_one_process(both: Both) -> None:
@@ -196,7 +197,9 @@ async def test_one_reading_shares_one_process(both: Both) -> None:
 
 @pytest.mark.nightly
 async def test_a_second_channel_over_the_same_process(both: Both) -> None:
-    """Who comes later gets all that the process has told already; who is not started is refused."""
+    """A channel that starts later gets everything that the process has sent already. A channel that is not started is
+    refused.
+    """
     pid = both.process.pid
     await both.channel.close()
     both.channel = TopicChannel(both.process, clock=RealClock())
@@ -211,7 +214,9 @@ async def test_a_second_channel_over_the_same_process(both: Both) -> None:
 
 @pytest.mark.nightly
 async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
-    """Where nobody publishes may be the wrong place; the gap is said, and what comes is heard as before."""
+    """A topic without messages may be the wrong one. The interruption is reported, and later messages are received
+    normally.
+    """
     process = TopicsProcess(TopicsOptions(quiet_after=0.1), clock=RealClock())
     feed = TopicLoadFeed(process, clock=RealClock())
     try:
@@ -231,7 +236,7 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
 
 @pytest.mark.nightly
 async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
-    """SIGSTOP: said within the limit, and after it everything is read anew."""
+    """SIGSTOP: reported within the limit. Afterwards everything is read again."""
     before = both.feed.tables()
     first = kill(both.process, signal.SIGSTOP)
     await eventually(lambda: both.feed.tables().state == "stuck", within=60)
@@ -248,7 +253,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
 
 @pytest.mark.nightly
 async def test_a_compacted_channel_reads_the_same(brokers: BrokerCluster, both: Both) -> None:
-    """What the brokers' compaction leaves is read to the same table, and a reader there gets what comes after."""
+    """The compacted topic is read to the same table, and a reader of it gets the later messages."""
     kit = topics_kit(brokers)
     bundle, _ = await kit.own(0)
     for _ in range(3):
@@ -307,8 +312,8 @@ async def test_the_feeds_follow_a_new_leader(busy: Busy, both: Both, capsys: pyt
         heard_ms = clock.wall_ms()
         await both.whole()
         with capsys.disabled():
-            told = f"{(heard_ms - killed_ms) / 1000:.1f} s, channel whole {(clock.wall_ms() - killed_ms) / 1000:.1f} s"
-            sys.stdout.write(f"\nremaining brokers heard {told} after the leader's kill\n")
+            note = f"{(heard_ms - killed_ms) / 1000:.1f} s, channel whole {(clock.wall_ms() - killed_ms) / 1000:.1f} s"
+            sys.stdout.write(f"\nremaining brokers heard {note} after the leader's kill\n")
         assert await brokers.leader() != leader
         assert both.feed.tables().since_ms > before.since_ms
     finally:

@@ -39,15 +39,15 @@ WHOLE = f"0x00000000_0x{HASH_END:08x}"
 @pytest.fixture
 async def world(extensible_cluster: Cluster) -> AsyncIterator[ExtensibleWorld]:
     """Our adapters over the cluster whose channel is the system topic."""
-    async with started(ExtensibleWorld(extensible_cluster)) as made:
-        yield made
+    async with started(ExtensibleWorld(extensible_cluster)) as instance:
+        yield instance
 
 
 @pytest.fixture
 async def store_world(store_cluster: Cluster) -> AsyncIterator[ExtensibleWorld]:
-    """The same over the cluster whose channel is in the metadata store."""
-    async with started(ExtensibleWorld(store_cluster, store=True)) as made:
-        yield made
+    """Yield a world over the cluster whose channel is in the metadata store."""
+    async with started(ExtensibleWorld(store_cluster, store=True)) as instance:
+        yield instance
 
 
 async def place(world: ExtensibleWorld, namespace: str, bundles: int = 1, *, on: int = 0, topics: int = 4) -> list[str]:
@@ -65,8 +65,8 @@ async def place(world: ExtensibleWorld, namespace: str, bundles: int = 1, *, on:
 # --- transfers -------------------------------------------------------------------------------------------------
 
 
-def told(outcomes: list[MoveOutcome], report: TrafficReport, together: int) -> str:
-    """What was measured."""
+def describe(outcomes: list[MoveOutcome], report: TrafficReport, together: int) -> str:
+    """Return the measured values as text."""
     seconds = sorted(outcome.seconds for outcome in outcomes)
     text = (
         f"{len(outcomes)} transfers {dict(Counter((o.outcome, o.code) for o in outcomes))}, {together} at a time: "
@@ -79,10 +79,11 @@ def told(outcomes: list[MoveOutcome], report: TrafficReport, together: int) -> s
 
 
 async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutcome]:
-    """Moves each bundle once, batch after batch; what is reported done is where it was asked.
+    """Move each bundle once, batch after batch, and check that each completed move reached its target.
 
-    Once: sent on while its owner still creates its topics, one transfer in a thousand stays in Releasing (500 "topic
-    policies cache initialization was aborted") until the brokers' leader ends it. Cool-downs keep the daemon from that.
+    A bundle that moves again while its owner still creates its topics can stay in Releasing: one transfer in a thousand
+    (500 "topic policies cache initialization was aborted"), until the brokers' leader ends it. In the daemon,
+    cool-downs prevent that.
     """
     executor, rng = world.executor(ExecutorLimits(max_in_flight_per_broker=2)), random.Random(7)
     outcomes: list[MoveOutcome] = []
@@ -90,8 +91,10 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
         requests = await world.requests_for(bundles[first : first + BATCH], rng)
         ended = await asyncio.gather(*map(executor.move, requests))
         for outcome in ended:
-            said = f"{outcome.bundle}: {outcome.code} {outcome.error} {outcome.hops}"
-            assert (outcome.outcome, await world.owner_of(outcome.bundle)) == ("done", outcome.destination), said
+            outcome_text = f"{outcome.bundle}: {outcome.code} {outcome.error} {outcome.hops}"
+            assert (outcome.outcome, await world.owner_of(outcome.bundle)) == ("done", outcome.destination), (
+                outcome_text
+            )
         outcomes += ended
     return outcomes
 
@@ -109,7 +112,7 @@ async def transfers_under_traffic(world: ExtensibleWorld, transfers: int) -> Non
     finally:
         traffic.close()
         await world.admin.delete_dynamic(SHEDDING, permit=by_person)
-    print("\n" + told(outcomes, report, world.admin.together))  # noqa: T201
+    print("\n" + describe(outcomes, report, world.admin.together))  # noqa: T201
     assert world.admin.unloads == len(outcomes) == transfers
     assert world.admin.together > 1
     assert await world.coordination.read_tree("intents") == []
@@ -123,7 +126,6 @@ async def test_a_batch_of_transfers_under_traffic(world: ExtensibleWorld) -> Non
 
 @pytest.mark.nightly
 async def test_transfers_under_traffic(world: ExtensibleWorld) -> None:
-    """The same, batch after batch."""
     await transfers_under_traffic(world, TRANSFERS)
 
 
@@ -135,7 +137,9 @@ async def test_transfers_under_traffic_by_the_metadata_store(store_world: Extens
 
 @pytest.mark.nightly
 async def test_what_is_refused(world: ExtensibleWorld) -> None:
-    """To its own broker: refused before any call, and by the brokers themselves. To nobody: refused, nothing moves."""
+    """A move to the bundle's own broker is refused before any call, and by the brokers themselves. A move to an unknown
+    broker is refused, and nothing moves.
+    """
     (bundle,) = await place(world, "demo/refused")
     owner, other = world.cluster.brokers[0].broker_id, world.cluster.brokers[1].broker_id
     executor = world.executor()
@@ -156,7 +160,7 @@ async def test_what_is_refused(world: ExtensibleWorld) -> None:
 
 
 async def test_the_destination_is_killed_during_the_transfer(world: ExtensibleWorld) -> None:
-    """One call; what is reported is who owns the bundle, and nobody is asked a second time."""
+    """There is one call. The outcome names the bundle's owner, and no broker gets a second request."""
     leader = await world.metadata.metadata_leader()
     cluster = world.cluster
     (dying, *_), numbers = [b for b in cluster.brokers if b.broker_id != leader], range(len(cluster.brokers))
@@ -247,9 +251,9 @@ async def test_takeover_and_handback(world: ExtensibleWorld) -> None:
         await admin.delete_dynamic(key, permit=by_person)
     context = world.takeover()
     before = {broker: await admin.runtime_configuration(broker) for broker in endpoints}
-    taken = await takeover(context, split=True, reason="test", by="test")
-    assert taken.complete, taken
-    assert (taken.splits_by, taken.warnings) == ("none", ())
+    result = await takeover(context, split=True, reason="test", by="test")
+    assert result.complete, result
+    assert (result.splits_by, result.warnings) == ("none", ())
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
     for broker in endpoints:
         values = await admin.runtime_configuration(broker)

@@ -22,7 +22,7 @@ class ByChannel:
         self.channel = channel
 
     async def owner(self, bundle: str) -> Owner | None:
-        """By the bundle's entry."""
+        """Return the owner from the bundle's entry."""
         return serving(await self.channel.unit(bundle))
 
 

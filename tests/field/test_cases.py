@@ -47,7 +47,7 @@ def answer(name: str) -> dict[str, Any]:
 
 
 def moves(name: str) -> tuple[Counter[str], Counter[str]]:
-    """How many bundles each broker gives, and takes."""
+    """Return how many bundles each broker loses, and receives."""
     result = answer(name)
     sources = Counter({broker: len(bundles) for broker, bundles in result["unload"].items()})
     return sources, Counter(result["to"].values())
@@ -55,7 +55,7 @@ def moves(name: str) -> tuple[Counter[str], Counter[str]]:
 
 @pytest.mark.parametrize("name", ["02-averages-worn-to-nothing", "02-averages-worn-to-nothing-denormal"])
 def test_02_averages_of_nothing(name: str) -> None:
-    """Stored averages of about 0 beside 18 MB/s: two of four equal bundles leave the only loaded broker."""
+    """Stored averages of about 0 at 18 MB/s: two of four equal bundles leave the only loaded broker."""
     assert moves(name) == ({B1: 2}, {B2: 2})
 
 
@@ -131,7 +131,7 @@ def test_31_even_groups_of_unequal_load() -> None:
 
 
 def test_32_what_a_swap_gains_counts_in_debug_mode() -> None:
-    """As Pulsar 4.2.4: with `loadBalancerDebugModeEnabled`, one bundle more moves."""
+    """Like Pulsar 4.2.4: with `loadBalancerDebugModeEnabled`, one more bundle moves."""
     assert answer("32-transfer-swap-debug")["to"]["t2/ns3/0x00017000_0x00018000"].startswith("broker-0010.")
 
 
@@ -161,7 +161,7 @@ def test_07_a_loaded_broker_that_others_burn(source: Source) -> None:
 
 @pytest.mark.parametrize("source", ["counters", "reports"])
 def test_28_a_clock_that_is_ahead(source: Source) -> None:
-    """As many moves as with right clocks, and no bundle moves twice."""
+    """There are as many moves as with right clocks, and no bundle moves twice."""
     run = simulated("28-clock-ahead", source)
     assert (run.measures.moves, run.measures.moved_twice) == (26, 0)
 
@@ -176,11 +176,11 @@ def bundles(first: int, count: int, of: int = 32, rate: float = 900.0, size: flo
 
 
 def broker(name: str, stats: dict[str, Any], percent: float, **more: Any) -> BrokerReport:
-    """What a broker of four cores reports."""
+    """Return the report of a broker with four cores."""
     traffic = {key: sum(item[key] for item in stats.values()) for key in ("msgRateIn", "msgRateOut")}
     traffic |= {key: sum(item[key] for item in stats.values()) for key in ("msgThroughputIn", "msgThroughputOut")}
     blank = {"usage": 0.0, "limit": 0.0}
-    made = {
+    report = {
         "cpu": {"usage": 4 * percent, "limit": 400.0},
         "memory": {"usage": 300.0, "limit": 2048.0},
         "directMemory": {"usage": 20.0, "limit": 2048.0},
@@ -193,7 +193,7 @@ def broker(name: str, stats: dict[str, Any], percent: float, **more: Any) -> Bro
         **traffic,
         **more,
     }
-    return decode_report(name, json.dumps(made).encode())
+    return decode_report(name, json.dumps(report).encode())
 
 
 @pytest.mark.parametrize("active", [128, 127, 90])
@@ -220,13 +220,17 @@ def test_10_the_maximum_counts_all_bundles_of_a_namespace(active: int) -> None:
 @pytest.mark.parametrize(("loads", "count"), [((6, 42.0, 6, 40.0), 0), ((8, 56.0, 4, 28.0), 2)])
 def test_11_an_empty_cordoned_broker(loads: tuple[int, float, int, float], count: int) -> None:
     """It takes nothing, and the mean does not count it."""
-    seen = [broker(B1, bundles(0, loads[0]), loads[1]), broker(B2, bundles(8, loads[2]), loads[3]), broker(B3, {}, 2)]
-    moves = eager(seen, guard=GuardState(cordoned=frozenset({B3}))).plan.moves
+    brokers = [
+        broker(B1, bundles(0, loads[0]), loads[1]),
+        broker(B2, bundles(8, loads[2]), loads[3]),
+        broker(B3, {}, 2),
+    ]
+    moves = eager(brokers, guard=GuardState(cordoned=frozenset({B3}))).plan.moves
     assert [(move.source, move.target) for move in moves] == [(B1, B2)] * count
 
 
 def page(topics: dict[str, float], seconds: float, more: str = "") -> bytes:
-    """A page of a broker on which each topic has counted its msg/s for so many seconds, 100 bytes each."""
+    """Return a broker's page on which each topic has counted its msg/s for `seconds`, 100 bytes each."""
     lines = ["# TYPE process_cpu_seconds_total counter", f"process_cpu_seconds_total {10 + seconds / 100}", more]
     for topic, rate in topics.items():
         escaped = topic.replace("\\", "\\\\").replace('"', '\\"')
@@ -296,7 +300,7 @@ def test_18_an_idle_broker(rows: bytes) -> None:
 
 
 def test_18_rows_of_namespaces_only() -> None:
-    """They do not tell bundles, so they are refused."""
+    """The rows do not name bundles, so they are refused."""
     rows = b'pulsar_in_bytes_total{cluster="c",namespace="shop/carts"} 7800\n'
     with pytest.raises(CodecError):
         decode_counters(PageLines()(CPU_ROWS + rows), from_ms=0, to_ms=0)
@@ -321,8 +325,8 @@ def test_20_brokers_with_tls_only(with_token: bool, use_tls: bool) -> None:
         ).encode()
         for name in ("b1", "b2")
     }
-    known = {f"{name}:8443": decode_endpoint(f"{name}:8443", text) for name, text in raw.items()}
-    hosts = KnownHosts(known, use_tls=use_tls, with_token=with_token)
+    endpoints = {f"{name}:8443": decode_endpoint(f"{name}:8443", text) for name, text in raw.items()}
+    hosts = KnownHosts(endpoints, use_tls=use_tls, with_token=with_token)
     assert hosts.base_url("b1:8443") == "https://b1:8443"
     assert hosts.next_hop("https://b1:8443/admin/v2/x", "https://b2:8443/admin/v2/x") == "https://b2:8443/admin/v2/x"
     assert (
@@ -332,7 +336,7 @@ def test_20_brokers_with_tls_only(with_token: bool, use_tls: bool) -> None:
 
 
 def test_27_a_report_of_2_10_without_network_cards() -> None:
-    """From a machine that is not Linux: bandwidth -1 of -1, no start time; records without `brokerId`."""
+    """The machine does not run Linux: bandwidth -1 of -1, no start time; records without `brokerId`."""
     blank = {"usage": -1.0, "limit": -1.0}
     stated = {"cpu": {"usage": 164.5, "limit": 1600.0}, "bandwidthIn": blank, "bandwidthOut": blank, "bundleStats": {}}
     result = broker("192.0.2.7:8080", {}, 0, **stated)

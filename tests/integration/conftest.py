@@ -1,4 +1,4 @@
-"""Real clusters, started once a session, and our adapters over them."""
+"""Real clusters, started once per session, and our adapters over them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RealWorld:
 
     @property
     def ports(self) -> MovePorts:
-        """As executor and splitter take them."""
+        """Return the ports of executor and splitter."""
         return MovePorts(
             admin=self.admin,
             commands=self.admin,
@@ -88,7 +88,7 @@ class RealWorld:
         return TermExecutor(self.ports, self.term, limits=limits)
 
     def takeover(self) -> TakeoverContext:
-        """What takeover and handback need."""
+        """Return the context of takeover and handback."""
         return TakeoverContext(
             admin=self.admin,
             commands=self.admin,
@@ -99,7 +99,7 @@ class RealWorld:
         )
 
     async def owner_of(self, bundle: str) -> str:
-        """Who owns a bundle, or "" when nobody does or it is on its way."""
+        """Return the owner of a bundle; "" without one and in transit."""
         owner = await self.ownership.owner(bundle)
         return owner.broker_id if owner is not None and not owner.disabled else ""
 

@@ -1,4 +1,4 @@
-"""What the admin adapter relies on, seen on real brokers."""
+"""The admin adapter's assumptions, checked on real brokers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def test_topics_and_claims_with_odd_names(real_world: RealWorld, topics: d
     """Topics come back as they were named, and each of them can be looked up at another broker."""
     first, second, _ = sorted(real_world.endpoints, key=[b.broker_id for b in real_world.cluster.brokers].index)
     for bundle in set(topics.values()):
-        found = await real_world.admin.topics_of_bundle(bundle, second)
-        assert {t for t in found if not parse_topic(t).local.startswith("__")} == {
+        topics_of_second = await real_world.admin.topics_of_bundle(bundle, second)
+        assert {t for t in topics_of_second if not parse_topic(t).local.startswith("__")} == {
             t for t, b in topics.items() if b == bundle
         }
     for topic in topics:

@@ -42,8 +42,8 @@ class Policed:
         """Make the namespaces, the policy, the group and a failure domain; the brokers shed nothing meanwhile."""
         self._ask("POST", f"brokers/configuration/{SHEDDING}/false")
         for namespace in ("iso/gold", "iso/gold2", *APART, *PLAIN):
-            # One bundle for those apart: brokers place a second bundle of a namespace (its system topic's) beside the
-            # other namespace of the group, because they count the namespace itself too.
+            # One bundle per anti-affinity namespace. Brokers place a second bundle of a namespace (of its system topic)
+            # next to the other namespace of the group, because they count the namespace itself, too.
             ensure_namespace(self.cluster.brokers[0].web_url, namespace, 1 if namespace in APART else 4)
         policy = {
             "namespaces": ["iso/gold\\d?"],
@@ -76,22 +76,24 @@ class Policed:
         self._ask("DELETE", f"brokers/configuration/{SHEDDING}")
 
     def unload(self, namespace: str) -> None:
-        """Its next lookup places it anew."""
+        """Unload a namespace. Its next lookup places it again."""
         self._ask("PUT", f"namespaces/{namespace}/unload")
 
     def lookup(self, topic: str) -> str:
         """A client's lookup, which assigns; the broker id it ends at. It asks again, as clients do, where the broker
         could not acquire the bundle: it is being given up by another one."""
 
-        def found() -> bytes | None:
+        def read() -> bytes | None:
             status, answer = request("GET", f"{self.base[:-9]}/lookup/v2/topic/{topic.replace('://', '/')}")
             assert status == 200 or b"Failed to acquire ownership" in answer, answer[:300]
             return answer if status == 200 else None
 
-        return urlsplit(json.loads(until(found, f"{topic} is found", within=20))["httpUrl"]).netloc
+        return urlsplit(json.loads(until(read, f"{topic} is found", within=20))["httpUrl"]).netloc
 
     def loaded(self, topic: str) -> str:
-        """Where a lookup ends, with the topic loaded there: brokers report only bundles that have a loaded topic."""
+        """Return the broker of a topic after a lookup, with the topic loaded: brokers report only bundles with a loaded
+        topic.
+        """
         broker = self.lookup(topic)
         path = f"http://{broker}/admin/v2/{topic.replace('://', '/')}/subscription/kept"
         answer = httpx.put(path, follow_redirects=True, timeout=30)
@@ -102,12 +104,12 @@ class Policed:
 @pytest.fixture
 def policed(modular_cluster: Cluster) -> Iterator[Policed]:
     """The policies, for one test."""
-    made = Policed(modular_cluster)
+    value = Policed(modular_cluster)
     try:
-        made.impose()
-        yield made
+        value.impose()
+        yield value
     finally:
-        made.lift()
+        value.lift()
 
 
 def traffic(cluster: Cluster, namespace: str, bundles: int, rate: float) -> Traffic:
@@ -116,17 +118,17 @@ def traffic(cluster: Cluster, namespace: str, bundles: int, rate: float) -> Traf
 
 
 def assigned(sidecar: Sidecar, topic: str) -> dict[str, Any]:
-    """Where the sidecar thinks that the topic would go; asking assigns nothing."""
+    """Return the broker that the sidecar would assign the topic to. The request assigns nothing."""
     answer = sidecar.post("/api/v1/assignments", {"topic": topic})
     assert answer.status_code == 200, answer.text
-    (found,) = answer.json()
-    assert found["state"] == "unowned" == sidecar.get("/api/v1/where", name=topic)[0]["state"]
-    assert isinstance(found, dict)
-    return found
+    (assignment,) = answer.json()
+    assert assignment["state"] == "unowned" == sidecar.get("/api/v1/where", name=topic)[0]["state"]
+    assert isinstance(assignment, dict)
+    return assignment
 
 
 async def test_the_records_are_where_we_look_for_them(policed: Policed, real_world: RealWorld) -> None:
-    """What the admin API stores is read from the znodes, and read again once it changes."""
+    """Policies of the admin API are read from the znodes, and re-read after a change."""
     records = await real_world.metadata.policies(policed.name, ["iso/gold", *APART])
     (policy,) = records.isolation
     assert (policy.name, policy.namespaces, policy.min_limit) == ("gold", ("iso/gold\\d?",), 1)
@@ -149,16 +151,16 @@ def test_moves_and_assignments_keep_to_policies(policed: Policed, tmp_path: Path
             for namespace in ("iso/gold2", *PLAIN):
                 legal = {policed.first} if "gold" in namespace else shared
                 topic = f"persistent://{namespace}/orders"
-                found = assigned(sidecar, topic)
-                policies = next(step for step in found["steps"] if step["name"] == "policies")
+                target = assigned(sidecar, topic)
+                policies = next(step for step in target["steps"] if step["name"] == "policies")
                 assert set(policies["candidates"]) == legal
-                assert found["chosen"] in found["candidates"]
-                assert policed.lookup(topic) in found["candidates"]
+                assert target["chosen"] in target["candidates"]
+                assert policed.lookup(topic) in target["candidates"]
             moves = sidecar.moves()
             assert {move["bundle"].rpartition("/")[0] for move in moves} == {"iso/busy"}
             assert {move["destination"] for move in moves} <= shared
-            told = bundlekeel("where", "iso/gold2", "--if-unowned", "--socket", str(sidecar.socket), "-o", "json")
-            assert {row["chosen"] for row in json.loads(told.stdout)} == {policed.first}
+            output = bundlekeel("where", "iso/gold2", "--if-unowned", "--socket", str(sidecar.socket), "-o", "json")
+            assert {row["chosen"] for row in json.loads(output.stdout)} == {policed.first}
 
 
 def gold_stays(policed: Policed, sidecar: Sidecar) -> None:
@@ -178,9 +180,9 @@ def apart_stays_apart(policed: Policed, sidecar: Sidecar) -> None:
     first = policed.loaded(topics[0])
     assert first in policed.others
     until(lambda: sidecar.get("/api/v1/bundles", namespace=APART[0]), "the first one is reported", within=20)
-    found = assigned(sidecar, topics[1])
+    target = assigned(sidecar, topics[1])
     (other,) = set(policed.others) - {first}
-    assert found["candidates"] == [other]
+    assert target["candidates"] == [other]
 
     def lands() -> bool:
         # The brokers' leader, which places bundles, reads the same report at another moment than we do. It places a
@@ -193,12 +195,12 @@ def apart_stays_apart(policed: Policed, sidecar: Sidecar) -> None:
 
     until(lands, f"it is placed on {other}", within=90)
 
-    seen: dict[str, object] = {"what": "neither may go to the other"}
+    example: dict[str, object] = {"what": "neither may go to the other"}
 
     def bound() -> bool:
         rows = [row for namespace in APART for row in sidecar.get("/api/v1/bundles", namespace=namespace)]
         ages = {row["broker"]: row["report_age_seconds"] for row in sidecar.get("/api/v1/brokers")}
-        seen.update(rows=rows, report_ages=ages, verdicts=sidecar.get("/api/v1/verdicts", limit=1))
+        example.update(rows=rows, report_ages=ages, verdicts=sidecar.get("/api/v1/verdicts", limit=1))
         return len(rows) == 2 and {row["code"] for row in rows} == {"PolicyForbids"}
 
-    until(bound, seen, within=60)
+    until(bound, example, within=60)

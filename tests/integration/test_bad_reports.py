@@ -73,7 +73,7 @@ def fake(number: int) -> str:
 
 
 def rows_of(sidecar: Sidecar) -> dict[str, dict[str, Any]]:
-    """What the API says of each fake broker, by the name of its case."""
+    """Return the API's row of each fake broker, by the name of its case."""
     rows = {row["broker"]: row for row in sidecar.get("/api/v1/brokers") or []}
     return {name: rows[fake(number)] for number, name in enumerate(CASES) if fake(number) in rows}
 
@@ -105,7 +105,9 @@ def check_told(observer: Sidecar, counted: dict[tuple[str, str], float]) -> None
 
 
 def test_a9_corrupt_records(observer: Sidecar, modular_cluster: Cluster) -> None:
-    """Twelve at once: each costs its own broker, or a figure of it, cycles go on for the others; and removal heals."""
+    """Twelve corrupt records at once: each affects only its own broker or one of its values. Cycles continue for the
+    others, and removing the records helps.
+    """
     assert good_brokers(observer, modular_cluster)
     counted = {case[2:]: observer.metric(case[2], code=case[3]) for case in CASES.values() if case[2]}
     errors = observer.metric("unexpected_errors_total")

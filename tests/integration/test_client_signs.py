@@ -1,5 +1,6 @@
-"""How clients fare and what topics carry, read from real brokers: the figures are there, and asking for them changes
-nothing."""
+"""Errors of clients and traffic of topics, read from real brokers: the values exist, and reading them changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 async def _measured(world: RealWorld) -> dict[str, MeasuredLoad]:
-    """What brokers carry by two readings of their counters, three seconds apart."""
+    """Return the brokers' load by two readings of their counters, three seconds apart."""
     edges = {NAMESPACE: await world.metadata.boundaries(NAMESPACE) or []}
-    first = {broker: await world.admin.counters(known) for broker, known in world.endpoints.items()}
+    first = {broker: await world.admin.counters(endpoint) for broker, endpoint in world.endpoints.items()}
     await asyncio.sleep(3.0)
-    after = {broker: await world.admin.counters(known) for broker, known in world.endpoints.items()}
+    after = {broker: await world.admin.counters(endpoint) for broker, endpoint in world.endpoints.items()}
     loads = {broker: measured(first[broker][0], after[broker][0], edges) for broker in after}
     return {broker: load for broker, load in loads.items() if load is not None}
 

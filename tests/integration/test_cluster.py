@@ -1,4 +1,4 @@
-"""The local cluster itself: what others rely on when they hurt it."""
+"""The local cluster itself: the properties that other tests rely on when they damage it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def everybody(cluster: Cluster) -> set[str]:
     return {broker.broker_id for broker in cluster.brokers}
 
 
-def gone(pid: int) -> bool:
+def is_gone(pid: int) -> bool:
     """Say whether no process has this pid; a zombie counts as gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -95,7 +95,7 @@ def test_zookeeper_alone_starts_and_leaves_nothing() -> None:
             connection.sendall(b"ruok")
             assert connection.recv(16) == b"imok"
         pid, data = cluster.pid("zookeeper"), cluster.data_dir
-    assert gone(pid)
+    assert is_gone(pid)
     assert not data.exists()
 
 
@@ -120,7 +120,7 @@ def test_children_die_with_a_killed_launcher() -> None:
             pid, data = launcher.stdout.readline().split()
         finally:
             launcher.send_signal(signal.SIGKILL)
-    until(lambda: gone(int(pid)), "ZooKeeper died with its launcher", within=5)
+    until(lambda: is_gone(int(pid)), "ZooKeeper died with its launcher", within=5)
     until(lambda: [p.name for p in Path(data).iterdir()] == ["logs"], "the data is removed", within=10)
     mine = f"bundlekeel-{launcher.pid}-*"
     until(lambda: not any(Path("/sys/fs/cgroup").glob(f"*/{mine}")), "the cgroups are removed", within=10)

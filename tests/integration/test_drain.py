@@ -28,7 +28,7 @@ EMPTY_SECONDS = 60.0
 LEAVES_SECONDS = 15.0
 LANDINGS = 5
 WHO = {"reason": "disks", "by": "test"}
-# The stage's cycles are quick; what is shown here holds for the default ones.
+# The stage's cycles are quick. The results are valid for the default ones, too.
 STOCK_CYCLES = {"interval": "10s"}
 
 
@@ -36,7 +36,7 @@ class Served(Scene):
     """A scene whose owners are asked of the brokers themselves, in either load manager."""
 
     def owners(self) -> dict[str, str]:
-        """Who says it owns each busy bundle, "" when nobody does."""
+        """Return the broker that claims each busy bundle, "" without one."""
         serving = {bundle: broker.broker_id for broker in self.cluster.brokers for bundle in owned(broker)}
         return {plan.bundle: serving.get(plan.bundle, "") for plan in self.plans}
 
@@ -59,19 +59,19 @@ def open_scene(cluster: Cluster, directory: Path) -> Iterator[Scene]:
 @pytest.fixture
 def scene(modular_cluster: Cluster, tmp_path: Path) -> Iterator[Scene]:
     """On brokers of the modular load manager."""
-    with open_scene(modular_cluster, tmp_path) as made:
-        yield made
+    with open_scene(modular_cluster, tmp_path) as opened_scene:
+        yield opened_scene
 
 
 def owned(broker: BrokerInfo) -> set[str]:
-    """What the broker says it owns, its system bundles left out."""
+    """Return the bundles that the broker reports as its own, without system bundles."""
     cluster = ClusterSpec().cluster_name
     names = json.loads(admin(broker, "GET", f"brokers/{cluster}/{broker.broker_id}/ownedNamespaces"))
     return {name for name in names if not is_system_bundle(name)}
 
 
 def drain_of(sidecar: Sidecar, broker: BrokerInfo) -> dict[str, Any]:
-    """The drain's row as this sidecar tells it."""
+    """Return the drain's row of this sidecar."""
     rows = (sidecar.get("/api/v1/operations") or {}).get("drains") or []
     return next((row for row in rows if row["broker"] == broker.broker_id), {})
 
@@ -82,7 +82,9 @@ def says_empty(sidecar: Sidecar, broker: BrokerInfo) -> bool:
 
 
 def stir(scene: Scene, number: int) -> None:
-    """What happens in any cluster: a namespace is made and used, and somebody unloads bundles without a destination."""
+    """Cause the usual events of a cluster: a namespace is created and used, and bundles are unloaded without a
+    destination.
+    """
     web_url = scene.cluster.brokers[1].web_url
     ensure_namespace(web_url, f"drain/new-{number}", 8)
     for topic in range(8):
@@ -92,7 +94,6 @@ def stir(scene: Scene, number: int) -> None:
 
 
 def test_a_broker_is_drained_and_kept_empty(scene: Scene, tmp_path: Path) -> None:
-    """As below."""
     check_drained(scene, tmp_path)
 
 
@@ -104,15 +105,15 @@ def check_drained(scene: Scene, directory: Path) -> None:
         path = f"/api/v1/brokers/{first.broker_id}/drain"
 
         def agreed() -> dict[str, Any] | None:
-            told = follower.post(path, WHO).json()
-            return told if told["bundles"] == len(owned(first)) else None
+            body = follower.post(path, WHO).json()
+            return body if body["bundles"] == len(owned(first)) else None
 
-        # What it owns is listed once a cycle.
+        # The broker's bundles are listed once per cycle.
         dry = until(agreed, "the dry run counts what the broker owns", within=30)
         assert dry["dry_run"] is True
         assert len(owned(first)) >= BUNDLES
-        asked = follower.post(path, {**WHO, "execute": True})
-        assert asked.status_code == 200, asked.text
+        response = follower.post(path, {**WHO, "execute": True})
+        assert response.status_code == 200, response.text
         started = time.monotonic()
         until(lambda: not owned(first), "the broker owns nothing", within=EMPTY_SECONDS)
         seconds = time.monotonic() - started

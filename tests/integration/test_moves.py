@@ -63,10 +63,9 @@ async def test_moves_under_traffic(real_world: RealWorld, moves: int) -> None:
 
 
 async def test_a_bundle_without_topics_is_told_by_its_owner(real_world: RealWorld) -> None:
-    """Nothing to look up: the unload arms the affinity, and what is reported is what the ownership says.
-
-    (A broker's own reader of the namespace's policies may have made its topic, or ask for the bundle; then it lands
-    where it was armed.)
+    """There is no topic to look up: the unload arms the affinity, and the outcome is the owner of the ownership data.
+    (A broker's own reader of the namespace's policies may have created its topic, or may request the bundle. Then it
+    goes to the armed broker.)
     """
     broker, target = real_world.cluster.brokers[0], real_world.cluster.brokers[1]
     await asyncio.to_thread(ensure_namespace, broker.web_url, "demo/empty", 1)

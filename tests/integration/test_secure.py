@@ -1,5 +1,6 @@
-"""A secured cluster: TLS, tokens and authorization at the brokers, TLS and SASL at ZooKeeper. A sidecar with a role of
-its own balances it, lets nobody in who should not, and tells no secret anywhere."""
+"""A secured cluster: TLS, tokens and authorization at the brokers, TLS and SASL at ZooKeeper. A sidecar with its own
+role balances it, rejects clients without a role, and never reveals a secret.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ OWN_SHEDDING_OFF = {"loadBalancerSheddingEnabled": "false", "loadBalancerAutoBun
 
 
 class Person:
-    """Somebody who talks to the brokers with the token of a role."""
+    """A client of the brokers with the token of a role."""
 
     def __init__(self, cluster: Cluster, role: str) -> None:
         security = cluster.security
@@ -67,7 +68,7 @@ class Person:
         self._http.close()
 
     def without_token(self) -> Person:
-        """The same, but nobody in particular."""
+        """Return the same client without a token."""
         self._http.headers.pop("Authorization")
         return self
 
@@ -84,8 +85,8 @@ class Person:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three secured brokers."""
-    with open_cluster(ClusterSpec(brokers=3, secure=True, broker_settings=OWN_SHEDDING_OFF)) as made:
-        yield made
+    with open_cluster(ClusterSpec(brokers=3, secure=True, broker_settings=OWN_SHEDDING_OFF)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +129,7 @@ def traffic(cluster: Cluster, admin: Person) -> Iterator[None]:
     client.close()
 
 
-class Kept:
+class SafeSidecar:
     """A sidecar with identities of its own, and the files that hold them."""
 
     def __init__(self, cluster: Cluster, directory: Path) -> None:
@@ -137,9 +138,9 @@ class Kept:
         self.secrets = secrets_of(cluster, directory)
         self.broker_token = directory / "broker.token"
         self.broker_token.write_text(security.tokens["bundlekeel"].read_text())
-        made = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator", "admin")}
-        self.tokens = {role: token for role, (token, _) in made.items()}
-        (directory / "tokens").write_text("".join(f"{line}\n" for _, line in made.values()))
+        tokens = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator", "admin")}
+        self.tokens = {role: token for role, (token, _) in tokens.items()}
+        (directory / "tokens").write_text("".join(f"{line}\n" for _, line in tokens.values()))
         self.ca = security.ca
         pair = security.bundlekeel
         settings = settings_for(cluster, "safe", directory, **QUICK, parameters=EAGER)
@@ -154,30 +155,30 @@ class Kept:
 
     @property
     def hidden(self) -> list[str]:
-        """What must be found nowhere."""
+        """Return the secrets that must not appear anywhere."""
         broker = self.broker_token.read_text()
         return [(self.secrets / "store__sasl_password").read_text(), broker, *self.tokens.values()]
 
     @property
     def url(self) -> str:
-        """Where it listens with TLS."""
-        found = re.search(r'"url": ?"(https://[^"]+)"', self.sidecar.log.read_text())
-        assert found is not None
-        return found[1]
+        """Return the address of the TLS port."""
+        match = re.search(r'"url": ?"(https://[^"]+)"', self.sidecar.log.read_text())
+        assert match is not None
+        return match[1]
 
     @contextmanager
     def http(self, role: str = "") -> Iterator[httpx.Client]:
         """A client with the token of a role, or without any."""
         headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role else {}
         tls = ClientTls(trust_certs=self.ca).context(field="test")
-        with httpx.Client(base_url=self.url, verify=tls, headers=headers, trust_env=False, timeout=30.0) as made:
-            yield made
+        with httpx.Client(base_url=self.url, verify=tls, headers=headers, trust_env=False, timeout=30.0) as client:
+            yield client
 
 
 @pytest.fixture(scope="module")
-def kept(cluster: Cluster, admin: Person, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+def safe(cluster: Cluster, admin: Person, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SafeSidecar]:
     """The sidecar runs in mode act for the whole module."""
-    made = Kept(cluster, tmp_path_factory.mktemp("safe"))
+    made = SafeSidecar(cluster, tmp_path_factory.mktemp("safe"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BUNDLEKEEL_SECRETS_DIR", str(made.secrets))
         made.sidecar.start()
@@ -187,22 +188,22 @@ def kept(cluster: Cluster, admin: Person, tmp_path_factory: pytest.TempPathFacto
         assert code == 0
 
 
-def test_it_leads_and_its_doctor_finds_nothing_wrong(kept: Kept) -> None:
-    """All connections stand with the identities given, and every permission is there."""
-    until(lambda: kept.sidecar.get("/api/v1/state")["role"] == "leader", "it leads", within=60)
-    until(lambda: not [c for c in kept.sidecar.get("/api/v1/doctor") if not c["ok"] and c["severity"] == "error"],
+def test_it_leads_and_its_doctor_finds_nothing_wrong(safe: SafeSidecar) -> None:
+    """All connections are up with the configured identities, and every permission is granted."""
+    until(lambda: safe.sidecar.get("/api/v1/state")["role"] == "leader", "it leads", within=60)
+    until(lambda: not [c for c in safe.sidecar.get("/api/v1/doctor") if not c["ok"] and c["severity"] == "error"],
           "doctor is content", within=60)  # fmt: skip
 
 
-def test_one_balanced_move(kept: Kept, traffic: None) -> None:
+def test_one_balanced_move(safe: SafeSidecar, traffic: None) -> None:
     """All traffic is on one broker: the least privileged role moves a bundle, and it lands."""
-    moved = until(lambda: [m for m in kept.sidecar.moves() if m["outcome"] == "done"], "a move landed", within=180)
+    moved = until(lambda: [m for m in safe.sidecar.moves() if m["outcome"] == "done"], "a move landed", within=180)
     assert moved[0]["landed_on"] == moved[0]["destination"] != moved[0]["source"]
 
 
-def test_each_mutating_route_asks_who_one_is(kept: Kept) -> None:
-    """Over TLS: 401 without credentials, 403 for a viewer, on every route of the document that is no GET."""
-    with kept.http() as nobody, kept.http("viewer") as viewer:
+def test_each_mutating_route_asks_who_one_is(safe: SafeSidecar) -> None:
+    """Over TLS: 401 without credentials, 403 for a viewer, on every route of the document that is not a GET."""
+    with safe.http() as nobody, safe.http("viewer") as viewer:
         paths = viewer.get("/api/v1/openapi.json").json()["paths"]
         routes = [(method.upper(), path) for path, item in paths.items() for method in item if method != "get"]
         assert len(routes) >= 4
@@ -215,44 +216,44 @@ def test_each_mutating_route_asks_who_one_is(kept: Kept) -> None:
         assert nobody.get("/metrics").status_code == nobody.get("/livez").status_code == 200
 
 
-def test_a_mutation_carries_the_authenticated_name(kept: Kept) -> None:
-    """What the body says of its sender is not believed, and the journal's chain holds."""
-    with kept.http("operator") as operator:
+def test_a_mutation_carries_the_authenticated_name(safe: SafeSidecar) -> None:
+    """A sender in the body is ignored, and the journal's chain is valid."""
+    with safe.http("operator") as operator:
         answer = operator.post("/api/v1/pause", json=REASON | {"seconds": 5})
         assert answer.status_code == 200 and answer.json()["by"] == "the-operator"
         assert operator.post("/api/v1/resume", json=REASON).status_code == 200
         assert operator.put("/api/v1/mode", json=REASON | {"mode": "act"}).status_code == 403
-    records = kept.sidecar.get("/api/v1/journal", kind="audit", limit=10)
+    records = safe.sidecar.get("/api/v1/journal", kind="audit", limit=10)
     assert {record["by"] for record in records} == {"the-operator"}
-    verified = bundlekeel("journal", "verify", "-c", str(kept.sidecar.config), "-o", "json")
+    verified = bundlekeel("journal", "verify", "-c", str(safe.sidecar.config), "-o", "json")
     assert verified.returncode == 0 and json.loads(verified.stdout)["lines"] > 0
 
 
-def serial_shown(kept: Kept) -> int:
+def serial_shown(safe: SafeSidecar) -> int:
     """The serial number of the certificate that a new connection is shown."""
-    found = urlsplit(kept.url)
-    pem = ssl.get_server_certificate((found.hostname or "", found.port or 0), timeout=10.0)
+    address = urlsplit(safe.url)
+    pem = ssl.get_server_certificate((address.hostname or "", address.port or 0), timeout=10.0)
     return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
 
-def test_a_rotated_token_and_a_renewed_certificate(kept: Kept, cluster: Cluster) -> None:
-    """Both are taken while it runs: the old token is refused by nobody asking, the new certificate is shown."""
-    fresh = kept.directory / "fresh"
+def test_a_rotated_token_and_a_renewed_certificate(safe: SafeSidecar, cluster: Cluster) -> None:
+    """Both take effect while it runs: brokers refuse the old token, and clients see the new certificate."""
+    fresh = safe.directory / "fresh"
     fresh.write_text(cluster.security.token("bundlekeel", iat=int(time.time())))
-    fresh.replace(kept.broker_token)
-    before = serial_shown(kept)
+    fresh.replace(safe.broker_token)
+    before = serial_shown(safe)
     cluster.security.issue("bundlekeel", ["127.0.1.1"])
     issued = x509.load_pem_x509_certificate(cluster.security.bundlekeel.cert.read_bytes()).serial_number
     assert issued != before
-    until(lambda: serial_shown(kept) == issued, "the new certificate is shown", within=60)
-    with kept.http("viewer") as viewer:
+    until(lambda: serial_shown(safe) == issued, "the new certificate is shown", within=60)
+    with safe.http("viewer") as viewer:
         assert viewer.get("/api/v1/state").status_code == 200
         failing = [item for item in viewer.get("/api/v1/doctor").json() if not item["ok"]]
     assert not [item for item in failing if item["severity"] == "error"]
 
 
 def test_a_role_without_rights_is_told_so(cluster: Cluster, admin: Person) -> None:
-    """What our role has is needed: the brokers refuse an unload by role `client`, and one without a token."""
+    """Our role is necessary: the brokers refuse an unload by role `client`, and one without a token."""
     bundle = f"namespaces/{NAMESPACE}/0x00000000_0x15555555/unload"
     with Person(cluster, "client") as person, Person(cluster, "client") as stranger:
         assert person.ask("PUT", bundle).status_code in (401, 403)
@@ -261,7 +262,7 @@ def test_a_role_without_rights_is_told_so(cluster: Cluster, admin: Person) -> No
 
 # kazoo's thread ends with an exception where the server wants SASL and there is no user.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_our_nodes_belong_to_us(kept: Kept, cluster: Cluster) -> None:
+def test_our_nodes_belong_to_us(safe: SafeSidecar, cluster: Cluster) -> None:
     """Without a user there is no session; another user reads the brokers' nodes, and neither reads nor writes ours."""
 
     async def tried(identity: StoreIdentity) -> list[str]:
@@ -287,7 +288,7 @@ def test_our_nodes_belong_to_us(kept: Kept, cluster: Cluster) -> None:
 
     tls = ClientTls(trust_certs=cluster.security.ca)
     users = cluster.security.passwords
-    until(lambda: kept.sidecar.get("/api/v1/state")["role"] == "leader", "our root is made", within=60)
+    until(lambda: safe.sidecar.get("/api/v1/state")["role"] == "leader", "our root is made", within=60)
     assert asyncio.run(tried(StoreIdentity(tls=tls))) == ["refused"] * 3
     wrong = StoreIdentity(username="bundlekeel", password="wrong", tls=tls)
     assert asyncio.run(tried(wrong)) == ["refused"] * 3
@@ -297,25 +298,25 @@ def test_our_nodes_belong_to_us(kept: Kept, cluster: Cluster) -> None:
     assert asyncio.run(tried(ours))[:2] == ["done", "done"]
 
 
-def test_no_secret_is_found_anywhere(kept: Kept, cluster: Cluster) -> None:
+def test_no_secret_is_found_anywhere(safe: SafeSidecar, cluster: Cluster) -> None:
     """In no log, journal, answer, metric, command line or environment, of ours or of the brokers."""
-    with kept.http("admin") as asked:
+    with safe.http("admin") as client:
         paths = ("settings", "state", "whoami", "journal?limit=1000", "doctor", "tasks", "brokers", "openapi.json")
-        texts = {path: asked.get(f"/api/v1/{path}").text for path in paths}
-        texts["metrics"] = asked.get("/metrics").text
-        texts["wrong"] = asked.get("/api/v1/state", headers={"Authorization": "Bearer c4nary-in-a-header"}).text
-    shown = bundlekeel("config", "show", "-c", str(kept.sidecar.config), "-o", "json")
-    texts["config show"] = shown.stdout + shown.stderr
-    texts["config file"] = kept.sidecar.config.read_text()
-    for file in (*kept.directory.glob("safe*.log"), *kept.directory.glob("*.jsonl*")):
+        texts = {path: client.get(f"/api/v1/{path}").text for path in paths}
+        texts["metrics"] = client.get("/metrics").text
+        texts["wrong"] = client.get("/api/v1/state", headers={"Authorization": "Bearer c4nary-in-a-header"}).text
+    output = bundlekeel("config", "show", "-c", str(safe.sidecar.config), "-o", "json")
+    texts["config show"] = output.stdout + output.stderr
+    texts["config file"] = safe.sidecar.config.read_text()
+    for file in (*safe.directory.glob("safe*.log"), *safe.directory.glob("*.jsonl*")):
         texts[file.name] = file.read_text(errors="replace")
     for file in (cluster.data_dir / "logs").iterdir():
         texts[file.name] = file.read_text(errors="replace")
-    own = psutil.Process(kept.sidecar.pid)
+    own = psutil.Process(safe.sidecar.pid)
     for process in (own, *own.children(recursive=True)):
         texts[f"command line of {process.pid}"] = " ".join(process.cmdline())
         texts[f"environment of {process.pid}"] = str(process.environ())
     for name in cluster.names:
         texts[f"command line of {name}"] = " ".join(psutil.Process(cluster.pid(name)).cmdline())
-    found = [where for where, text in texts.items() for secret in (*kept.hidden, "c4nary") if secret in text]
-    assert not found
+    leaks = [where for where, text in texts.items() for secret in (*safe.hidden, "c4nary") if secret in text]
+    assert not leaks

@@ -60,7 +60,7 @@ def reset_shedding(scene: Scene) -> None:
 
 
 def after_cycles(sidecar: Sidecar, count: int) -> None:
-    """Wait for so many cycles more."""
+    """Wait for `count` more cycles."""
     before = sidecar.metric("cycles_total")
     until(lambda: sidecar.metric("cycles_total") >= before + count, f"{count} cycles", within=30)
 
@@ -72,16 +72,16 @@ def test_three_seats_and_a_bench(busy: Scene, tmp_path: Path) -> None:
         roles = {item.name: item.state()["role"] for item in sidecars}
         assert sorted(roles.values()) == ["bench", "follower", "follower", "leader"]
         bench = next(item for item in sidecars if roles[item.name] == "bench")
-        wanted = {f"{BROKERS}/{broker.broker_id}" for broker in busy.cluster.brokers}
+        seats = {f"{BROKERS}/{broker.broker_id}" for broker in busy.cluster.brokers}
         watched: dict[str, set[str]] = {item.name: set() for item in sidecars}
 
-        def seen() -> bool:
+        def is_seen() -> bool:
             # A watch that has fired is set again a moment later: several looks show them all.
             for item in sidecars:
                 watched[item.name] |= watched_paths(busy.cluster, sessions_of(busy.cluster, [item.pid]))
-            return all(wanted <= paths for name, paths in watched.items() if name != bench.name)
+            return all(seats <= paths for name, paths in watched.items() if name != bench.name)
 
-        until(seen, "the seated ones watch every broker", within=30)
+        until(is_seen, "the seated ones watch every broker", within=30)
         assert not [path for path in watched[bench.name] if path.startswith("/pulsar/loadbalance")]
         assert f"{busy.root}/leader" in watched[bench.name]
         assert bench.get("/api/v1/brokers") == []
@@ -95,7 +95,7 @@ def test_three_seats_and_a_bench(busy: Scene, tmp_path: Path) -> None:
 
 
 def test_a_pause_from_anywhere(scene: Scene, tmp_path: Path) -> None:
-    """Any replica takes it, the leader heeds it within two seconds, and after `resume` the work is done."""
+    """Any replica accepts it, the leader obeys within two seconds, and after `resume` it finishes the work."""
     with scene.sidecars("AB", tmp_path, parameters={**EAGER, "cool_down_seconds": 0}) as sidecars:
         leader, (follower,) = lead_and_follow(sidecars)
         assert follower.post("/api/v1/pause", REASON).status_code == 200
@@ -133,10 +133,11 @@ def test_a_mode_is_a_ceiling(scene: Scene, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("adopt", [False, True])
 def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_path: Path, adopt: bool) -> None:
-    """The API tells the very figures of the metrics, which are those of the plan; a changed file holds without a
-    restart, watched or by SIGHUP; a wrong one changes nothing."""
+    """The values in the API are those of the metrics and of the plan. A changed file takes effect without a restart, by
+    the watcher or by SIGHUP. An invalid file changes nothing.
+    """
     with busy.sidecars("A", tmp_path, mode="observe", adopt_broker_settings=adopt, parameters={}) as (sidecar,):
-        # A first cycle without a picture yet makes no plan, and tells no parameters.
+        # A first cycle without a snapshot makes no plan and reports no parameters.
         until(lambda: sidecar.metric("parameter", parameter="cpu_weight"), "a plan", within=60)
 
         def rows_that_agree() -> dict[str, Any] | None:
@@ -147,35 +148,37 @@ def test_j02_j04_what_is_shown_is_in_force_also_after_a_change(busy: Scene, tmp_
                 if key.startswith("parameters.") and isinstance(row["value"], int | float)
             }
             assert numbers
-            told = {key: sidecar.metric("parameter", parameter=key) for key in numbers}
-            return rows if told == numbers and sidecar.state()["strategy"] == rows["strategy"]["value"] else None
+            output = {key: sidecar.metric("parameter", parameter=key) for key in numbers}
+            return rows if output == numbers and sidecar.state()["strategy"] == rows["strategy"]["value"] else None
 
-        def shown() -> dict[str, Any]:
+        def read_shown() -> dict[str, Any]:
             # Metrics are up to a second old, other reads half a second.
             return until(rows_that_agree, "metrics and settings agree", within=5)
 
-        rows = shown()
+        rows = read_shown()
         theirs = ("threshold", "broker") if adopt else ("avg", "default")
         assert (rows["strategy"]["value"], rows["strategy"]["origin"]) == theirs
-        told = bundlekeel(
+        output = bundlekeel(
             "config", "show", "-c", str(sidecar.config), "--running", "--origin", "-o", "json", within=120
         )
-        assert json.loads(told.stdout)["strategy"]["origin"] == theirs[1], told.stderr
+        assert json.loads(output.stdout)["strategy"]["origin"] == theirs[1], output.stderr
         settings = yaml.safe_load(sidecar.config.read_text(encoding="utf-8"))
-        wanted = settings | {"strategy": "uniform", "parameters": {"cpu_weight": 0.5}, "cycle": {"interval": "3s"}}
-        sidecar.config.write_text(yaml.safe_dump(wanted), encoding="utf-8")
+        expected = settings | {"strategy": "uniform", "parameters": {"cpu_weight": 0.5}, "cycle": {"interval": "3s"}}
+        sidecar.config.write_text(yaml.safe_dump(expected), encoding="utf-8")
         until(lambda: sidecar.metric("parameter", parameter="cpu_weight") == 0.5, "it holds", within=30)
-        assert shown()["strategy"]["value"] == "uniform"
+        assert read_shown()["strategy"]["value"] == "uniform"
         (record,) = sidecar.get("/api/v1/journal", kind="settings")
         assert record["restart_needed"] == ["cycle.interval"] and "strategy" in record["applied"]
         sidecar.config.write_text("parameters: {cpu_weight: high}", encoding="utf-8")
         sidecar.send(signal.SIGHUP)
         until(lambda: sidecar.metric("settings_read_total", outcome="refused") == 1, "it is refused", within=30)
-        assert sidecar.alive and shown()["parameters.cpu_weight"]["value"] == 0.5
+        assert sidecar.alive and read_shown()["parameters.cpu_weight"]["value"] == 0.5
 
 
 def test_a_plan_through_a_follower(scene: Scene, tmp_path: Path) -> None:
-    """Asked of a follower, planned and carried out by the leader, exactly once; every replica tells the same."""
+    """A plan requested at a follower is made and executed by the leader, exactly once. Every replica reports the
+    same.
+    """
     with scene.sidecars("ABC", tmp_path, parameters={**PATIENT, "max_moves_per_cycle": 3}) as sidecars:
         leader, (follower, third) = lead_and_follow(sidecars)
         until(lambda: leader.state()["acting_obstacle"] is None, "the leader may act", within=30)
@@ -189,9 +192,13 @@ def test_a_plan_through_a_follower(scene: Scene, tmp_path: Path) -> None:
         records = [record for record in leader.records() if record["kind"] == "move"]
         assert sorted(record["bundle"] for record in records) == sorted(moved), "each bundle once"
         assert not [record for item in (follower, third) for record in item.records() if record["kind"] == "move"]
-        told = until(lambda: len(moves := leader.moves()) == len(moved) and moves, "all moves are told", within=5)
+        carried_out = until(
+            lambda: len(moves := leader.moves()) == len(moved) and moves, "all moves are told", within=5
+        )
         for item in (follower, third):  # they read the shared records once a second
-            until(lambda item=item: item.get("/api/v1/journal", kind="move", limit=100) == told, "same", within=10)
+            until(
+                lambda item=item: item.get("/api/v1/journal", kind="move", limit=100) == carried_out, "same", within=10
+            )
         until(lambda: task_of(third, task["task"]) == task, "the third knows the task too", within=10)
         until(lambda: len({item.state()["cycle"]["id"] for item in sidecars}) == 1, "one last cycle", within=20)
 
@@ -200,14 +207,18 @@ def executed(sidecar: Sidecar) -> tuple[dict[str, Any], dict[str, Any]]:
     """Make a plan and have it carried out; again while its inputs change meanwhile. Gives the task and the plan."""
     task: dict[str, Any] = {}
     for _ in range(10):
-        plan = until(lambda: (made := make_plan(sidecar)) and made["moves"] and made, "there is a plan", within=40)
+        plan = until(
+            lambda: (new_plan := make_plan(sidecar)) and new_plan["moves"] and new_plan, "there is a plan", within=40
+        )
         answer = sidecar.post(f"/api/v1/plans/{plan['hash']}/execute", REASON)
         if answer.status_code == 409:  # the inputs changed before the leader was asked
             continue
         assert answer.status_code == 202, answer.text
         name = answer.json()["task"]
         task = until(
-            lambda name=name: (found := task_of(sidecar, name)) and found["state"] in ("done", "failed") and found,
+            lambda name=name: (
+                (current := task_of(sidecar, name)) and current["state"] in ("done", "failed") and current
+            ),
             "it ends",
             within=90,
         )
@@ -238,9 +249,11 @@ def test_it_refuses_while_brokers_shed(busy: Scene, tmp_path: Path) -> None:
         until(lambda: leader.state()["acting_obstacle"] == "BrokersShedThemselves", "it refuses again", within=60)
 
 
-@pytest.mark.parametrize(("shedding", "code", "told"), [("true", 0, "sheds by itself"), ("false", 1, "does not shed")])
+@pytest.mark.parametrize(
+    ("shedding", "code", "message"), [("true", 0, "sheds by itself"), ("false", 1, "does not shed")]
+)
 def test_a_handback_without_a_takeover_says_whether_the_brokers_shed(
-    scene: Scene, tmp_path: Path, shedding: str, code: int, told: str
+    scene: Scene, tmp_path: Path, shedding: str, code: int, message: str
 ) -> None:
     """It restores nothing; where the brokers do not shed nothing balances them, so that is not as wanted."""
     admin(scene.cluster.brokers[0], "POST", f"brokers/configuration/{SHEDDING}/{shedding}")
@@ -251,7 +264,9 @@ def test_a_handback_without_a_takeover_says_whether_the_brokers_shed(
         answer = json.loads(ended.stdout)
         assert "there is no takeover to undo" in answer["warnings"][0]
         assert len(answer["brokers"]) == len(scene.cluster.brokers)
-        assert {(row["after"], row["ok"], row["detail"]) for row in answer["brokers"]} == {(shedding, not code, told)}
+        assert {(row["after"], row["ok"], row["detail"]) for row in answer["brokers"]} == {
+            (shedding, not code, message)
+        }
         assert ("--config loadBalancerSheddingEnabled --value true" in ended.stdout) == bool(code)
     assert overrides(scene.cluster) == before
     warned = bundlekeel("takeover", "--dry-run", "-c", str(config), within=120)
@@ -266,12 +281,12 @@ def test_j14_it_does_not_start_under_another_clusters_name(busy: Scene, tmp_path
     settings = settings_for(busy.cluster, "other", tmp_path, root="other")
     other.write_text(yaml.safe_dump({**settings, "cluster": "east"}), encoding="utf-8")
     before = overrides(busy.cluster)
-    told = f"cluster is 'east', but the brokers run with clusterName '{busy.cluster.spec.cluster_name}'"
+    message = f"cluster is 'east', but the brokers run with clusterName '{busy.cluster.spec.cluster_name}'"
     for command in (("run",), ("takeover", "--yes", "--reason", "test"), ("handback", "--yes", "--reason", "test")):
         ended = bundlekeel(*command, "-c", str(other), within=120)
-        assert ended.returncode == 2 and told in ended.stderr, ended.stdout + ended.stderr
-    asked = bundlekeel("doctor", "-c", str(other), "-o", "json", within=120)
-    assert asked.returncode == 1 and told in asked.stdout, asked.stdout + asked.stderr
+        assert ended.returncode == 2 and message in ended.stderr, ended.stdout + ended.stderr
+    result = bundlekeel("doctor", "-c", str(other), "-o", "json", within=120)
+    assert result.returncode == 1 and message in result.stdout, result.stdout + result.stderr
     assert overrides(busy.cluster) == before
 
 
@@ -281,8 +296,8 @@ def test_uninstall_leaves_nothing_of_ours(scene: Scene, tmp_path: Path) -> None:
         after_cycles(sidecar, 2)
         refused = bundlekeel("uninstall", "--yes", "-c", str(sidecar.config))
         assert refused.returncode == 4 and "sidecars still run: A" in refused.stderr, refused.stderr
-    gone = bundlekeel("uninstall", "--yes", "-c", str(sidecar.config))
-    assert gone.returncode == 0 and "\ndeleted: " in gone.stdout, gone.stderr
+    result = bundlekeel("uninstall", "--yes", "-c", str(sidecar.config))
+    assert result.returncode == 0 and "\ndeleted: " in result.stdout, result.stderr
     with kazoo(scene.cluster) as client:
         parent = scene.root.rpartition("/")[0]
         assert client.exists(scene.root) is None and client.exists(parent) is not None
@@ -295,7 +310,7 @@ def samples(sidecar: Sidecar) -> dict[str, int]:
 
 
 def test_averages_outlive_all_sidecars(scene: Scene, tmp_path: Path) -> None:
-    """All sidecars stopped: new ones go on from the checkpoint instead of beginning with the first sample."""
+    """All sidecars stop. New ones continue from the checkpoint instead of starting with the first sample."""
     with scene.sidecars("AB", tmp_path, parameters=PATIENT) as sidecars:
         leader, (other,) = lead_and_follow(sidecars)
         until(lambda: min(samples(leader).values(), default=0) >= 6, "there are samples", within=120)

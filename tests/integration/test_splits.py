@@ -60,9 +60,9 @@ def boundaries(cluster: Cluster, namespace: str) -> list[int]:
 
 
 def records(sidecar: Sidecar, kind: str, outcome: str = "") -> list[dict[str, Any]]:
-    """Its journal's lines of one kind, and one outcome if given."""
-    found = [record for record in sidecar.records() if record["kind"] == kind]
-    return [record for record in found if outcome in ("", record.get("outcome"))]
+    """Return the journal's lines of one kind, and of one outcome unless it is ""."""
+    matches = [record for record in sidecar.records() if record["kind"] == kind]
+    return [record for record in matches if outcome in ("", record.get("outcome"))]
 
 
 def test_a_hot_bundle_is_split_between_its_topics_and_a_child_moves(scene: Scene, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_hot_bundle_is_split_between_its_topics_and_a_child_moves(scene: Scene
 
 
 def _replanned(scene: Scene) -> Traffic:
-    """The same topics, by the bundles they are in now."""
+    """Return the same topics, by their current bundles."""
     return Traffic(scene.traffic.spec)
 
 
@@ -233,8 +233,10 @@ async def running(
             loads = await world.admin.topic_loads(f"{namespace}/{WHOLE}", owner.broker_id)
             each = rate / topics
             # Above: a sender that stood still for a moment makes up for it.
-            found = [load for load in loads if 0.9 * each < min(load.traffic[:2]) <= max(load.traffic[:2]) < 1.2 * each]
-            return found if len(found) == topics else []
+            carrying = [
+                load for load in loads if 0.9 * each < min(load.traffic[:2]) <= max(load.traffic[:2]) < 1.2 * each
+            ]
+            return carrying if len(carrying) == topics else []
 
         yield await eventually(measured, within=120.0)
         report = await asyncio.to_thread(traffic.stop)

@@ -28,14 +28,14 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
     assert original == ({} if before is None else {SHEDDING: before})
     context = real_world.takeover()
 
-    taken = await takeover(context, split=True, reason="test", by="test")
-    assert taken.complete, taken
-    assert taken.splits_by == "none"
-    assert taken.overrides == {SHEDDING: before, SPLITTING: None}
+    result = await takeover(context, split=True, reason="test", by="test")
+    assert result.complete, result
+    assert result.splits_by == "none"
+    assert result.overrides == {SHEDDING: before, SPLITTING: None}
     assert await admin.dynamic_configuration() == {SHEDDING: "false", SPLITTING: "false"}
     assert await sheds_itself(admin, endpoints) == dict.fromkeys(endpoints, False)
 
-    assert (await takeover(context, split=False, reason="again", by="test")).overrides == taken.overrides
+    assert (await takeover(context, split=False, reason="again", by="test")).overrides == result.overrides
 
     back = await handback(context)
     assert back is not None
@@ -47,20 +47,24 @@ async def test_round_trip(real_world: RealWorld, before: str | None) -> None:
 
 
 async def test_only_dynamic_keys_are_taken(real_world: RealWorld) -> None:
-    """The load balancer itself cannot be switched at run time: a broker says so, and it is typed."""
+    """The load balancer itself cannot be switched at run time: a broker reports that, and the error has its own
+    type.
+    """
     with pytest.raises(AdminRefused, match="non-dynamic"):
         await real_world.admin.set_dynamic("loadBalancerEnabled", "false", permit=real_world.permit)
 
 
 async def test_partial_takeover(real_world: RealWorld) -> None:
-    """Every broker (4.2 and later) shows what it leaves to us and goes on shedding; a whole takeover ends that."""
+    """Every broker (4.2 and later) reports the namespaces that it leaves to us, and continues to shed the others. A
+    whole takeover ends that.
+    """
     admin, endpoints = real_world.admin, real_world.endpoints
     for key in (SHEDDING, SPLITTING, EXCLUDED):
         await admin.delete_dynamic(key, permit=by_person)
     context = real_world.takeover()
     names = ("public/default", "public/other")
-    taken = await takeover(context, split=False, reason="test", by="test", namespaces=names)
-    assert taken.complete, taken
+    result = await takeover(context, split=False, reason="test", by="test", namespaces=names)
+    assert result.complete, result
     for broker in endpoints:
         values = await admin.runtime_configuration(broker)
         assert name_set(values[EXCLUDED]) == set(names)

@@ -1,4 +1,4 @@
-"""What the traffic generator says of real brokers."""
+"""Measurements of the traffic generator on real brokers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 def test_consumers_that_are_behind_lose_nothing(modular_cluster: Cluster) -> None:
-    """Brokers deliver at a fifth of the rate: when publishing ends most messages are still to come, for longer than a
-    message may take to come; none of them is lost."""
+    """Brokers deliver at a fifth of the rate. When publishing ends, most messages are still undelivered, for longer
+    than the normal limit. None of them is lost.
+    """
     spec = traffic_spec(modular_cluster, NAMESPACE, bundles=1, rate_total_msgs=200.0, drain_seconds=2.0)
     traffic = Traffic(spec)
     traffic.prepare()

@@ -88,7 +88,7 @@ class ZkBrokers:
 
 
 def _path(topic: str) -> str:
-    """Where Pulsar keeps a topic's records: namespace, domain, and its own name URL-encoded."""
+    """Return the path of a topic's records in Pulsar: namespace, domain, and its URL-encoded name."""
     domain, _, rest = topic.partition("://")
     tenant, namespace, local = rest.split("/", 2)
     # java.net.URLEncoder leaves the asterisk and encodes the tilde.
@@ -101,14 +101,13 @@ async def world(zookeeper: Cluster, chroot: str, client: ZkClient, store: KazooC
     store.create("/config")
     store.ensure_path(BROKERS)
     configuration = await connect(zookeeper, f"{chroot}/config")
-    made = ZkBrokers(zookeeper, store, client, configuration)
-    yield made
+    value = ZkBrokers(zookeeper, store, client, configuration)
+    yield value
     zookeeper.resume("zookeeper")
-    await made.loads.close()
+    await value.loads.close()
     await configuration.close()
 
 
 @pytest.mark.parametrize("check", CHECKS)
 async def test_zookeeper_keeps_the_contract(world: ZkBrokers, check: Callable[[BrokersWorld], Awaitable[None]]) -> None:
-    """The same checks as for the fakes."""
     await check(world)

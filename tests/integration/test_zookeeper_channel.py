@@ -40,9 +40,9 @@ def owned(broker: str = "b1:8080", *, version: int = 2) -> bytes:
 @pytest.fixture
 async def channel(client: ZkClient) -> AsyncIterator[ZkChannel]:
     """A channel that is not started yet."""
-    made = ZkChannel(client, clock=RealClock())
-    yield made
-    await made.close()
+    value = ZkChannel(client, clock=RealClock())
+    yield value
+    await value.close()
 
 
 def put(store: KazooClient, bundle: str, data: bytes) -> None:
@@ -53,12 +53,12 @@ def put(store: KazooClient, bundle: str, data: bytes) -> None:
 async def until(channel: ZkChannel, condition: Callable[[ChannelView], Any]) -> ChannelView:
     """The first view that satisfies the condition."""
 
-    async def seen() -> ChannelView | None:
+    async def read() -> ChannelView | None:
         view = await channel.view()
         return view if condition(view) else None
 
-    found: ChannelView = await eventually(seen, within=30)
-    return found
+    current: ChannelView = await eventually(read, within=30)
+    return current
 
 
 def owners(view: ChannelView) -> dict[str, str]:
@@ -82,7 +82,9 @@ async def test_a_channel_whose_root_comes_later(channel: ZkChannel, store: Kazoo
 
 
 async def test_tenants_and_namespaces_come_and_go(channel: ZkChannel, store: KazooClient) -> None:
-    """Every level is watched; a namespace of the old form has one more; what is no bundle is passed over."""
+    """Every level is watched. A namespace of the old form has one more level. Nodes that are not bundles are
+    ignored.
+    """
     put(store, BUNDLE, owned())
     put(store, "pulsar/local/127.0.0.1:8080/0x00000000_0xffffffff", owned("b2:8080"))
     put(store, "public/default/readme", b"not an entry")
@@ -128,8 +130,8 @@ async def test_thousands_of_bundles_are_read_once(zookeeper: Cluster, chroot: st
     names = [f"t/n{space}/0x{i:08x}_0x{i + 1:08x}" for space in range(3) for i in range(1000)]
     for space in range(3):
         store.ensure_path(f"{SERVICE_UNITS}/t/n{space}")
-    for made in [store.create_async(f"{SERVICE_UNITS}/{name}", owned()) for name in names]:
-        made.get(timeout=20)
+    for creation in [store.create_async(f"{SERVICE_UNITS}/{name}", owned()) for name in names]:
+        creation.get(timeout=20)
     client = CountingClient(zookeeper.zk_hosts, chroot, session_seconds=SESSION_SECONDS, call_timeout_seconds=5.0)
     channel = ZkChannel(client, clock=RealClock())
     try:
@@ -151,7 +153,7 @@ async def test_thousands_of_bundles_are_read_once(zookeeper: Cluster, chroot: st
 
 
 async def test_after_a_lost_session_all_is_seen_again(channel: ZkChannel, store: KazooClient, client: ZkClient) -> None:
-    """Changes of every kind while nobody watched, and those after it, show."""
+    """Changes of every kind during the interruption, and later ones, appear."""
     put(store, BUNDLE, owned())
     put(store, "t/gone/0x00000000_0xffffffff", owned())
     await channel.start()
@@ -188,7 +190,7 @@ async def test_while_suspended_there_is_no_view(
 async def test_an_entry_that_cannot_be_used(
     channel: ZkChannel, store: KazooClient, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It costs itself: the view keeps what was known of it, `unit` says that it cannot be had."""
+    """An unusable entry affects only itself: the view keeps the last valid state, and `unit` reports the fault."""
     put(store, BUNDLE, owned())
     await channel.start()
     await until(channel, lambda view: view.units)
@@ -204,7 +206,7 @@ async def test_an_entry_that_cannot_be_used(
 
 
 async def test_a_storm_of_changes_is_few_views(channel: ZkChannel, store: KazooClient) -> None:
-    """Hundreds of changes a second do not mean as many views; the last word counts."""
+    """Hundreds of changes per second cause few views. The last change is in the last view."""
     names = [f"t/n/0x{i:08x}_0x{i + 1:08x}" for i in range(50)]
     for name in names:
         put(store, name, owned())

@@ -33,9 +33,9 @@ pytestmark = pytest.mark.zookeeper
 @pytest.fixture
 async def world(zookeeper: Cluster, chroot: str) -> AsyncIterator[ZooKeeperWorld]:
     """Sidecars on one ZooKeeper."""
-    made = ZooKeeperWorld(zookeeper, chroot)
-    yield made
-    await made.close()
+    value = ZooKeeperWorld(zookeeper, chroot)
+    yield value
+    await value.close()
 
 
 class TestZooKeeperCoordination(CoordinationContract):
@@ -65,15 +65,15 @@ async def test_a_dead_sidecar_is_replaced_within_its_session_time_out(world: Zoo
 
 
 async def test_a_restarted_sidecar_does_not_believe_its_old_node(world: ZooKeeperWorld) -> None:
-    """A node left by an earlier life with the same id counts as somebody else's until it expires."""
+    """A node of an earlier process with the same id belongs to another process until it expires."""
     a = await world.join()
     old = await lead(a, "a")
     again = await world.join()
     assert await again.campaign(member("a")) is None
     assert not await again.still_leading(old)
-    seen = await again.leader()
-    assert seen is not None
-    assert (seen.id, seen.epoch) == ("a", old)
+    leader = await again.leader()
+    assert leader is not None
+    assert (leader.id, leader.epoch) == ("a", old)
     await again.resign(old)
     assert await a.still_leading(old)
 
@@ -81,7 +81,7 @@ async def test_a_restarted_sidecar_does_not_believe_its_old_node(world: ZooKeepe
 async def test_the_check_on_the_epoch_fences_where_one_on_the_leader_node_would_not(
     world: ZooKeeperWorld, chroot: str
 ) -> None:
-    """Why the epoch is a persistent node: each new leader node is at version 0 again."""
+    """The epoch is a persistent node, because each new leader node starts at version 0 again."""
     a, b = await world.join(), await world.join()
     await lead(a, "a")
     await world.expire(a)
@@ -134,7 +134,7 @@ async def test_a_missing_chroot_is_said_and_not_made(zookeeper: Cluster) -> None
 
 
 async def test_a_root_deleted_manually_is_made_again(world: ZooKeeperWorld, chroot: str) -> None:
-    """Whoever deletes our root meanwhile gets a fresh one; nobody has to restart."""
+    """After a deletion of our root a new one is created, without a restart."""
     a = await world.join()
     await lead(a, "a")
     with_kazoo(world.zookeeper.zk_hosts, lambda kazoo: kazoo.delete(f"{chroot}/bundlekeel", recursive=True))
@@ -155,8 +155,9 @@ async def test_a_write_that_is_too_large_is_refused_here(world: ZooKeeperWorld) 
 
 
 async def test_a_long_silence_is_noticed_and_survived(world: ZooKeeperWorld) -> None:
-    """SIGSTOP for longer than the session: calls fail meanwhile, the connection is given up although calls keep
-    going out, and after SIGCONT all works again with a new session and a new term."""
+    """SIGSTOP for longer than the session: calls fail meanwhile, and the connection is given up although calls
+    continue. After SIGCONT all works again with a new session and a new term.
+    """
     a = await world.join()
     client = world.client_of(a)
     epoch = await lead(a, "a")

@@ -50,7 +50,7 @@ async def test_an_owner_that_cannot_be_read(client: ZkClient, store: KazooClient
 
 
 async def test_boundaries_of_a_namespace(metadata: ZkMetadata, store: KazooClient) -> None:
-    """Local policies are the record; policies stand in; a namespace in neither store is None."""
+    """Boundaries come from the local policies, else from the policies; a namespace in neither store is None."""
     assert await metadata.boundaries("t/ns") is None
     two = {"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}}
     one = {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
@@ -139,26 +139,26 @@ async def test_watches_fire_once_and_on_the_loop(client: ZkClient, store: KazooC
     store.set("/x", b"2")
     assert await client.get("/x", watch) is not None
     await end_session(client)
-    found = await client.get("/x")
-    assert found is not None
-    assert found[0] == b"2"
+    data = await client.get("/x")
+    assert data is not None
+    assert data[0] == b"2"
     assert calls == [1]
 
 
 async def test_listeners_hear_of_lost_sessions(client: ZkClient) -> None:
     """A session that ends is reported, and so is its successor."""
-    heard: list[str] = []
-    client.add_listener(heard.append)
+    events: list[str] = []
+    client.add_listener(events.append)
     await end_session(client)
     await asyncio.sleep(0.05)
-    assert heard[-1] == "connected"
-    assert "lost" in heard
-    client.remove_listener(heard.append)
-    client.remove_listener(heard.append)
+    assert events[-1] == "connected"
+    assert "lost" in events
+    client.remove_listener(events.append)
+    client.remove_listener(events.append)
 
 
 async def test_faults_are_ours(client: ZkClient) -> None:
-    """kazoo's exceptions become core errors; a transaction tells which step failed and why."""
+    """kazoo's exceptions become core errors. The error of a transaction contains the failed step and the reason."""
     await client.create("/n", b"1")
     with pytest.raises(NodeExists):
         await client.create("/n")
@@ -189,7 +189,7 @@ async def test_faults_are_ours(client: ZkClient) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_kazoo_is_started_again_when_its_thread_dies(client: ZkClient) -> None:
-    """An exception nobody expected in kazoo's thread costs the session, not the sidecar."""
+    """An unexpected exception in kazoo's thread ends the session, not the sidecar."""
     connection = client._kazoo._connection
     honest = connection._connect
     deaths = []

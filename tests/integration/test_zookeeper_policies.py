@@ -70,7 +70,6 @@ async def world(zookeeper: Cluster, chroot: str, client: ZkClient, store: KazooC
 
 @pytest.mark.parametrize("check", CHECKS)
 async def test_zookeeper_keeps_the_contract(world: ZkWorld, check: Callable[[PolicyWorld], Awaitable[None]]) -> None:
-    """The same checks as for the fake."""
     await check(world)
 
 
@@ -99,9 +98,9 @@ async def test_nothing_is_read_twice(world: ZkWorld) -> None:
 
 
 async def test_many_namespaces_are_read_in_portions(world: ZkWorld, zookeeper: Cluster, chroot: str) -> None:
-    """Those that were not read yet count as unreadable, so that nothing of them moves; the next call reads them."""
+    """Unread namespaces count as unreadable, so none of their bundles moves. The next call reads them."""
     names = [f"t/n{number}" for number in range(NEW_PER_CALL + 10)]
-    # Beside a load one of so many reads may wait for longer than other tests let a call wait.
+    # Next to a load, one of many reads can wait for longer than the limit of other tests.
     patient = await connect(zookeeper, chroot, call_seconds=10.0)
     try:
         metadata = ZkMetadata(patient, world.configuration)

@@ -95,9 +95,9 @@ def store(zookeeper: Cluster, chroot: str) -> Iterator[KazooClient]:
 @pytest.fixture
 async def source(client: ZkClient) -> AsyncIterator[ZkLoadSource]:
     """A source that is not started yet."""
-    made = ZkLoadSource(client, batch_window_seconds=WINDOW, max_report_bytes=MAX_BYTES, clock=RealClock())
-    yield made
-    await made.close()
+    value = ZkLoadSource(client, batch_window_seconds=WINDOW, max_report_bytes=MAX_BYTES, clock=RealClock())
+    yield value
+    await value.close()
 
 
 def put(store: KazooClient, broker_id: str, data: bytes) -> None:
@@ -108,12 +108,12 @@ def put(store: KazooClient, broker_id: str, data: bytes) -> None:
 async def until(source: ZkLoadSource, condition: Any) -> RawClusterView:
     """The first picture that satisfies the condition."""
 
-    async def seen() -> RawClusterView | None:
+    async def read() -> RawClusterView | None:
         picture = await source.picture()
         return picture if condition(picture) else None
 
-    found: RawClusterView = await eventually(seen)
-    return found
+    view: RawClusterView = await eventually(read)
+    return view
 
 
 def ids(picture: RawClusterView) -> list[str]:
@@ -156,15 +156,15 @@ async def test_a13_watch_storm(source: ZkLoadSource, store: KazooClient) -> None
     gc.collect()
     gc.freeze()
     # The loop's own CPU time between two beats: how busy the machine is does not matter.
-    held = 0.0
+    longest = 0.0
     while not task.done():
         beat = time.thread_time()
         await asyncio.sleep(0.01)
-        held = max(held, time.thread_time() - beat)
+        longest = max(longest, time.thread_time() - beat)
     seconds = await task
     after = await until(source, lambda p: {r.last_update for r in p.reports} == {50})
     assert after.generation - before.generation <= seconds / WINDOW + 3
-    assert held < 0.25
+    assert longest < 0.25
 
 
 @pytest.mark.parametrize(
@@ -328,9 +328,9 @@ async def test_seeds_come_from_bundle_data_then_quotas(source: ZkLoadSource, sto
     ):
         store.create(f"{root}/{names[index]}", text.encode(), makepath=True)
     await source.start()
-    found = await source.seeds([names[4], names[2], names[0], names[1], names[3], names[6], names[0]])
-    assert [a.bundle for a in found] == [names[2], names[0], names[1]]
-    assert found[1].short == (3.0, 4.0, 1.0, 2.0)
-    assert (found[1].short_samples, found[1].long_samples, found[1].topics) == (4, 4, 7)
-    assert found[2].long == (30.0, 40.0, 10.0, 20.0)
-    assert (found[2].short_samples, found[2].long_samples) == (10, 1000)
+    seeds = await source.seeds([names[4], names[2], names[0], names[1], names[3], names[6], names[0]])
+    assert [a.bundle for a in seeds] == [names[2], names[0], names[1]]
+    assert seeds[1].short == (3.0, 4.0, 1.0, 2.0)
+    assert (seeds[1].short_samples, seeds[1].long_samples, seeds[1].topics) == (4, 4, 7)
+    assert seeds[2].long == (30.0, 40.0, 10.0, 20.0)
+    assert (seeds[2].short_samples, seeds[2].long_samples) == (10, 1000)

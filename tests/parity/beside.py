@@ -22,7 +22,7 @@ BATCH = 100
 
 @dataclass
 class Outcome:
-    """What a run saw: states compared, states in which Java did something, and every difference in words."""
+    """Result of a run: states compared, states in which Java acted, and a description of every difference."""
 
     states: int = 0
     acted: int = 0
@@ -117,7 +117,8 @@ def _compare_shedding(
 
 
 def compare_placement(oracle: Oracle, placement: str, scenarios: Iterable[Scenario]) -> Outcome:
-    """Every selection of every turn: the same set to draw from; Java's draw is one of it, and is what we go on with.
+    """Compare the candidates of every selection of every turn. Java's choice must be one of ours, and the run continues
+    with it.
 
     `LeastLongTermMessageRate` and `LeastResourceUsageWithWeight` draw with `ThreadLocalRandom` and `AvgShedder` with
     a CRC of a random number, so the one drawn cannot be compared. `AvgShedder` shows no set: where a bundle of equal
@@ -161,9 +162,9 @@ def _compare_selections(
 ) -> CompatMemory:
     placer = Placer(picture, params, memory, placement)
     index = {broker: row for row, broker in enumerate(picture.brokers)}
-    for asked, java in zip(turn.select, answer["selected"], strict=True):
-        row = picture.bundles.index.get(asked["bundle"], -1)
-        candidates = np.array([index[name] for name in asked["candidates"]], dtype=np.int64)
+    for selection, java in zip(turn.select, answer["selected"], strict=True):
+        row = picture.bundles.index.get(selection["bundle"], -1)
+        candidates = np.array([index[name] for name in selection["candidates"]], dtype=np.int64)
         allowed, drawn = placer.select(row, candidates)
         ours = {picture.brokers[one] for one in allowed.tolist()}
         outcome.seen["all" if len(ours) == len(candidates) else "some"] += 1

@@ -1,7 +1,7 @@
 """Seeded random pairs of entries of the ownership channel.
 
-A pair is drawn as a lawful step of one flow, and then one thing of it is spoiled, or several, or all of it is random:
-so each branch of the resolver is taken often, on both sides of its condition.
+A pair is drawn as a valid step of one flow. Then one or several of its values are changed, or all of it is random. This
+covers each branch of the resolver often, on both sides of its condition.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ MONITORS = (
     "pulsar/a:b:80",
     "sla-monitor/no-port",
 )
-# Those that 4.0 and 4.2 agree on (three-part names are no namespaces since 4.1).
+# Names that 4.0 and 4.2 treat alike (three-part names are not namespaces since 4.1).
 AGREED_MONITORS = ("pulsar/b1:8080", "pulsar/b1:80x", "pulsar/a:b:80", "sla-monitor/no-port")
 _RATES = (0.0, 0.0, 1.0, 10.0, 99.5, 100.0, 1000.0, 1000.0, 5000.0, 20_000.0)
 _SIZES = (0.0, 0.0, 1.0, 1e5, 1e5, 1_048_576.0, 5e6, 5e6, 1e7, 2.5e8)
@@ -41,9 +41,9 @@ class Turn:
     select: list[dict[str, Any]] = field(default_factory=list)
 
     def line(self) -> dict[str, Any]:
-        """What the oracle is asked."""
-        asked: dict[str, Any] = {"brokers": self.brokers, "bundles": self.bundles, "recent": self.recent}
-        return asked | ({"select": self.select} if self.select else {})
+        """Return the oracle's request."""
+        document: dict[str, Any] = {"brokers": self.brokers, "bundles": self.bundles, "recent": self.recent}
+        return document | ({"select": self.select} if self.select else {})
 
 
 @dataclass(slots=True)
@@ -59,8 +59,8 @@ def scenario(
     seed: int, turns: int, *, selections: bool = False, monitors: tuple[str, ...] = MONITORS, fewest: int = 0
 ) -> Scenario:
     """The scenario of this seed; equal arguments give equal scenarios. `fewest`: candidates of a selection."""
-    made = _Maker(random.Random(seed), selections=selections, monitors=monitors, fewest=fewest)
-    return Scenario(seed=seed, config=made.config(), turns=[made.turn() for _ in range(turns)])
+    maker = _Maker(random.Random(seed), selections=selections, monitors=monitors, fewest=fewest)
+    return Scenario(seed=seed, config=maker.config(), turns=[maker.turn() for _ in range(turns)])
 
 
 class _Maker:
@@ -97,13 +97,13 @@ class _Maker:
         return self.dice.choice(values) if self.mood == "lists" or drawn < 0.3 else drawn * drawn * scale
 
     def rates(self, scale: float = 1.0) -> dict[str, Any]:
-        """Four figures; some missing, and in an odd scenario some that are no plain number."""
-        found: dict[str, Any] = {}
+        """Return four rates. Some are missing, and in an odd scenario some are not plain numbers."""
+        rates: dict[str, Any] = {}
         for name in ("msgRateIn", "msgRateOut"):
-            found[name] = self.figure(_RATES, 20_000, self.one_rate) * scale
+            rates[name] = self.figure(_RATES, 20_000, self.one_rate) * scale
         for name in ("msgThroughputIn", "msgThroughputOut"):
-            found[name] = self.figure(_SIZES, 2e8, self.one_size) * scale
-        return self.spoilt(found)
+            rates[name] = self.figure(_SIZES, 2e8, self.one_size) * scale
+        return self.spoilt(rates)
 
     def spoilt(self, fields: dict[str, Any]) -> dict[str, Any]:
         if self.odd and self.dice.random() < 0.15:
@@ -163,10 +163,10 @@ class _Maker:
             self.data[names[0]] = self.data[names[-1]]
         bundles = {name: self.data[name] for name in names if dice.random() < 0.92}
         recent = [name for name in names if dice.random() < 0.08] + (["t/gone/0x0_0x1"] if dice.random() < 0.1 else [])
-        made = Turn({host: self.report(host) for host in self.owned}, bundles, recent)
+        turn = Turn({host: self.report(host) for host in self.owned}, bundles, recent)
         if self.selections:
-            made.select = [self.selection(names) for _ in range(dice.randint(1, 6))]
-        return made
+            turn.select = [self.selection(names) for _ in range(dice.randint(1, 6))]
+        return turn
 
     def drift(self) -> None:
         """A bundle moves, a broker leaves or comes back, and sometimes nothing changes."""
@@ -220,6 +220,6 @@ class _Maker:
             "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": dice.choice((10, 0, 5, 30)),
         }
         # Any key may stay at the class's own default; of two spellings either may come first.
-        kept = [key for key in drawn if dice.random() < 0.85]
-        dice.shuffle(kept)
-        return {key: drawn[key] for key in kept}
+        keys = [key for key in drawn if dice.random() < 0.85]
+        dice.shuffle(keys)
+        return {key: drawn[key] for key in keys}

@@ -1,7 +1,7 @@
-"""`core.channel.states.should_keep_left` beside Pulsar's real ServiceUnitStateDataConflictResolver, pair by pair.
+"""Compare `core.channel.states.should_keep_left` with Pulsar's real ServiceUnitStateDataConflictResolver, pair by pair.
 
-Where the class throws (an entry without destination that somebody forced to Owned), a table view drops the message, as
-if it had lost: so ours says that the left one stays.
+For an entry without destination that was forced to Owned, the class throws. A table view then drops the message as if
+it had lost, so ours keeps the left one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def line_of(pairs: list[Pair]) -> bytes:
 
 
 def compare(oracle: Oracle, seed: int, count: int, *, store: bool) -> tuple[Counter[tuple[str, ...]], list[str]]:
-    """What was drawn with which outcome, and every difference in words."""
-    rng, seen, differences = Random(seed), Counter[tuple[str, ...]](), list[str]()
+    """Return the number of draws by outcome, and a description of every difference."""
+    rng, counts, differences = Random(seed), Counter[tuple[str, ...]](), list[str]()
     oracle.ask({"reset": {"kind": "channel", "store": store}})
     drawn = [draw(rng) for _ in range(count)]
     chunks = [drawn[at : at + PAIRS_A_LINE] for at in range(0, count, PAIRS_A_LINE)]
@@ -49,44 +49,44 @@ def compare(oracle: Oracle, seed: int, count: int, *, store: bool) -> tuple[Coun
             if keeps is not (java in "1e"):
                 differences.append(f"{step} of seed {seed}: ours {keeps}, Java {java}: {current} {new}")
             forced = "force" if new is not None and new.force else "plain"
-            seen[(*step, forced, java)] += 1
-    return seen, differences
+            counts[(*step, forced, java)] += 1
+    return counts, differences
 
 
-def total(seen: Counter[tuple[str, ...]], *wanted: str) -> int:
-    """How many were drawn with these words, "" standing for any."""
+def total(counts: Counter[tuple[str, ...]], *part: str) -> int:
+    """Return how many draws match these parts; "" matches any."""
     return sum(
-        count for key, count in seen.items() if all(want in ("", have) for want, have in zip(wanted, key, strict=True))
+        count for key, count in counts.items() if all(want in ("", have) for want, have in zip(part, key, strict=True))
     )
 
 
 @pytest.mark.parametrize("store", [False, True])
 def test_a_hundred_thousand_pairs(oracle: Oracle, store: bool) -> None:
     """Equal without one difference, each branch taken often, on both sides of its condition."""
-    seen, differences = compare(oracle, 7, 100_000, store=store)
+    counts, differences = compare(oracle, 7, 100_000, store=store)
     assert not differences, differences[:3]
-    assert seen.total() == 100_000
+    assert counts.total() == 100_000
     allowed = OVER_METADATA_STORE if store else OVER_SYSTEM_TOPIC
     for before in UnitState:
         for after in UnitState:
             both = (before, after, "next", "plain")
             if after not in allowed[before]:
-                assert total(seen, *both, "1") >= 30 and not total(seen, *both, "0"), both
+                assert total(counts, *both, "1") >= 30 and not total(counts, *both, "0"), both
             elif UnitState.INIT in (before, after):  # nothing is asked about the brokers
-                assert total(seen, *both, "0") >= 30, both
+                assert total(counts, *both, "0") >= 30, both
             else:
-                assert min(total(seen, *both, "0"), total(seen, *both, "1")) >= 50, both
-            assert total(seen, before, after, "next", "force", "0") >= 3
-        assert total(seen, before, "None", "", "", "0") >= 50
-    assert not total(seen, "", "None", "", "", "1")
+                assert min(total(counts, *both, "0"), total(counts, *both, "1")) >= 50, both
+            assert total(counts, before, after, "next", "force", "0") >= 3
+        assert total(counts, before, "None", "", "", "0") >= 50
+    assert not total(counts, "", "None", "", "", "1")
     for relation in ("same", "older"):
-        assert total(seen, "Owned", "", relation, "", "1") >= 50
+        assert total(counts, "Owned", "", relation, "", "1") >= 50
     for before in set(UnitState) - {UnitState.INIT}:
-        gaps = [total(seen, before, after, "gap", "", "01"[not store]) for after in UnitState]
-        assert not any(gaps) and total(seen, before, "", "gap", "", "01"[store]) >= 300
-    assert min(total(seen, "", "", "overflow", "", java) for java in "01") >= 500
-    assert total(seen, "None", "", "first", "", "0") >= 500
-    assert total(seen, "None", "", "later", "", "01"[store]) >= 500
+        gaps = [total(counts, before, after, "gap", "", "01"[not store]) for after in UnitState]
+        assert not any(gaps) and total(counts, before, "", "gap", "", "01"[store]) >= 300
+    assert min(total(counts, "", "", "overflow", "", java) for java in "01") >= 500
+    assert total(counts, "None", "", "first", "", "0") >= 500
+    assert total(counts, "None", "", "later", "", "01"[store]) >= 500
 
 
 @pytest.mark.nightly
@@ -95,9 +95,9 @@ def test_a_hundred_thousand_pairs(oracle: Oracle, store: bool) -> None:
 @pytest.mark.parametrize("store", [False, True])
 def test_more_pairs(oracle: Oracle, store: bool, seed: int) -> None:
     """Other seeds."""
-    seen, differences = compare(oracle, 100 + seed, 100_000, store=store)
+    counts, differences = compare(oracle, 100 + seed, 100_000, store=store)
     assert not differences, differences[:3]
-    assert seen.total() == 100_000
+    assert counts.total() == 100_000
 
 
 def test_what_java_cannot_compare_is_dropped(oracle: Oracle) -> None:

@@ -83,7 +83,7 @@ class Tables(RuleBasedStateMachine):
         answer = self.oracle.ask(line)
         assert answer["keep"] == ("0" if accepted else "1")
         assert answer["table"] == {
-            name: json.loads(encode_service_unit(held)) for name, held in self.ours.units.items()
+            name: json.loads(encode_service_unit(table)) for name, table in self.ours.units.items()
         }
         self.log.append((bundle, unit))
         self.views.append(dict(self.ours.units))
@@ -107,8 +107,8 @@ class Tables(RuleBasedStateMachine):
             return
         middle = len(self.log) // 2
         compacted = ChannelTable()
-        for bundle, held in self.views[middle].items():
-            assert compacted.apply(bundle, decode_service_unit(encode_service_unit(held)), 1)
+        for bundle, table in self.views[middle].items():
+            assert compacted.apply(bundle, decode_service_unit(encode_service_unit(table)), 1)
         for bundle, unit in self.log[middle:]:
             compacted.apply(bundle, unit, 1)
         assert compacted.units == self.ours.units
@@ -154,7 +154,7 @@ class Racing(Tables):
 
     @rule(bundle=st.sampled_from(ROOTS), unit=UNITS)
     def nonsense(self, bundle: str, unit: ServiceUnit) -> None:
-        """What no broker would write at this point."""
+        """Deliver an entry that no broker would write at this point."""
         self.deliver(bundle, unit)
 
 
@@ -181,8 +181,8 @@ class Orderly(Tables):
     @invariant()
     def never_two_owners(self) -> None:
         """No hash has two owners, but for the children of a split while their parent is still there."""
-        found = findings(self.ours.units, {}, self.ours.rejected, BROKERS, Deadlines(), 10**12)
-        assert not [one for one in found if one.code is FindingCode.OWNED_TWICE]
+        problems = findings(self.ours.units, {}, self.ours.rejected, BROKERS, Deadlines(), 10**12)
+        assert not [one for one in problems if one.code is FindingCode.OWNED_TWICE]
         owned = [
             (int(name[-19:-11], 16), int(name[-8:], 16))
             for name, unit in self.ours.units.items()
@@ -193,9 +193,11 @@ class Orderly(Tables):
 
 
 def play(machine: type[Tables], oracle: Oracle, examples: int, *, store: bool, same: bool = True) -> Counter[str]:
-    """Let Hypothesis play, the same games in each run or others; what was delivered, and how it went."""
-    seen = Counter[str]()
-    made = type(machine.__name__, (machine,), {"oracle": oracle, "seen": seen, "store": store})
+    """Run the machine with Hypothesis, in the same or in other games each time. Return the number of deliveries by
+    outcome.
+    """
+    counts = Counter[str]()
+    machine_class = type(machine.__name__, (machine,), {"oracle": oracle, "seen": counts, "store": store})
     limits = settings(
         max_examples=examples,
         stateful_step_count=40,
@@ -204,26 +206,28 @@ def play(machine: type[Tables], oracle: Oracle, examples: int, *, store: bool, s
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate, Phase.shrink],
     )
-    run_state_machine_as_test(made, settings=limits)
-    return seen
+    run_state_machine_as_test(machine_class, settings=limits)
+    return counts
 
 
 @pytest.mark.parametrize("store", [False, True])
 def test_racing_brokers(oracle: Oracle, store: bool) -> None:
     """Same table after each message, whatever comes; every kind was accepted and rejected in the course of it."""
-    seen = play(Racing, oracle, 60, store=store)
+    counts = play(Racing, oracle, 60, store=store)
     for state in ("Owned", "Assigning", "Releasing", "Free"):
-        assert seen[f"{state} accepted"] >= 5 and seen[f"{state} rejected"] >= 5, seen
-    assert min(seen["tombstone accepted"], seen["Owned by force accepted"], seen["Splitting accepted"]) >= 5, seen
+        assert counts[f"{state} accepted"] >= 5 and counts[f"{state} rejected"] >= 5, counts
+    assert min(counts["tombstone accepted"], counts["Owned by force accepted"], counts["Splitting accepted"]) >= 5, (
+        counts
+    )
 
 
 @pytest.mark.parametrize("store", [False, True])
 def test_orderly_brokers(oracle: Oracle, store: bool) -> None:
     """Nothing is rejected, and no hash ever has two owners; splits within splits among it."""
-    seen = play(Orderly, oracle, 60, store=store)
-    assert not [kind for kind in seen if "rejected" in kind]
+    counts = play(Orderly, oracle, 60, store=store)
+    assert not [kind for kind in counts if "rejected" in kind]
     for state in ("Owned", "Assigning", "Releasing", "Free", "Splitting", "Deleted", "Owned by force"):
-        assert seen[f"{state} accepted"] >= 5, seen
+        assert counts[f"{state} accepted"] >= 5, counts
 
 
 @pytest.mark.nightly
@@ -231,5 +235,4 @@ def test_orderly_brokers(oracle: Oracle, store: bool) -> None:
 @pytest.mark.parametrize("machine", [Racing, Orderly])
 @pytest.mark.parametrize("store", [False, True])
 def test_long_plays(oracle: Oracle, store: bool, machine: type[Tables]) -> None:
-    """The same for longer."""
     assert play(machine, oracle, 1500, store=store, same=False).total() > 10_000

@@ -1,4 +1,6 @@
-"""Reports read by our compat decoder beside Pulsar's own mapper: equal figures, or refused by both."""
+"""Compare reports read by our compat decoder with Pulsar's own mapper: both return equal values or refuse the
+report.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from dev.oracle.oracle import older_jar
 from tests.parity.states import MONITORS, scenario
 from tests.support.pulsar import decode_compat
 
-# Values as they might stand in a report, as JSON texts: what brokers write, and what they should not.
+# Valid and invalid values of a report, as JSON texts.
 NUMBERS = (
     *("0", "1", "-1", "0.1", "-0.0", "1e-320", "1.7976931348623157e308", "1e999", "-1e999", "123456789012345678901234"),
     *("null", '"NaN"', '"Infinity"', '"-Infinity"', '"INF"', '"-INF"', '"12.5"', '" 7 "', '""', '"  "', '"null"'),
@@ -56,11 +58,11 @@ def compare(oracle: Oracle, texts: dict[str, str]) -> tuple[int, int]:
         unusable = "error" in java or java["bundles"] is None
         assert unusable == (name in refused), (text, java, refused.get(name))
         if not unusable:
-            assert shown(picture, picture.brokers.index(name)) == expected(java), text
+            assert describe(picture, picture.brokers.index(name)) == expected(java), text
     return len(picture.brokers), len(refused)
 
 
-def shown(picture: CompatPicture, row: int) -> dict[str, Any]:
+def describe(picture: CompatPicture, row: int) -> dict[str, Any]:
     assert picture.stats is not None
     return {
         "percent": [value.hex() for value in picture.percent[row].tolist()],

@@ -49,7 +49,7 @@ def test_a_jvm_that_cannot_start_says_why() -> None:
 
 
 def test_an_oracle_that_is_closed_does_not_answer() -> None:
-    with Oracle() as gone:
-        assert gone.ask({"reset": {}}) == {}
+    with Oracle() as closed:
+        assert closed.ask({"reset": {}}) == {}
     with pytest.raises(OracleError, match="does not run"):
-        gone.ask(EMPTY)
+        closed.ask(EMPTY)

@@ -1,4 +1,4 @@
-"""Regular expressions of isolation policies beside Java's own: what we read, we match as Java does."""
+"""Compare our regular expressions of isolation policies with Java's: an accepted pattern matches as in Java."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bundlekeel.core.filters.javaregex import java_pattern
 from dev.oracle import Oracle
 from tests.unit.core.test_javaregex import LOOK_AROUND, SAME
 
-# Pieces that mean something by themselves or beside another one, and short texts over few letters, so that many match.
-# Texts are ASCII, as Pulsar's names are: beyond it, Java's own `\b` depends on its release.
+# Pieces with a meaning alone or in combination, and short texts over few letters, so that many match. Texts are ASCII,
+# like Pulsar's names. For other texts, Java's own `\b` depends on its release.
 PIECES = r"""
     a b A k - / _ 1 é } , : # ~ . * + ? | ^ $ ( ) (?: (?<n> (?i) (?i: [ ] [^ [ab] [^a] [a-b] [a- && { {2} {1,2}
     {0,} {2,1} \d \D \w \W \s \S \. \- \_ \\ \t \v \x0b \x61 \u0062 \b \B \A \z \Z \Qa. \E \1 \k<n> \p{Alpha} \P{Digit}
@@ -43,7 +43,9 @@ def test_what_is_read_is_matched_as_java_does(oracle: Oracle) -> None:
         if ours is not None:
             assert answer["valid"], f"{pattern!r} is no Java"
             matched = [text for text in TEXTS if ours.matches(text)]
-            assert matched == [text for text, told in zip(TEXTS, answer["matches"], strict=True) if told], repr(pattern)
+            assert matched == [text for text, matches in zip(TEXTS, answer["matches"], strict=True) if matches], repr(
+                pattern
+            )
             read.append(pattern)
 
     compared()

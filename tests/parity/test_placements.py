@@ -1,7 +1,7 @@
-"""Our compat placements beside Pulsar's real classes: the same set to draw from, the same memory afterwards.
+"""Compare our compat placements with Pulsar's real classes: the same candidates, the same memory afterwards.
 
-Which one is drawn is Java's own randomness (`ThreadLocalRandom`; in AvgShedder a CRC of a random number): the sets are
-compared, and the run goes on with Java's draw. Round robin draws nothing and is compared as it is.
+Java draws among them at random (`ThreadLocalRandom`; in AvgShedder a CRC of a random number). So the test compares the
+candidates, and the run continues with Java's draw. Round robin draws nothing and is compared exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def scenarios(placement: str, seeds: range) -> list[Scenario]:
 def check(outcome: Outcome, states: int) -> None:
     assert outcome.states == states
     assert not outcome.differences, f"{len(outcome.differences)} differences, first: {outcome.differences[:3]}"
-    # In many selections the class really preferred somebody.
+    # In many selections the class really had a preference.
     assert outcome.acted > states / 10
     assert set(outcome.seen) == {"all", "some"}
 
@@ -51,22 +51,22 @@ def test_avg_fails_in_java_without_candidates_and_ours_names_none(oracle: Oracle
     assert "by zero" in oracle.ask(turn.line())["error"]
     picture = picture_of_turn(turn)
     nobody = np.array([], dtype=np.int64)
-    allowed, chosen, _ = select(picture, parameters({}), CompatMemory(), "avg", -1, nobody)
-    assert (len(allowed), chosen) == (0, -1)
+    allowed, selected, _ = select(picture, parameters({}), CompatMemory(), "avg", -1, nobody)
+    assert (len(allowed), selected) == (0, -1)
 
 
 def test_avg_sends_a_hundred_fresh_bundles_to_one_broker(oracle: Oracle) -> None:
     """The class keys its map by the bundle's data: equal data, equal destination (fixed in 5.0.1, PR 26246)."""
     brokers: dict[str, dict[str, Any]] = {f"b{number}:80": {} for number in range(5)}
-    wanted = [{"bundle": f"t/a/0x{n:08x}_0x{n + 1:08x}", "candidates": list(brokers)} for n in range(100)]
-    turn = Turn(brokers=brokers, bundles={}, recent=[], select=wanted)
+    expected = [{"bundle": f"t/a/0x{n:08x}_0x{n + 1:08x}", "candidates": list(brokers)} for n in range(100)]
+    turn = Turn(brokers=brokers, bundles={}, recent=[], select=expected)
     oracle.ask({"reset": {"placement": "avg", "config": {}}})
     answer = oracle.ask(turn.line())
     assert len({one["chosen"] for one in answer["selected"]}) == 1
     picture, memory, ours = picture_of_turn(turn), CompatMemory(), set()
     for seed in range(100):
-        _, chosen, memory = select(picture, parameters({}), memory, "avg", -1, np.arange(5), seed)
-        ours.add(chosen)
+        _, selected, memory = select(picture, parameters({}), memory, "avg", -1, np.arange(5), seed)
+        ours.add(selected)
     assert len(ours) == 1
 
 

@@ -50,23 +50,23 @@ configs = st.fixed_dictionaries(
 @st.composite
 def turns(draw: st.DrawFn) -> Turn:
     """Up to five brokers with up to five bundles; figures are any double."""
-    made = Turn(brokers={}, bundles={}, recent=[])
+    turn = Turn(brokers={}, bundles={}, recent=[])
     for broker in range(draw(st.integers(1, 5))):
         names = [f"t/n{broker}/0x{index:08x}_0x{index + 1:08x}" for index in range(draw(st.integers(0, 5)))]
         record: dict[str, Any] = {name: draw(amounts) for name in FIGURES}
         record["cpu"] = {"usage": draw(usages), "limit": draw(limits)}
         record |= {"bundles": names, "lastStats": {name: {} for name in names}}
-        made.brokers[f"b{broker}:80"] = record
+        turn.brokers[f"b{broker}:80"] = record
         for name in names:
             short, long = ({figure: draw(signed) for figure in FIGURES} for _ in range(2))
-            made.bundles[name] = {"shortTermData": short, "longTermData": long}
-    known = sorted(made.bundles)
-    made.recent = draw(st.lists(st.sampled_from(known), max_size=2)) if known else []
-    names = sorted(made.brokers)
+            turn.bundles[name] = {"shortTermData": short, "longTermData": long}
+    bundles = sorted(turn.bundles)
+    turn.recent = draw(st.lists(st.sampled_from(bundles), max_size=2)) if bundles else []
+    names = sorted(turn.brokers)
     for _ in range(draw(st.integers(1, 3))):
         candidates = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
-        made.select.append({"bundle": draw(st.sampled_from([*known, "t/none/0x0_0x1"])), "candidates": candidates})
-    return made
+        turn.select.append({"bundle": draw(st.sampled_from([*bundles, "t/none/0x0_0x1"])), "candidates": candidates})
+    return turn
 
 
 scenarios = st.builds(Scenario, seed=st.just(0), config=configs, turns=st.lists(turns(), min_size=1, max_size=3))

@@ -1,8 +1,8 @@
-"""Our compat shedders beside Pulsar's real classes, turn by turn: no difference at all.
+"""Compare our compat shedders with Pulsar's real classes, turn by turn, without any difference.
 
-The same bundles are unloaded in the same sequence, to the same destinations, and what is remembered agrees to the last
-bit. Equal loads and sums of doubles depend in Java on the order of its hash maps; that order is no chance, but follows
-from the names and the order in which they were put in, and our decoder works it out (core/compat/javamaps.py).
+They unload the same bundles in the same sequence to the same destinations, and their memory agrees to the last bit. In
+Java, equal loads and sums of doubles depend on the order of its hash maps. That order follows from the names and the
+order of insertion, and our decoder computes it (core/compat/javamaps.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`compat` of `transfer` beside Pulsar's real TransferShedder, 4.2.4 and 4.0.8, state by state.
+"""Compare `compat` of `transfer` with Pulsar's real TransferShedder, 4.2.4 and 4.0.8, state by state.
 
-Two things hang on the order in which Java's store of load data gives the brokers: the sums behind the deviation, and
-who of two equally loaded brokers is taken. In a broker that order is a concurrent hash map's; here both sides get the
-brokers in the order of the line (the oracle's store is a linked map), so that results can be compared exactly. The
-decisions themselves are a set in Java, and are compared as sets.
+Two results depend on the order of brokers in Java's store of load data: the sums behind the deviation, and the choice
+between two equally loaded brokers. In a broker that order is a concurrent hash map's. Here both sides get the brokers
+in the order of the line (the oracle's store is a linked map), so that results can be compared exactly. The decisions
+themselves are a set in Java, and are compared as sets.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ EXCLUDED = "loadBalancerSheddingExcludedNamespaces"
 
 def picture(line: dict[str, Any]) -> TransferPicture:
     """The line as `bundlekeel decide` reads it for the class: the JSON text, through the codec."""
-    seen, unread = TransferTurn.of(parse_line(json.dumps(line).encode())).picture()
+    snapshot, unread = TransferTurn.of(parse_line(json.dumps(line).encode())).picture()
     assert not unread, unread
-    return seen
+    return snapshot
 
 
 def compare(oracle: Oracle, seed: int, states: int, release: str) -> tuple[Counter[str], list[str]]:
-    """What was seen, and every difference in words. A state is one turn; hit counts live from turn to turn."""
-    rng, seen, differences = Random(seed), Counter[str](), list[str]()
-    while seen["states"] < states:
+    """Return the number of cases, and a description of every difference. A state is one turn; hit counts stay from turn
+    to turn.
+    """
+    rng, counts, differences = Random(seed), Counter[str](), list[str]()
+    while counts["states"] < states:
         keys, turns = case(rng)
         reset: dict[str, Any] = {"kind": "transfer", "config": keys}
         if release == "4.0":
@@ -53,21 +55,21 @@ def compare(oracle: Oracle, seed: int, states: int, release: str) -> tuple[Count
             result = (unloads, ours.label, "" if unloads else str(ours.reason), hits)
             theirs = ({tuple(item) for item in java["unloads"]}, java["label"], java["reason"], java["hits"])
             if result != theirs:
-                differences.append(f"state {seen['states']} of seed {seed}: ours {result}, Java {theirs}")
+                differences.append(f"state {counts['states']} of seed {seed}: ours {result}, Java {theirs}")
             swapped = {item.source for item in ours.unloads} & {item.target for item in ours.unloads}
-            seen.update(["states", f"{ours.label} {ours.reason}", *(["swaps"] if swapped else [])])
-    return seen, differences
+            counts.update(["states", f"{ours.label} {ours.reason}", *(["swaps"] if swapped else [])])
+    return counts, differences
 
 
 @pytest.mark.parametrize(("release", "states"), [("4.2", 1000), ("4.0", 300)])
 def test_a_thousand_states(oracle: Oracle, release: str, states: int) -> None:
     """Without one difference, every outcome the class has among them, and swaps."""
-    seen, differences = compare(oracle, 20, states, release)
+    counts, differences = compare(oracle, 20, states, release)
     assert not differences, differences[0]
     outcomes = ("Success Overloaded", "Success Underloaded", "Skip HitCount", "Skip NoBundles", "Skip NoLoadData")
     assert all(
-        seen[outcome] >= states // 100 for outcome in (*outcomes, "Skip CoolDown", "Skip OutDatedData", "swaps")
-    ), seen
+        counts[outcome] >= states // 100 for outcome in (*outcomes, "Skip CoolDown", "Skip OutDatedData", "swaps")
+    ), counts
 
 
 @pytest.mark.nightly
@@ -76,6 +78,6 @@ def test_a_thousand_states(oracle: Oracle, release: str, states: int) -> None:
 @pytest.mark.parametrize("release", ["4.2", "4.0"])
 def test_ten_thousand_states(oracle: Oracle, seed: int, release: str) -> None:
     """Ten times a thousand other states."""
-    seen, differences = compare(oracle, 1000 + seed, 1000, release)
+    counts, differences = compare(oracle, 1000 + seed, 1000, release)
     assert not differences, differences[0]
-    assert seen["states"] >= 1000
+    assert counts["states"] >= 1000

@@ -1,8 +1,8 @@
-"""Seeded random states of an extensible cluster, as the lines that `bundlekeel decide` and the oracle both read.
+"""Seeded random states of an extensible cluster, as lines for both `bundlekeel decide` and the oracle.
 
-What is drawn often: loads that are equal, zero, negative zero or NaN, times exactly at a limit and one ms beside it,
-lists of top bundles that are missing, empty, single, unsorted or all of the same size; now and then a field is absent,
-null, or a number written as a text.
+Frequent cases: loads that are equal, zero, negative zero or NaN; times exactly at a limit and one ms away from it;
+lists of top bundles that are missing, empty, single, unsorted or all of the same size. Occasionally a field is absent,
+null, or a number as a string.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _state(rng: Random, keys: dict[str, Any]) -> Line:
 
 
 def _past(rng: Random, keys: dict[str, Any], brokers: Line, top: Line) -> Line:
-    """Who moved lately, and who has no load data."""
+    """Add recent moves and brokers without load data."""
     delay = 1000 * keys.get("loadBalanceSheddingDelayInSeconds", 180)
     recent_brokers = {}
     if rng.random() < 0.25:
@@ -142,7 +142,7 @@ def _updated(data: Line) -> int:
 
 
 def _torn(rng: Random, data: Line) -> Line:
-    """The same with one field absent, null or a text."""
+    """Return the data with one field absent, null or a string."""
     field = rng.choice(list(data))
     kind = rng.choice(["absent", "null", "text"])
     if kind == "absent":
@@ -174,7 +174,7 @@ def _idle(_: Random) -> float:
 
 
 def _json(value: float) -> float | str:
-    """As Jackson writes it: what is no JSON number becomes a text."""
+    """Return the value as Jackson writes it: a value that JSON cannot represent becomes a string."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else "Infinity"

@@ -12,6 +12,8 @@ LEAST = 0.1
 @pytest.fixture
 def moved() -> Iterator[list[bool]]:
     """One entry an example: whether it put the law to the test. Too few such examples fail."""
-    seen: list[bool] = []
-    yield seen
-    assert sum(seen) >= max(1, LEAST * len(seen)), f"only {sum(seen)} of {len(seen)} examples put the law to the test"
+    flags: list[bool] = []
+    yield flags
+    assert sum(flags) >= max(1, LEAST * len(flags)), (
+        f"only {sum(flags)} of {len(flags)} examples put the law to the test"
+    )

@@ -45,13 +45,13 @@ UNITS = st.builds(
 
 @given(st.binary(max_size=300))
 def test_any_bytes(data: bytes) -> None:
-    """Bytes that are no JSON."""
+    """The bytes are not JSON."""
     attempt(decode_service_unit, data)
 
 
 @given(VALUES | ENTRIES | st.dictionaries(st.sampled_from(FIELDS), VALUES), st.booleans())
 def test_any_json(value: Any, ascii_only: bool) -> None:
-    """What is accepted goes out and comes back as it was, in one table with itself."""
+    """An accepted entry is encoded and decoded without change, in its own table."""
     unit = attempt(decode_service_unit, encoded(value, ascii_only=ascii_only))
     if unit is not None:
         assert decode_service_unit(encode_service_unit(unit)) == unit
@@ -63,7 +63,7 @@ def test_any_json(value: Any, ascii_only: bool) -> None:
     units=st.dictionaries(st.sampled_from(BUNDLES), UNITS),
     rejected=st.lists(st.tuples(st.sampled_from(BUNDLES), UNITS, st.integers(0, 10_000_000)), max_size=5),
     registered=st.none() | st.sets(st.sampled_from(BROKERS)),
-    seen=st.dictionaries(st.sampled_from(BUNDLES), st.integers(0, 10_000_000)),
+    since_ms=st.dictionaries(st.sampled_from(BUNDLES), st.integers(0, 10_000_000)),
     watched=st.integers(0, 10_000_000),
     later=st.integers(0, 1_000),
 )
@@ -71,23 +71,23 @@ def test_findings_of_anything(
     units: dict[str, ServiceUnit],
     rejected: list[tuple[str, ServiceUnit, int]],
     registered: set[str] | None,
-    seen: dict[str, int],
+    since_ms: dict[str, int],
     watched: int,
     later: int,
 ) -> None:
-    """They can be written out, are about what is there, and begin when they began however often one asks."""
-    seen = {bundle: seen.get(bundle, 0) for bundle in units}
+    """Findings can be encoded, concern existing bundles, and keep their start time over repeated calls."""
+    since_ms = {bundle: since_ms.get(bundle, 0) for bundle in units}
     lost = [RejectedUnit(bundle=bundle, unit=unit, wall_ms=at) for bundle, unit, at in rejected]
 
     def look(now_ms: int) -> dict[tuple[str, str, tuple[str, ...], str], int]:
-        found = findings(
-            units, seen, lost, registered, Deadlines(), now_ms, watching=Watching(from_ms=watched, gone_ms={})
+        problems = findings(
+            units, since_ms, lost, registered, Deadlines(), now_ms, watching=Watching(from_ms=watched, gone_ms={})
         )
-        for one in found:
+        for one in problems:
             json.dumps([one.detail, one.remedy])
             assert one.bundle in units and one.since_ms <= now_ms and one.detail and one.remedy
             assert one.deadline_ms == 0 or one.deadline_ms > one.since_ms
-        return {(one.code, one.bundle, one.brokers, one.detail): one.since_ms for one in found}
+        return {(one.code, one.bundle, one.brokers, one.detail): one.since_ms for one in problems}
 
     before, after = look(10_000_000), look(10_000_000 + later)
     assert all(after[key] == since for key, since in before.items() if key in after)

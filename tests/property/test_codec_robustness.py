@@ -41,7 +41,7 @@ RECORDS = st.dictionaries(NAMES, VALUES, max_size=16)
 
 @given(st.binary(max_size=300))
 def test_any_bytes(data: bytes) -> None:
-    """Bytes that are no JSON."""
+    """The bytes are not JSON."""
     for decoder in DECODERS:
         attempt(decoder, data)
 

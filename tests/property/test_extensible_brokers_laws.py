@@ -82,14 +82,15 @@ class Replay:
 
 @given(st.sampled_from(["all", "top"]), st.lists(events, max_size=20))
 def test_every_registered_broker_is_told_of_once(bundles: BundlesSetting, happened: list[tuple[object, ...]]) -> None:
-    """In a report or with a reason; figures are finite; `last_update` never goes back in one life of a broker, as long
-    as it is registered; and a snapshot can be made of it."""
+    """Every registered broker is in a report or excluded with a reason. Values are finite. `last_update` never
+    decreases during one registration. A snapshot can be made of the reports.
+    """
     replay, last, averages = Replay(bundles), dict[tuple[str, int], int](), Averages()
     for event in happened:
         replay.apply(event)
         reports, excluded = replay.book.reports(replay.now)
-        told = [item.broker_id for item in reports] + [item.broker_id for item in excluded]
-        assert sorted(told) == sorted(replay.registered)
+        broker_ids = [item.broker_id for item in reports] + [item.broker_id for item in excluded]
+        assert sorted(broker_ids) == sorted(replay.registered)
         last = {life: update for life, update in last.items() if life[0] in replay.registered}
         for report in reports:
             life = (report.broker_id, report.start_timestamp)
@@ -113,10 +114,10 @@ def test_an_imputed_score_is_between_the_least_reported_and_one(
         replay.apply(("poll", broker, BundleLoads(traffic=np.zeros((0, 4)), counts=np.zeros((0, 3), dtype=np.int64))))
     loads = BundleLoads(names=(bundle_name(1),), traffic=np.array([quiet]), counts=np.ones((1, 3), dtype=np.int64))
     replay.apply(("poll", BROKERS[2], loads))
-    found = {item.broker_id: item for item in replay.book.reports(replay.now)[0]}
+    reports_by_id = {item.broker_id: item for item in replay.book.reports(replay.now)[0]}
     if not any(sum(traffic[2:]) > 0 for _, traffic in reported):
-        assert BROKERS[2] not in found
+        assert BROKERS[2] not in reports_by_id
         return
     least = min(score for score, _ in reported)
-    assert least <= found[BROKERS[2]].usage[CPU] / 100 * (1 + 1e-12)
-    assert found[BROKERS[2]].usage[CPU] / 100 <= max(1.0, least) * (1 + 1e-12)
+    assert least <= reports_by_id[BROKERS[2]].usage[CPU] / 100 * (1 + 1e-12)
+    assert reports_by_id[BROKERS[2]].usage[CPU] / 100 <= max(1.0, least) * (1 + 1e-12)

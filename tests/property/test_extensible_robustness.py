@@ -44,7 +44,7 @@ DECODERS = (lambda data: decode_broker_load("b", data), decode_top_bundles, deco
 
 @given(st.binary(max_size=300))
 def test_any_bytes(data: bytes) -> None:
-    """Bytes that are no JSON."""
+    """The bytes are not JSON."""
     for decoder in DECODERS:
         attempt(decoder, data)
 
@@ -58,7 +58,7 @@ def test_any_json(value: Any, ascii_only: bool) -> None:
 
 @given(LOADS, TOPS)
 def test_figures_are_finite_and_aligned(load: dict[str, Any], top: list[Any]) -> None:
-    """Not negative, not NaN; one row a bundle; names parse; and faults can be written out."""
+    """No value is negative or NaN. There is one row per bundle, names parse, and faults can be encoded."""
     decoded = attempt(lambda data: decode_broker_load("b", data), encoded(load))
     if decoded is not None:
         figures = [decoded.weighted_max_ema, decoded.throughput_ema, decoded.max_resource_usage, *decoded.traffic]
@@ -76,7 +76,7 @@ def test_figures_are_finite_and_aligned(load: dict[str, Any], top: list[Any]) ->
 @given(st.lists(st.tuples(LOADS, TOPS), max_size=4))
 def test_whatever_can_be_read_can_be_planned_on(records: list[tuple[dict[str, Any], list[Any]]]) -> None:
     """The corrected form plans lawfully on the snapshot, the compat form never fails."""
-    loads, seen, tops, class_tops = [], {}, {}, {}
+    loads, averages, tops, class_tops = [], {}, {}, {}
     for number, (load, top) in enumerate(records):
         broker, data = f"b{number}:8080", encoded(load)
         decoded = attempt(lambda text, name=broker: decode_broker_load(name, text), data)
@@ -85,19 +85,19 @@ def test_whatever_can_be_read_can_be_planned_on(records: list[tuple[dict[str, An
         tops[broker] = decode_top_bundles(encoded(top))
         as_sent = attempt(decode_load, data)
         if as_sent is not None:
-            seen[broker] = as_sent
+            averages[broker] = as_sent
         class_tops[broker] = attempt(decode_top, encoded(top)) or []
     params = Parameters(
         strategy="transfer", transfer_hit_count=0, move_price=0, transfer_target_std=0.01, load_data_ttl_seconds=1e15
     )
     picture = extensible_snapshot(loads, tops, wall_ms=10**12)
-    made = plan(PlanInput(snapshot=picture, params=params)).plan
-    assert all(move.target in picture.brokers.ids and not is_system_bundle(move.bundle) for move in made.moves)
-    if made.loads:
-        assert max(row.score_after for row in made.loads) <= max(row.score_before for row in made.loads) + 1e-5
+    result = plan(PlanInput(snapshot=picture, params=params)).plan
+    assert all(move.target in picture.brokers.ids and not is_system_bundle(move.bundle) for move in result.moves)
+    if result.loads:
+        assert max(row.score_after for row in result.loads) <= max(row.score_before for row in result.loads) + 1e-5
     for enabled in (True, False):
         outcome = find_bundles(
-            TransferPicture(now_ms=10**12, brokers=seen, top=class_tops),
+            TransferPicture(now_ms=10**12, brokers=averages, top=class_tops),
             Parameters(strategy="transfer", compat="4.2", transfer_hit_count=0, move_price=0, transfer_enabled=enabled),
             0,
         )

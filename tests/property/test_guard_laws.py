@@ -91,9 +91,9 @@ CARRIED: dict[str, Traffic4] = dict.fromkeys(BROKERS, (50.0, 50.0, 500.0, 500.0)
 
 
 def broken(moves: Iterable[Move], params: Parameters, guard: GuardState, carried: dict[str, Traffic4]) -> list[str]:
-    """The budgets that these moves do not keep, counted anew and in another way than `admit` counts."""
+    """Return the budgets that these moves exceed, counted in another way than `admit` counts."""
     done = list(moves)
-    found = [] if len(done) <= params.max_moves_per_cycle else ["cycle"]
+    problems = [] if len(done) <= params.max_moves_per_cycle else ["cycle"]
     counts = {
         "source": (Counter(item.source for item in done), params.max_moves_per_source),
         "target": (Counter(item.target for item in done), params.max_moves_per_target),
@@ -101,18 +101,18 @@ def broken(moves: Iterable[Move], params: Parameters, guard: GuardState, carried
     }
     if params.max_moves_per_tenant >= 0:
         counts["tenant"] = (Counter(tenant_of(item.bundle) for item in done), params.max_moves_per_tenant)
-    found += [name for name, (used, limit) in counts.items() if max(used.values(), default=0) > limit]
-    before = sum(begun.at_ms > NOW_MS - HOUR_MS for begun in guard.last_hour)
+    problems += [name for name, (used, limit) in counts.items() if max(used.values(), default=0) > limit]
+    before = sum(started.at_ms > NOW_MS - HOUR_MS for started in guard.last_hour)
     if done and 0 <= params.max_moves_per_hour < before + len(done):
-        found.append("hour")
+        problems.append("hour")
     if guard.rate is not None and len(done) > guard.rate:
-        found.append("rate")
+        problems.append("rate")
     for name in BROKERS:
         shares = [share_of(item, carried[name]) for item in done if item.source == name]
         limit = params.max_traffic_share_per_cycle
         if limit < 1 and len(shares) > 1 and sum(shares) > limit + 1e-6:
-            found.append("traffic")
-    return found
+            problems.append("traffic")
+    return problems
 
 
 @given(plans(), parameters(), states())
@@ -121,8 +121,8 @@ def test_no_budget_is_ever_broken(moves: list[Move], given_params: dict[str, Any
     params = Parameters(**given_params)
     done, refused = admit(moves, params, guard, NOW_MS, CARRIED)
     assert broken(done, params, guard, CARRIED) == []
-    told = [item.bundle for item in done] + [item.bundle for item in refused]
-    assert sorted(told) == sorted(item.bundle for item in moves)
+    bundles = [item.bundle for item in done] + [item.bundle for item in refused]
+    assert sorted(bundles) == sorted(item.bundle for item in moves)
     assert [item for item in moves if item in done] == list(done)
     for item in refused:
         assert item.code in BUDGETS
@@ -217,12 +217,12 @@ def test_whole_plans(
         "uniform_max_unload_ratio": 0.5,
     }
     params = {**EAGER, **aggressive, **given_params}
-    made = run(reports, guard=guard, **params).plan
-    moved.append(bool(made.moves))
-    carried = {row.broker: (0.0, row.msg_rate_before, 0.0, row.throughput_before) for row in made.loads}
-    assert broken(made.moves, Parameters(**params), guard, carried) == []
-    held = any(at > NOW_MS - 60_000 for at in guard.changed_brokers.values()) or guard.relief_until is not None
-    for move in made.moves:
+    plan = run(reports, guard=guard, **params).plan
+    moved.append(bool(plan.moves))
+    carried = {row.broker: (0.0, row.msg_rate_before, 0.0, row.throughput_before) for row in plan.loads}
+    assert broken(plan.moves, Parameters(**params), guard, carried) == []
+    protected = any(at > NOW_MS - 60_000 for at in guard.changed_brokers.values()) or guard.relief_until is not None
+    for move in plan.moves:
         assert move.target not in guard.cordoned
         assert (move.source, move.target) not in {pair for pair, end in guard.quarantined.items() if end > NOW_MS}
         assert not lasts(guard.pinned.get(move.bundle, NOW_MS))
@@ -231,4 +231,4 @@ def test_whole_plans(
             left = guard.recent[move.bundle]
             assert left.at_ms <= NOW_MS - HOUR_MS or left.source != move.target
             assert left.at_ms <= NOW_MS - HOUR_MS // 2
-        assert not held or move.source_before > 0.85
+        assert not protected or move.source_before > 0.85

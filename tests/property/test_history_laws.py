@@ -1,5 +1,6 @@
-"""Laws of recorded history: whatever sequence of plan inputs is recorded, each replays to the same plan hash; also
-after publishing and compaction, and whatever a crash leaves of the last record."""
+"""Laws of recorded history: any recorded sequence of plan inputs replays to the same plan hashes, also after publishing
+and compaction, and after a crash during the last record.
+"""
 
 from __future__ import annotations
 
@@ -49,18 +50,18 @@ def test_changes_rebuild_the_very_input(seed: int, cycles: int) -> None:
     assert all_same(items)
     for given_input, item in zip(inputs, items, strict=True):
         assert item.frame is not None
-        made = input_of(item.frame)
+        plan_input = input_of(item.frame)
         for name in ("params", "memory", "ledger", "guard", "policies", "seed", "brokers_split", "owned"):
-            assert getattr(made, name) == getattr(given_input, name), name
+            assert getattr(plan_input, name) == getattr(given_input, name), name
         for table in ("brokers", "bundles"):
-            was, now = getattr(given_input.snapshot, table), getattr(made.snapshot, table)
+            was, now = getattr(given_input.snapshot, table), getattr(plan_input.snapshot, table)
             for column in (item for item in fields(was) if item.compare):
                 left, right = getattr(was, column.name), getattr(now, column.name)
                 if isinstance(left, np.ndarray):
                     assert (left.dtype, left.shape, left.tobytes()) == (right.dtype, right.shape, right.tobytes())
                 else:
                     assert left == right, column.name
-        assert frame_of(made).seal() == frame_of(given_input).seal() == item.record.seal
+        assert frame_of(plan_input).seal() == frame_of(given_input).seal() == item.record.seal
 
 
 @settings(max_examples=6, deadline=None)
@@ -84,8 +85,9 @@ def test_published_and_compacted_history_replays(seed: int, cuts: list[int]) -> 
 
 
 def test_a_torn_end_at_every_byte_costs_only_the_last_record(tmp_path: Path) -> None:
-    """A log cut off anywhere within its last record gives all records before it, says that it was torn, and the rest
-    replays; cut off exactly before that record nothing is torn."""
+    """A log cut within its last record returns all records before it, and reports that it was torn. These records
+    replay. A log cut exactly before that record is not torn.
+    """
     records = records_of(sequence(3, 11))
     wal = FileWal(tmp_path / "whole")
     sizes = []
@@ -104,11 +106,11 @@ def test_a_torn_end_at_every_byte_costs_only_the_last_record(tmp_path: Path) -> 
     for length in (*range(sizes[-2], sizes[-2] + 10), sizes[-1] - 1):
         (folder / name).write_bytes(data[:length])
         cut = FileWal(folder)
-        found = cut.records(Segment(epoch=5, seq=1))
-        assert [record.seal for record in found] == [record.seal for record in records[:2]], length
+        records_read = cut.records(Segment(epoch=5, seq=1))
+        assert [record.seal for record in records_read] == [record.seal for record in records[:2]], length
         assert cut.torn == (length > sizes[-2]), length
         cut.close()
-    assert all_same(list(rebuilt(found)))
+    assert all_same(list(rebuilt(records_read)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -127,10 +129,10 @@ def test_a_changed_bit_is_never_replayed_as_good(seed: int) -> None:
         data = bytearray(path.read_bytes())
         data[int(rng.integers(len(data)))] ^= int(rng.integers(1, 256))
         path.write_bytes(bytes(data))
-        found = wal.records(Segment(epoch=1, seq=1))
+        records_read = wal.records(Segment(epoch=1, seq=1))
         wal.close()
-    assert len(found) < 2
-    assert [record.seal for record in found] == [record.seal for record in records[: len(found)]]
+    assert len(records_read) < 2
+    assert [record.seal for record in records_read] == [record.seal for record in records[: len(records_read)]]
 
 
 @settings(max_examples=30, deadline=None)
@@ -138,8 +140,8 @@ def test_a_changed_bit_is_never_replayed_as_good(seed: int) -> None:
 def test_without_its_base_nothing_is_made_up(seed: int, lost: int) -> None:
     """With one record missing, those after it have no picture up to the next whole one; the others are unharmed."""
     records = records_of(sequence(6, seed)) + records_of(sequence(2, seed + 1), epoch=2, first=7)
-    kept: list[CycleRecord] = [record for record in records if record.cycle != lost]
-    items = list(rebuilt(kept))
+    records_left: list[CycleRecord] = [record for record in records if record.cycle != lost]
+    items = list(rebuilt(records_left))
     assert [item.record.cycle for item in items if item.frame is not None] == [*range(1, lost), 7, 8]
     assert all_same([item for item in items if item.frame is not None])
     assert not any(replay(item).same for item in items if item.frame is None)
@@ -153,21 +155,22 @@ def test_runs_say_where_rows_were(places: list[int]) -> None:
 
 
 def test_enough_of_the_cases_move_something() -> None:
-    """The sequences are no idle clusters: a third of the plans moves bundles."""
+    """The sequences are not idle clusters: a third of the plans moves bundles."""
     moved = [bool(plan(item).plan.moves) for seed in range(10) for item in sequence(12, seed)]
     assert sum(moved) > len(moved) / 3
 
 
 @pytest.mark.parametrize("features", ["", "off"])
 def test_another_process_replays_to_the_same_hashes(features: str, tmp_path: Path) -> None:
-    """History recorded here replays in another process with another hash seed, and with every CPU feature turned off
-    that numpy can do without: 60 cycles, at least 20 of which move something."""
+    """History recorded here replays in another process with another hash seed, and without the optional CPU features of
+    numpy: 60 cycles, at least 20 of which move bundles.
+    """
     store = ParquetStore(tmp_path)
     for epoch in range(1, 6):
         store.publish(epoch, 1, records_of(sequence(12, epoch), epoch=epoch, first=12 * epoch))
     used = [name for name in __cpu_dispatch__ if __cpu_features__.get(name)]
     env = {**os.environ, "PYTHONHASHSEED": "7", "NPY_DISABLE_CPU_FEATURES": " ".join(used) if features else ""}
     command = [sys.executable, "-m", "bundlekeel", "replay", "all", "--history", str(tmp_path), "-o", "json"]
-    found = json.loads(subprocess.run(command, env=env, capture_output=True, check=True, timeout=110).stdout)
-    assert (found["same"], found["cycles"]) == (60, 60)
-    assert found["moved"] >= 20
+    hashes = json.loads(subprocess.run(command, env=env, capture_output=True, check=True, timeout=110).stdout)
+    assert (hashes["same"], hashes["cycles"]) == (60, 60)
+    assert hashes["moved"] >= 20

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bundlekeel.core.guard.outage import SettleRules, StoreSight, advance, begin, waiting
 
 SESSION, SETTLE = 10, SettleRules(seconds=20.0, step=5.0)
-# So many seconds of the same: an answer with these brokers, or none.
+# Number of seconds with the same response: these brokers, or none.
 LOOKS = st.lists(
     st.tuples(st.integers(1, 40), st.one_of(st.none(), st.frozensets(st.sampled_from("abcd"), max_size=4))),
     min_size=1,
@@ -25,15 +25,15 @@ def test_nothing_may_move_before_it_was_quiet_long_enough(looks: list[tuple[int,
     for seconds, brokers in looks:
         for _ in range(seconds):
             boot += 1.0
-            seen = None if brokers is None else frozenset((broker, 1) for broker in brokers)
-            sight = StoreSight(boot=boot, answered=seen is not None, session_seconds=SESSION, brokers=seen)
+            counts = None if brokers is None else frozenset((broker, 1) for broker in brokers)
+            sight = StoreSight(boot=boot, answered=counts is not None, session_seconds=SESSION, brokers=counts)
             state = advance(state, sight, SETTLE)
-            silent = silent + 1 if seen is None else 0
+            silent = silent + 1 if counts is None else 0
             if silent >= SESSION:
                 outage, quiet = True, -1
-            elif seen is not None:
-                quiet = 0 if seen != registry or quiet < 0 else quiet + 1
-                registry = seen
+            elif counts is not None:
+                quiet = 0 if counts != registry or quiet < 0 else quiet + 1
+                registry = counts
             if outage and quiet >= SETTLE.seconds and waiting(state, SETTLE) is None:
                 outage = False
             assert not outage or waiting(state, SETTLE) is not None
@@ -43,12 +43,12 @@ def test_nothing_may_move_before_it_was_quiet_long_enough(looks: list[tuple[int,
 def test_it_always_ends(looks: list[tuple[int, frozenset[str] | None]], last: frozenset[str]) -> None:
     """Whatever happened: with a store that answers and a registry that does not change, things move again."""
     boot, state = 0.0, begin(0.0)
-    seen = frozenset((broker, 1) for broker in last)
+    counts = frozenset((broker, 1) for broker in last)
     for seconds, brokers in [*looks, (int(SETTLE.patience + SETTLE.seconds) + 2, last)]:
         for _ in range(seconds):
             boot += 1.0
             now = None if brokers is None else frozenset((broker, 1) for broker in brokers)
             sight = StoreSight(boot=boot, answered=now is not None, session_seconds=SESSION, brokers=now)
             state = advance(state, sight, SETTLE)
-    assert state.registered == seen
+    assert state.registered == counts
     assert waiting(state, SETTLE) is None

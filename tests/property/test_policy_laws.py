@@ -59,17 +59,19 @@ domains = st.dictionaries(
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     """0..5 brokers, some of them for non-persistent topics only, one of them perhaps without a usable report."""
-    made: list[BrokerReport] = []
+    reports: list[BrokerReport] = []
     number = 0
     for index in range(draw(st.integers(0, 5))):
-        held = {}
+        owners = {}
         for name in draw(st.lists(st.sampled_from(NAMESPACES), max_size=6)):
-            held[bundle_name(number, name)] = draw(st.sampled_from([0.0, 0.05, 0.1, 0.3]))
+            owners[bundle_name(number, name)] = draw(st.sampled_from([0.0, 0.05, 0.1, 0.3]))
             number += 1
         persistent = draw(st.sampled_from([True, True, True, False]))
-        made.append(report(f"b{index}:8080", held, persistent_topics_enabled=persistent))
-    silent = [ExcludedBroker(broker_id=made.pop().broker_id, code="NotJson")] if made and draw(st.booleans()) else []
-    return snapshot(made, excluded=silent)
+        reports.append(report(f"b{index}:8080", owners, persistent_topics_enabled=persistent))
+    silent = (
+        [ExcludedBroker(broker_id=reports.pop().broker_id, code="NotJson")] if reports and draw(st.booleans()) else []
+    )
+    return snapshot(reports, excluded=silent)
 
 
 policies = st.builds(
@@ -84,61 +86,66 @@ policies = st.builds(
 )
 
 
-@given(seen=snapshots(), rules=policies)
-def test_the_mask_agrees_with_the_pipeline(seen: Snapshot, rules: Policies) -> None:
-    """A namespace may be moved where the policy step leaves a broker that serves persistent topics; with a group to
-    some of those, and always to somewhere when there are any."""
-    limits = limits_of(seen, rules)
-    question = AssignmentInput(draft=Draft(seen, Ledger(), Parameters()), policies=rules)
-    serves = {broker for broker, ok in zip(seen.brokers.ids, seen.brokers.takes_persistent(), strict=True) if ok}
-    for row, namespace in enumerate(seen.bundles.namespaces):
-        made = assign(question, bundle_name(60_000, namespace))
-        step = next(item for item in made.steps if item.name == "policies")
-        legal = set() if made.code is Code.POLICY_UNREADABLE else set(step.candidates) & serves
-        mask = np.ones(len(seen.brokers), dtype=bool) if limits is None else limits.mask[row]
-        allowed = {broker for broker, ok in zip(seen.brokers.ids, mask.tolist(), strict=True) if ok}
+@given(cluster=snapshots(), rules=policies)
+def test_the_mask_agrees_with_the_pipeline(cluster: Snapshot, rules: Policies) -> None:
+    """A namespace may be moved if the policy step leaves a broker that serves persistent topics. With a group, it may
+    go to some of those, and always to at least one if there are any.
+    """
+    limits = limits_of(cluster, rules)
+    question = AssignmentInput(draft=Draft(cluster, Ledger(), Parameters()), policies=rules)
+    serves = {broker for broker, ok in zip(cluster.brokers.ids, cluster.brokers.takes_persistent(), strict=True) if ok}
+    for row, namespace in enumerate(cluster.bundles.namespaces):
+        assignment = assign(question, bundle_name(60_000, namespace))
+        step = next(item for item in assignment.steps if item.name == "policies")
+        legal = set() if assignment.code is Code.POLICY_UNREADABLE else set(step.candidates) & serves
+        mask = np.ones(len(cluster.brokers), dtype=bool) if limits is None else limits.mask[row]
+        allowed = {broker for broker, ok in zip(cluster.brokers.ids, mask.tolist(), strict=True) if ok}
         if rules.anti_affinity.get(namespace):
             assert allowed <= legal
             assert bool(allowed) == bool(legal)
         else:
             assert allowed == legal
-        assert (limits is not None and bool(limits.unknown[row])) == (made.code is Code.POLICY_UNREADABLE)
+        assert (limits is not None and bool(limits.unknown[row])) == (assignment.code is Code.POLICY_UNREADABLE)
 
 
 @settings(suppress_health_check=list(HealthCheck))
-@given(seen=snapshots(), rules=policies, strategy=st.sampled_from(STRATEGIES), compat=st.sampled_from(["none", "4.2"]))
+@given(
+    cluster=snapshots(), rules=policies, strategy=st.sampled_from(STRATEGIES), compat=st.sampled_from(["none", "4.2"])
+)
 def test_no_plan_moves_to_a_forbidden_broker(
-    moved: list[bool], seen: Snapshot, rules: Policies, strategy: str, compat: str
+    moved: list[bool], cluster: Snapshot, rules: Policies, strategy: str, compat: str
 ) -> None:
-    """Nor two namespaces of one group; and a bundle that nobody else may take is refused as such, or for more."""
+    """Two namespaces of one group never share a broker. A bundle without any allowed target is refused with that code,
+    or for another reason, too.
+    """
     params = Parameters(**{**EAGER, **KEEN, "strategy": strategy, "compat": compat})
-    made = plan(PlanInput(snapshot=seen, params=params, policies=rules)).plan
-    limits = limits_of(seen, rules)
-    moved.append(limits is not None and bool(made.moves))
+    result = plan(PlanInput(snapshot=cluster, params=params, policies=rules)).plan
+    limits = limits_of(cluster, rules)
+    moved.append(limits is not None and bool(result.moves))
     if limits is None:
         return
-    names = seen.bundles.namespaces
+    names = cluster.bundles.namespaces
     moving = []
-    for move in made.moves:
+    for move in result.moves:
         row = names.index(namespace_of(move.bundle))
-        assert limits.mask[row, seen.broker_row(move.target)]
+        assert limits.mask[row, cluster.broker_row(move.target)]
         if limits.group[row] >= 0:
             moving.append(int(limits.group[row]))
     assert len(moving) == len(set(moving))
-    bound = limits.nowhere_else(seen.bundles.namespace, seen.bundles.owner)
-    stuck = {name for name, ok in zip(seen.bundles.names, bound.tolist(), strict=True) if ok}
-    assert not stuck & {move.bundle for move in made.moves}
-    codes = {item.code for item in made.refusals if item.bundle in stuck}
+    bound = limits.nowhere_else(cluster.bundles.namespace, cluster.bundles.owner)
+    stuck = {name for name, ok in zip(cluster.bundles.names, bound.tolist(), strict=True) if ok}
+    assert not stuck & {move.bundle for move in result.moves}
+    codes = {item.code for item in result.refusals if item.bundle in stuck}
     assert codes <= {Code.POLICY_FORBIDS, Code.POLICY_UNREADABLE, Code.SYSTEM_BUNDLE}
 
 
-@given(seen=snapshots(), rules=policies, placement=st.sampled_from(["least_resource_usage", "round_robin", "avg"]))
-def test_every_dropped_broker_has_a_code(seen: Snapshot, rules: Policies, placement: str) -> None:
-    """Steps only narrow, refill or recheck; what is gone is dropped with a code, and the choice is among the last."""
-    question = AssignmentInput(draft=Draft(seen, Ledger(), Parameters()), policies=rules, placement=placement)
-    made = assign(question, bundle_name(60_000, "t/a"))
-    before = set(made.steps[0].candidates)
-    for step in made.steps[1:]:
+@given(cluster=snapshots(), rules=policies, placement=st.sampled_from(["least_resource_usage", "round_robin", "avg"]))
+def test_every_dropped_broker_has_a_code(cluster: Snapshot, rules: Policies, placement: str) -> None:
+    """Steps only narrow, refill or recheck. A dropped broker has a code, and the choice is among the remaining ones."""
+    question = AssignmentInput(draft=Draft(cluster, Ledger(), Parameters()), policies=rules, placement=placement)
+    assignment = assign(question, bundle_name(60_000, "t/a"))
+    before = set(assignment.steps[0].candidates)
+    for step in assignment.steps[1:]:
         now = set(step.candidates)
         if step.name in ("refill", "overload recheck"):
             assert now >= before
@@ -146,5 +153,5 @@ def test_every_dropped_broker_has_a_code(seen: Snapshot, rules: Policies, placem
             assert before - now == set(step.dropped)
             assert now <= before
         before = now
-    assert (made.chosen in made.candidates) == (made.code is None)
-    assert (made.code is None) != (made.chosen == "")
+    assert (assignment.chosen in assignment.candidates) == (assignment.code is None)
+    assert (assignment.code is None) != (assignment.chosen == "")

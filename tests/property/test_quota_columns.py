@@ -41,8 +41,8 @@ def test_runs(sizes: list[int], seed: int) -> None:
 @settings(QUICK, max_examples=30)
 @given(st.data())
 def test_names_come_and_go(data: st.DataObject) -> None:
-    """A catalogue that knows what was told before makes the same tables as one that knows nothing."""
-    kept = Catalogue()
+    """A catalogue with memory makes the same tables as an empty one."""
+    catalogue = Catalogue()
     base = [f"persistent://{space}/ns/t{number:04}" for number in range(150) for space in ("acme", "other")]
     base += [f"persistent://acme/ns/p{number // 4:04}-partition-{number % 4}" for number in range(300)]
     for _ in range(4):
@@ -53,11 +53,11 @@ def test_names_come_and_go(data: st.DataObject) -> None:
         more = data.draw(st.lists(st.integers(0, 9), unique=True, max_size=3))
         names = names[:7] + [f"persistent://acme/ns/new{number}" for number in more] + names[7:]
         rates = np.arange(4.0 * len(names)).reshape(-1, 4)
-        told = [TopicRates("b1", tuple(names[:200]), rates[:200]), TopicRates("b2", tuple(names[200:]), rates[200:])]
-        made, plain = kept.table(told, MEMBERS), Catalogue().table(told, MEMBERS)
+        reports = [TopicRates("b1", tuple(names[:200]), rates[:200]), TopicRates("b2", tuple(names[200:]), rates[200:])]
+        table, plain = catalogue.table(reports, MEMBERS), Catalogue().table(reports, MEMBERS)
         bases = Counter(topic_of(name) for name in names if topic_of(name) != name)
-        assert made.seen == bases
-        assert made.keys == tuple(sorted({("g", topic_of(name)) for name in names if "://acme/" in name}))
-        assert (made.keys, made.brokers, dict(made.seen)) == (plain.keys, plain.brokers, dict(plain.seen))
+        assert table.seen == bases
+        assert table.keys == tuple(sorted({("g", topic_of(name)) for name in names if "://acme/" in name}))
+        assert (table.keys, table.brokers, dict(table.seen)) == (plain.keys, plain.brokers, dict(plain.seen))
         for column in ("key", "broker", "group", "rates"):
-            assert np.array_equal(getattr(made, column), getattr(plain, column))
+            assert np.array_equal(getattr(table, column), getattr(plain, column))

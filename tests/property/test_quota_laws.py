@@ -37,8 +37,8 @@ def lines(draw: st.DrawFn) -> UsageLine:
     usage = draw(RATES)
     partitions = draw(st.integers(1, 5))
     peak = usage * draw(st.floats(1 / partitions, 1))
-    held = usage > 0 and draw(st.booleans())
-    return UsageLine((usage, 0, 0, usage), (peak, 0, 0, peak), (held, False, False, held), partitions)
+    limited = usage > 0 and draw(st.booleans())
+    return UsageLine((usage, 0, 0, usage), (peak, 0, 0, peak), (limited, False, False, limited), partitions)
 
 
 KEYS = st.tuples(st.sampled_from(GROUPS), st.sampled_from([f"persistent://t/n/{name}" for name in "abcde"]))
@@ -62,7 +62,7 @@ def run(books: list[dict[str, dict[Key, UsageLine]]], limits: np.ndarray, tuning
 @QUICK
 @given(st.lists(BOOKS, min_size=1, max_size=4), LIMITS, LIMITS, TUNINGS)
 def test_sums(books: list[dict[str, dict[Key, UsageLine]]], one: float, other: float, tuning: ShareTuning) -> None:
-    """Never above the limit, but for floors, least rates and what may be overcommitted, and by no more than is said."""
+    """The sum never exceeds the limit by more than floors, least rates and the allowed overcommitment."""
     limits = matrix(one, other)
     shares = run(books, limits, tuning)
     for group in range(len(GROUPS)):
@@ -71,8 +71,8 @@ def test_sums(books: list[dict[str, dict[Key, UsageLine]]], one: float, other: f
             limit = float(limits[group, kind])
             if math.isfinite(limit) and len(rows):
                 total = math.fsum(shares.share[rows, kind].tolist())
-                said = limit * (tuning.floor + tuning.overcommit) + len(rows) * tuning.least(kind)
-                assert total <= limit + said
+                bound = limit * (tuning.floor + tuning.overcommit) + len(rows) * tuning.least(kind)
+                assert total <= limit + bound
                 assert math.isclose(max(total - limit, 0), shares.excess[group, kind], abs_tol=1e-6 * limit)
                 strict = tuning.floor == tuning.overcommit == 0
                 if strict and (shares.share[rows, kind] > tuning.least(kind)).all():
@@ -96,7 +96,7 @@ def test_nobody_gets_nothing(
 def test_monotone(
     books: list[dict[str, dict[Key, UsageLine]]], limit: float, factor: float, tuning: ShareTuning
 ) -> None:
-    """From one cycle to the next, whatever was before, a higher limit is nobody's loss."""
+    """From one cycle to the next, a higher limit lowers no share, whatever the state before."""
     fair, memory = replace(tuning, split="even", overcommit=0.0), ShareMemory()
     for book in books[:-1]:
         _, memory = share_out(matrix(limit, limit), GROUPS, claims_of(Lines.of(book), GROUPS), memory, fair)
@@ -104,14 +104,14 @@ def test_monotone(
     low, high = (
         share_out(matrix(most, limit), GROUPS, claims, memory, fair)[0].share[:, 0] for most in (limit, limit * factor)
     )
-    # What is left of billions after subtracting billions is right to some ten millionths.
+    # After subtracting billions from billions, the rest is right to about ten millionths.
     assert (high * SLACK + 1e-12 * limit >= low).all()
 
 
 @QUICK
 @given(st.lists(BOOKS, min_size=1, max_size=3), LIMITS, TUNINGS)
 def test_order(books: list[dict[str, dict[Key, UsageLine]]], limit: float, tuning: ShareTuning) -> None:
-    """The order in which participants and topics are heard makes no difference, not even in rounding."""
+    """The order of participants and topics makes no difference, not even in rounding."""
     turned = [{name: dict(reversed(rows.items())) for name, rows in reversed(book.items())} for book in books]
     one, other = run(books, matrix(limit, 7), tuning), run(turned, matrix(limit, 7), tuning)
     assert one.keys == other.keys
@@ -122,16 +122,16 @@ def test_order(books: list[dict[str, dict[Key, UsageLine]]], limit: float, tunin
 @given(BOOKS, BOOKS, st.sets(st.sampled_from(["b1", "b2", "b3"])))
 def test_latest(before: dict[str, dict[Key, UsageLine]], now: dict[str, dict[Key, UsageLine]], alive: set[str]) -> None:
     """Each broker's rows are those measured now, or before where it was not heard and is alive; nothing else."""
-    found = latest(Lines.of(before), Lines.of(now), alive)
+    newest = latest(Lines.of(before), Lines.of(now), alive)
     silent = {name: rows for name, rows in before.items() if name in alive and name not in now}
-    assert single(found) == {name: rows for name, rows in (silent | now).items() if rows}
-    assert (np.diff(found.ids()) > 0).all()
+    assert single(newest) == {name: rows for name, rows in (silent | now).items() if rows}
+    assert (np.diff(newest.ids()) > 0).all()
 
 
 @QUICK
 @given(BOOKS, LIMITS, TUNINGS)
 def test_no_more_than_demand(book: dict[str, dict[Key, UsageLine]], limit: float, tuning: ShareTuning) -> None:
-    """Who is not held back gets his need, room, burst room and floor at most."""
+    """A participant below its limit gets at most its demand, headroom, burst and floor."""
     claims = claims_of(Lines.of(book), GROUPS)
     shares = run([book], matrix(limit, limit), tuning)
     most = claims.need[:, 0] * (1 + tuning.room) + (tuning.burst + tuning.floor) * limit
@@ -142,14 +142,15 @@ def test_no_more_than_demand(book: dict[str, dict[Key, UsageLine]], limit: float
 @QUICK
 @given(BOOKS, LIMITS)
 def test_fair(book: dict[str, dict[Key, UsageLine]], limit: float) -> None:
-    """Of two topics of a group the one with the larger need never gets less; who gets less than he needs has as much
-    as anybody."""
+    """Of two topics of a group the one with the larger demand never gets less. A topic that gets less than its demand
+    has at least as much as any other.
+    """
     tuning = ShareTuning(room=0, floor=0, burst=0, least_messages=0.0)
-    known = {
+    unlimited = {
         name: {key: item._replace(throttled=(False,) * 4) for key, item in rows.items()} for name, rows in book.items()
     }
-    claims = claims_of(Lines.of(known), GROUPS)
-    shares = run([known], matrix(limit, limit), tuning)
+    claims = claims_of(Lines.of(unlimited), GROUPS)
+    shares = run([unlimited], matrix(limit, limit), tuning)
     for group in range(len(GROUPS)):
         rows = np.flatnonzero(shares.group == group)
         order = rows[np.argsort(claims.need[rows, 0], kind="stable")]
@@ -185,9 +186,10 @@ def scenarios(draw: st.DrawFn) -> Scenario:
 @QUICK
 @given(scenarios())
 def test_converges(scenario: Scenario) -> None:
-    """Within 10 % of what is possible after any step, and everybody at 80 % of his fair share; it stays so. In three
-    cycles, or in four where a topic just meets the limit of its half-way step and so hides that it is content; and one
-    more where less demand has to be seen twice."""
+    """After any step the total is within 10 % of the possible, every topic has 80 % of its fair share, and this stays.
+    It takes three cycles, or four if a topic just meets the limit of its half-way step, which hides that it is
+    satisfied. It takes one more if a lower demand must be measured twice.
+    """
     settled = play(scenario, Fair(ShareTuning(overcommit=0.1))).cycles_to_settle(10)
     assert settled is not None
     assert settled <= 5
@@ -209,6 +211,6 @@ def test_converges_from_any_start(scenario: Scenario, starts: list[float]) -> No
 def test_strict(scenario: Scenario) -> None:
     """Without overcommitting nothing passes beyond the limit once topics are known, and from the fifth cycle after any
     step on the total is within 10 %. (When demand and limit step at once, the fourth may still be 10.1 % off.)"""
-    found = play(scenario, Fair())
-    assert (found.passed[11:].sum(axis=1) <= found.limit[11:] * SLACK).all()
-    assert np.abs(found.accuracy()[15:] - 1).max() <= 0.1
+    outcome = play(scenario, Fair())
+    assert (outcome.passed[11:].sum(axis=1) <= outcome.limit[11:] * SLACK).all()
+    assert np.abs(outcome.accuracy()[15:] - 1).max() <= 0.1

@@ -35,12 +35,12 @@ SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(Healt
 MANY = settings(SOME, max_examples=600)
 
 
-def form_of(made: PlanInput, strategy: str, placement: str, compat: str) -> PlanInput:
-    """The same input for one strategy; now and then after the moves of a first plan were booked."""
-    params = replace(made.params, strategy=strategy, placement=placement, compat=compat)
-    values = {item.name: getattr(made, item.name) for item in fields(made)} | {"params": params}
-    chosen = PlanInput(**values)
-    return with_books(chosen) if made.memory.turn % 3 == 0 else chosen
+def form_of(plan_input: PlanInput, strategy: str, placement: str, compat: str) -> PlanInput:
+    """Return the input for one strategy, occasionally after the moves of a first plan were added to the ledger."""
+    params = replace(plan_input.params, strategy=strategy, placement=placement, compat=compat)
+    values = {item.name: getattr(plan_input, item.name) for item in fields(plan_input)} | {"params": params}
+    form = PlanInput(**values)
+    return with_books(form) if plan_input.memory.turn % 3 == 0 else form
 
 
 def movable(given_input: PlanInput, name: str) -> bool:
@@ -56,20 +56,20 @@ def movable(given_input: PlanInput, name: str) -> bool:
     )
 
 
-def check_moves(made: PlanInput, done: Plan) -> None:
+def check_moves(plan_input: PlanInput, done: Plan) -> None:
     """Law: no move to its own source, to a dead, drained, forbidden or overloaded broker, none of a bundle that must
     stay, and none twice."""
-    table, limit = made.snapshot.brokers, made.params.overloaded_threshold_percent / 100
-    bundles = made.snapshot.bundles
+    table, limit = plan_input.snapshot.brokers, plan_input.params.overloaded_threshold_percent / 100
+    bundles = plan_input.snapshot.bundles
     assert len({move.bundle for move in done.moves}) == len(done.moves)
     for move in done.moves:
         assert move.source != move.target
         assert {move.source, move.target} <= set(table.ids)
         assert move.target_after <= limit + SLACK
-        assert movable(made, move.bundle), move.bundle
+        assert movable(plan_input, move.bundle), move.bundle
         assert move.source == table.ids[bundles.owner[bundles.names.index(move.bundle)]]
         assert all(value >= 0 and np.isfinite(value) for value in (*move.traffic, *move.pressure))
-        for item in made.policies.isolation:
+        for item in plan_input.policies.isolation:
             if namespace_of(move.bundle) in item.namespaces:
                 assert any(re.match(host, move.target) for host in (*item.primary, *item.secondary))
 
@@ -81,11 +81,11 @@ def check_maximum(done: Plan) -> None:
         assert sum(row.bundles_before for row in done.loads) == sum(row.bundles_after for row in done.loads)
 
 
-def check_accounts(made: PlanInput, done: Plan) -> None:
+def check_accounts(plan_input: PlanInput, done: Plan) -> None:
     """Law: each bundle of a donor moves or is refused, once; a donor not looked at is refused as a whole."""
     named = [move.bundle for move in done.moves] + [item.bundle for item in done.refusals if item.bundle]
     assert len(named) == len(set(named))
-    ids, bundles = made.snapshot.brokers.ids, made.snapshot.bundles
+    ids, bundles = plan_input.snapshot.brokers.ids, plan_input.snapshot.bundles
     donors = {move.source for move in done.moves} | {item.broker for item in done.refusals if item.bundle}
     for donor in donors:
         assert set(bundles.names[bundles.rows_of(ids.index(donor))]) <= set(named)
@@ -93,14 +93,14 @@ def check_accounts(made: PlanInput, done: Plan) -> None:
     assert not donors & whole
 
 
-def check(made: PlanInput) -> bool:
+def check(plan_input: PlanInput) -> bool:
     """All laws, on one input; whether anything moves."""
-    done = plan(made).plan
-    check_moves(made, done)
+    done = plan(plan_input).plan
+    check_moves(plan_input, done)
     check_maximum(done)
-    check_accounts(made, done)
-    assert plan(made).plan == done
-    if made.params.compat == "none":
+    check_accounts(plan_input, done)
+    assert plan(plan_input).plan == done
+    if plan_input.params.compat == "none":
         assert not any(item.detail == "final check" for item in done.refusals), (
             "the corrected forms keep the laws themselves"
         )
@@ -109,32 +109,32 @@ def check(made: PlanInput) -> bool:
 
 @pytest.mark.parametrize(("strategy", "placement", "compat"), FORMS)
 @SOME
-@given(made=inputs())
-def test_every_form_keeps_the_laws(strategy: str, placement: str, compat: str, made: PlanInput) -> None:
+@given(plan_input=inputs())
+def test_every_form_keeps_the_laws(strategy: str, placement: str, compat: str, plan_input: PlanInput) -> None:
     """Law: every strategy with every placement, on odd clusters with books, guard state and policies."""
-    check(form_of(made, strategy, placement, compat))
+    check(form_of(plan_input, strategy, placement, compat))
 
 
 @pytest.mark.parametrize(("strategy", "placement", "compat"), FORMS)
 def test_every_form_keeps_the_laws_where_it_acts(moved: list[bool], strategy: str, placement: str, compat: str) -> None:
     """Law: the same on clusters that are out of balance, since on most odd ones nothing moves."""
-    # What the others call out of balance is no overload yet.
+    # A state that the other strategies call unbalanced is not yet an overload.
     ceiling = 50.0 if strategy == "overload" else 85.0
     rng = np.random.default_rng(11)
     for _ in range(30):
-        made = random_case(rng)
+        case = random_case(rng)
         changes = {"strategy": strategy, "placement": placement, "compat": compat}
-        params = replace(made.params, overloaded_threshold_percent=ceiling, **changes)
-        moved.append(check(replace(made, params=params)))
+        params = replace(case.params, overloaded_threshold_percent=ceiling, **changes)
+        moved.append(check(replace(case, params=params)))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("strategy", "placement", "compat"), FORMS)
 @MANY
-@given(made=inputs())
-def test_every_form_keeps_the_laws_at_length(strategy: str, placement: str, compat: str, made: PlanInput) -> None:
+@given(plan_input=inputs())
+def test_every_form_keeps_the_laws_at_length(strategy: str, placement: str, compat: str, plan_input: PlanInput) -> None:
     """Law: the same with more clusters."""
-    check(form_of(made, strategy, placement, compat))
+    check(form_of(plan_input, strategy, placement, compat))
 
 
 def plans_elsewhere(hash_seed: str, cases: int) -> list[str]:

@@ -34,15 +34,15 @@ def _protobufs() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="usage.proto", package="usage", syntax="proto2")
     kinds = descriptor_pb2.FieldDescriptorProto
     for name, fields in _SHAPES.items():
-        made = file.message_type.add(name=name)
+        message = file.message_type.add(name=name)
         for called, number, kind in fields:
             label = kinds.LABEL_REPEATED if kind == "Usage" else kinds.LABEL_OPTIONAL
             if kind in _SHAPES:
-                made.field.add(
+                message.field.add(
                     name=called, number=number, label=label, type=kinds.TYPE_MESSAGE, type_name=f".usage.{kind}"
                 )
             else:
-                made.field.add(name=called, number=number, label=label, type=getattr(kinds, f"TYPE_{kind.upper()}"))
+                message.field.add(name=called, number=number, label=label, type=getattr(kinds, f"TYPE_{kind.upper()}"))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("usage.Info"))
@@ -51,8 +51,8 @@ def _protobufs() -> Any:
 INFO: Final = _protobufs()
 
 
-def told(usage: Any) -> ResourceGroupUsage:
-    """What protobuf read, in our words."""
+def convert(usage: Any) -> ResourceGroupUsage:
+    """Convert protobuf's result to our class."""
     sides = {
         name: PassedUsage(getattr(usage, name).messagesPerPeriod, getattr(usage, name).bytesPerPeriod)
         for name in ("publish", "dispatch")
@@ -62,14 +62,14 @@ def told(usage: Any) -> ResourceGroupUsage:
 
 
 def read(data: bytes) -> UsageMessage:
-    """By protobuf. DecodeError."""
+    """Read the message with protobuf. Raises DecodeError if it is malformed."""
     info = INFO.FromString(data)
-    return UsageMessage(broker=info.broker, groups=tuple(told(usage) for usage in info.usageMap))
+    return UsageMessage(broker=info.broker, groups=tuple(convert(usage) for usage in info.usageMap))
 
 
 @given(MESSAGES, UNKNOWN, UNKNOWN)
 def test_the_same_is_read_as_by_protobuf(message: UsageMessage, before: bytes, after: bytes) -> None:
-    """Of what is well formed, with fields around it that nobody knows."""
+    """Well-formed messages, surrounded by unknown fields."""
     data = before + encode_usage(message) + after
     assert decode_usage(data) == read(data) == message
 
@@ -79,14 +79,14 @@ def test_damage_is_an_error_or_what_protobuf_reads(message: UsageMessage, draw: 
     """Cut off, bytes changed or put in: never another answer than protobuf's, never another error."""
     data = bytearray(encode_usage(message))
     at = draw.draw(st.integers(0, len(data)))
-    gone = draw.draw(st.integers(0, 3))
-    data[at : at + gone] = draw.draw(st.binary(max_size=3))
+    cut = draw.draw(st.integers(0, 3))
+    data[at : at + cut] = draw.draw(st.binary(max_size=3))
     damaged = bytes(data[: draw.draw(st.integers(0, len(data)))]) if draw.draw(st.booleans()) else bytes(data)
     try:
-        found = decode_usage(damaged)
+        usage = decode_usage(damaged)
     except CodecError:
         return
-    assert found == read(damaged)
+    assert usage == read(damaged)
 
 
 @given(st.binary(max_size=200))

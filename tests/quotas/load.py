@@ -1,7 +1,8 @@
-"""Clients that offer more than they may: `python -m tests.quotas.load` with a job as JSON on standard input.
+"""Clients that publish more than their limit: `python -m tests.quotas.load` with a job as JSON on standard input.
 
-Every topic has a client, so connections, of its own: Pulsar throttles connections, and topics that share one slow each
-other down. What is acknowledged and received so far is printed twice a second, a JSON line each. Ends with its input.
+Every topic has its own client and so its own connections: Pulsar throttles connections, and topics that share one slow
+each other down. The numbers acknowledged and received so far are printed twice per second, one JSON line each. Ends
+when its input ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sidecars with quotas, and what is asked of them."""
+"""Sidecars with quotas, and requests to them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ STILL: dict[str, Any] = {"parameters": {"max_moves_per_cycle": 0}}
 def quota_sidecar(cluster: Cluster, directory: Path, **quotas: Any) -> Iterator[Sidecar]:
     """One that leads, with quotas."""
     # A root of its own: what one test removes is there for the next one.
-    with running(cluster, ["q1"], directory, root=directory.name, quotas=quotas, **STILL) as (made,):
-        made.until(lambda: made.state().get("role") == "leader", "it leads", within=60)
-        yield made
+    with running(cluster, ["q1"], directory, root=directory.name, quotas=quotas, **STILL) as (sidecar,):
+        sidecar.until(lambda: sidecar.state().get("role") == "leader", "it leads", within=60)
+        yield sidecar
 
 
-def cycles(made: Sidecar, count: int) -> None:
-    """Wait for so many further cycles of quotas."""
+def cycles(sidecar: Sidecar, count: int) -> None:
+    """Wait for `count` more quota cycles."""
     for _ in range(count):
-        before = view(made)["wall_ms"]
-        made.until(lambda before=before: view(made)["wall_ms"] not in (None, before), "a cycle", within=40)
+        before = view(sidecar)["wall_ms"]
+        sidecar.until(lambda before=before: view(sidecar)["wall_ms"] not in (None, before), "a cycle", within=40)
 
 
-def view(made: Sidecar) -> Any:
-    """What it says of quotas; without answers nothing was seen."""
-    return made.get("/api/v1/quotas") or {"wall_ms": None}
+def view(sidecar: Sidecar) -> Any:
+    """Return the sidecar's quota view. Fails if it has no reports."""
+    return sidecar.get("/api/v1/quotas") or {"wall_ms": None}
 
 
-def remove(made: Sidecar) -> None:
+def remove(sidecar: Sidecar) -> None:
     """Take the group out of force, until everything is given back."""
-    answer = made.delete("/api/v1/quotas/acme", WHO)
+    answer = sidecar.delete("/api/v1/quotas/acme", WHO)
     assert answer.status_code == 200, answer.text
-    made.until(lambda: view(made).get("writes", {}).get("held") == 0, "it gave back", within=120)
+    sidecar.until(lambda: view(sidecar).get("writes", {}).get("held") == 0, "it gave back", within=120)

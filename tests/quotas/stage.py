@@ -49,17 +49,17 @@ def demands() -> dict[str, float]:
     return {name: OFFERED * weight / sum(weights) for name, weight in zip(names, weights, strict=True)}
 
 
-def fair_shares(wanted: Mapping[str, float], limit: float) -> dict[str, float]:
+def fair_shares(demands: Mapping[str, float], limit: float) -> dict[str, float]:
     """Max-min shares of a limit."""
-    left, rest = limit, sorted(wanted.values())
+    left, rest = limit, sorted(demands.values())
     while rest and rest[0] <= left / len(rest):
         left -= rest.pop(0)
     level = left / len(rest) if rest else math.inf
-    return {name: min(rate, level) for name, rate in wanted.items()}
+    return {name: min(rate, level) for name, rate in demands.items()}
 
 
 def fair_parts(figures: Figures) -> tuple[dict[str, float], dict[str, float]]:
-    """Each topic's part of its fair share: published, and delivered (at most what is published)."""
+    """Return each topic's part of its fair share: published, and delivered (at most the published part)."""
     publish = fair_shares(demands(), PUBLISH)
     dispatch = fair_shares(publish, DISPATCH)
     return (
@@ -85,7 +85,9 @@ class Clients:
         return self.windows(time.monotonic(), seconds, 1)[0]
 
     def windows(self, since: float, seconds: float, count: int) -> list[Figures]:
-        """Rates in so many whiles, one after the other, from a moment of the monotonic clock on; waits for them."""
+        """Wait for `count` successive periods of `seconds` from `since` (monotonic clock), and return the rates in
+        each.
+        """
         edges = [since + number * seconds for number in range(count + 1)]
         while (rows := self.counts())[-1]["at"] < edges[-1]:
             assert self._process.poll() is None, "the clients have ended"
@@ -123,15 +125,15 @@ def make_topics(cluster: Cluster) -> None:
 @contextmanager
 def clients(cluster: Cluster, directory: Path) -> Iterator[Clients]:
     """Clients of all topics, publishing and consuming."""
-    with _load(cluster, directory, {"topics": demands(), "payload": 256, "consume": True}) as made:
-        yield made
+    with _load(cluster, directory, {"topics": demands(), "payload": 256, "consume": True}) as clients_running:
+        yield clients_running
 
 
 @contextmanager
 def publishers(cluster: Cluster, directory: Path, topics: Mapping[str, float], payload: int) -> Iterator[Clients]:
-    """Clients that only publish, messages of so many bytes."""
-    with _load(cluster, directory, {"topics": dict(topics), "payload": payload, "consume": False}) as made:
-        yield made
+    """Start clients that only publish, messages of `payload` bytes."""
+    with _load(cluster, directory, {"topics": dict(topics), "payload": payload, "consume": False}) as clients_running:
+        yield clients_running
 
 
 @contextmanager
@@ -145,12 +147,12 @@ def _load(cluster: Cluster, directory: Path, job: Mapping[str, Any]) -> Iterator
             assert process.stdin is not None
             process.stdin.write(json.dumps({**job, "service_url": cluster.service_url}).encode() + b"\n")
             process.stdin.flush()
-            made = Clients(process, out)
+            value = Clients(process, out)
             deadline = time.monotonic() + 120
-            while len((made.counts() or [{kind: {}}])[-1][kind]) < len(job["topics"]):
+            while len((value.counts() or [{kind: {}}])[-1][kind]) < len(job["topics"]):
                 assert time.monotonic() < deadline and process.poll() is None, "not every topic has traffic"
                 time.sleep(0.5)
-            yield made
+            yield value
         finally:
             process.kill()
             process.wait(10)
@@ -161,9 +163,9 @@ def _load(cluster: Cluster, directory: Path, job: Mapping[str, Any]) -> Iterator
 def topic_rates(cluster: Cluster) -> dict[str, tuple[int, str]]:
     """Topics' own publish and dispatch rates: status and body."""
     web = cluster.brokers[0].web_url
-    found = {}
+    rates = {}
     for topic in demands():
         for rate in ("publishRate", "dispatchRate"):
             status, body = request("GET", f"{web}/admin/v2/{topic.replace('://', '/')}/{rate}")
-            found[f"{topic} {rate}"] = status, body.decode()
-    return found
+            rates[f"{topic} {rate}"] = status, body.decode()
+    return rates

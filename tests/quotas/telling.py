@@ -1,4 +1,4 @@
-"""What is measured of one run, as rows of a table: printed, and kept in the file that `QUOTA_FIGURES` names."""
+"""The measurements of one run, as rows of a table: printed, and saved in the file that `QUOTA_FIGURES` names."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def with_topics(quota_cluster: Cluster) -> Cluster:
     assert request("PUT", f"{plain}{quote(TOPIC.rpartition('/')[2])}")[0] == 204
     assert request("PUT", f"{plain}{PARTITIONED.rpartition('/')[2]}/partitions", 2)[0] == 204
     place_all_on(second.broker_id, second.web_url, [TOPIC, *(f"{PARTITIONED}-partition-{n}" for n in range(2))])
-    # Nobody uses it: only what is loaded has statistics.
+    # No client uses it, and only loaded topics have statistics.
     assert request("GET", f"{plain}{quote(TOPIC.rpartition('/')[2])}/stats")[0] == 200
     return quota_cluster
 

@@ -25,28 +25,28 @@ LIMIT = PUBLISH * SIZE
 SETTLED = 5
 MORE = 3
 NEW = {f"persistent://acme/orders/new{number}": 1.0 for number in range(100)}
-# A change of a rate that would not have been worth a write is no change of direction.
+# A rate change too small for a write does not count as a change of direction.
 SWING = 0.05
 
 
 @pytest.fixture(scope="module", params=["modular", "extensible"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three brokers with the topics of the stage."""
-    with open_cluster(ClusterSpec(brokers=3, mode=request.param, broker_settings=STATISTICS)) as made:
-        make_topics(made)
-        yield made
+    with open_cluster(ClusterSpec(brokers=3, mode=request.param, broker_settings=STATISTICS)) as running:
+        make_topics(running)
+        yield running
 
 
 class Watch:
-    """What passes and which rates are in force, cycle by cycle from now on."""
+    """Traffic and current rates, cycle by cycle from now on."""
 
-    def __init__(self, made: Sidecar, loads: list[Clients]) -> None:
-        self.made, self.loads = made, loads
+    def __init__(self, sidecar: Sidecar, loads: list[Clients]) -> None:
+        self.made, self.loads = sidecar, loads
         self.edges = [time.monotonic()]
         self.rates = [self._rates()]
 
     def follow(self, count: int) -> None:
-        """So many cycles."""
+        """Follow `count` cycles."""
         for _ in range(count):
             cycles(self.made, 1)
             self.edges.append(time.monotonic())
@@ -54,13 +54,13 @@ class Watch:
 
     def passed(self) -> list[float]:
         """Messages/s published in each cycle, all clients together."""
-        found = []
+        rates = []
         for start, end in pairwise(self.edges):
-            found.append(sum(load.windows(start, end - start, 1)[0].totals[0] for load in self.loads))
-        return found
+            rates.append(sum(load.windows(start, end - start, 1)[0].totals[0] for load in self.loads))
+        return rates
 
     def turns(self) -> int:
-        """How often the rate of any one topic changed its direction, at most."""
+        """Return how often the rate of one topic changed its direction, at most."""
         return max(_turns([row[topic] for row in self.rates if topic in row]) for topic in demands())
 
     def _rates(self) -> dict[str, float]:
@@ -85,7 +85,7 @@ def settled_after(passed: list[float], limit: float) -> int:
 
 
 def judge(watch: Watch, story: str, mode: str, limit: float) -> tuple[int, int]:
-    """After how many cycles it had settled, and turns; told."""
+    """Print and return after how many cycles the rates had settled, and the turns."""
     watch.follow(SETTLED + MORE)
     passed = watch.passed()
     after, turns = settled_after(passed, limit), watch.turns()
@@ -102,17 +102,17 @@ def test_changes_under_full_load(cluster: Cluster, tmp_path: Path) -> None:
     group = {"members": ["t:acme"], "publish_bytes": LIMIT}
     with (
         publishers(cluster, tmp_path, demands(), SIZE) as load,
-        quota_sidecar(cluster, tmp_path, enforcer="policies", groups={"acme": group}) as made,
+        quota_sidecar(cluster, tmp_path, enforcer="policies", groups={"acme": group}) as sidecar,
     ):
-        cycles(made, 6)
-        found = {}
+        cycles(sidecar, 6)
+        results = {}
         for story, factor in (("limit raised", 1.5), ("limit lowered", 1.0)):
-            answer = made.put("/api/v1/quotas/acme", WHO | group | {"publish_bytes": factor * LIMIT})
+            answer = sidecar.put("/api/v1/quotas/acme", WHO | group | {"publish_bytes": factor * LIMIT})
             assert answer.status_code == 200, answer.text
-            found[story] = judge(Watch(made, [load]), story, mode, factor * PUBLISH)
+            results[story] = judge(Watch(sidecar, [load]), story, mode, factor * PUBLISH)
         more = tmp_path / "more"
         more.mkdir()
         with publishers(cluster, more, NEW, SIZE) as added:
-            found["100 new topics"] = judge(Watch(made, [load, added]), "100 new topics", mode, PUBLISH)
-        assert view(made)["problems"] == []
-    assert all(after <= SETTLED and turns <= 1 for after, turns in found.values()), found
+            results["100 new topics"] = judge(Watch(sidecar, [load, added]), "100 new topics", mode, PUBLISH)
+        assert view(sidecar)["problems"] == []
+    assert all(after <= SETTLED and turns <= 1 for after, turns in results.values()), results

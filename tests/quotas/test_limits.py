@@ -1,6 +1,6 @@
-"""A tenant that is offered four times its limit on three real brokers: what passes, measured at its clients.
+"""A tenant with four times its limit on three real brokers: the traffic, measured at its clients.
 
-Figures are printed, a JSON line each (pytest -s), those of Pulsar's ResourceGroups beside ours.
+Results are printed, one JSON line each (pytest -s), Pulsar's ResourceGroups next to ours.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 class Form(NamedTuple):
-    """How long a run rests, and for how many cycles it is watched after each event."""
+    """Seconds between the events of a run, and cycles to watch after each."""
 
     rest_seconds: float
     windows: int
@@ -48,8 +48,9 @@ FAIR, RESTS = 0.8, 3
 
 
 def least_part(figures: Figures) -> float:
-    """What the topic that has least has of its fair share of what passed, published or delivered. What clients lose for
-    want of CPU is missing in the total, which is asserted by itself."""
+    """Return the smallest part of its fair share that any topic has, published or delivered. Losses of clients without
+    enough CPU are missing in the total, which is asserted separately.
+    """
     passed = figures.totals[0] / PUBLISH, figures.totals[1] / DISPATCH
     return min(min(parts.values()) / min(1.0, part) for parts, part in zip(fair_parts(figures), passed, strict=True))
 
@@ -62,9 +63,9 @@ class Course(NamedTuple):
     killed: list[Figures]
 
 
-def run(cluster: Cluster, load: Clients, made: Sidecar, who: str, form: Form = LONG) -> Course:
-    """From the third cycle on; what came of it is told."""
-    cycles(made, 3)
+def run(cluster: Cluster, load: Clients, sidecar: Sidecar, who: str, form: Form = LONG) -> Course:
+    """Measure from the third cycle on, and print the result."""
+    cycles(sidecar, 3)
     for _ in range(RESTS):
         rest = load.measure(form.rest_seconds)
         tell("at rest", who, in_words(rest))
@@ -86,7 +87,7 @@ def _transfer(cluster: Cluster, load: Clients, windows: int) -> list[Figures]:
 
 
 def _kill(cluster: Cluster, load: Clients, windows: int) -> list[Figures]:
-    """From the kill on: that it is noticed, and that clients come back elsewhere, is part of the cycles."""
+    """Measure from the kill on: its detection and the clients' reconnection are part of the cycles."""
     victim = cluster.brokers[2].name
     cluster.kill(victim)
     try:
@@ -99,29 +100,30 @@ def _kill(cluster: Cluster, load: Clients, windows: int) -> list[Figures]:
 def load(quota_cluster: Cluster, tmp_path: Path) -> Iterator[Clients]:
     """All topics where they belong, with their clients."""
     make_topics(quota_cluster)
-    with clients(quota_cluster, tmp_path) as made:
-        yield made
+    with clients(quota_cluster, tmp_path) as clients_running:
+        yield clients_running
 
 
 @pytest.mark.parametrize(
     "form", [pytest.param(SHORT, id="short"), pytest.param(LONG, id="long", marks=pytest.mark.nightly)]
 )
 def test_the_limit_holds(quota_cluster: Cluster, load: Clients, tmp_path: Path, form: Form) -> None:
-    """Within 10 % from the third cycle on, each topic with 80 % of its fair share of that in one rest of three; a
-    transfer starves nobody; what a dead broker had is used by the others within two cycles; what was there comes back
-    when the group goes."""
+    """The total is within 10 % from the third cycle on, and in one of three periods each topic has 80 % of its fair
+    share. A transfer starves no topic. Other brokers use a dead broker's share within two cycles. The earlier rates
+    come back when the group is removed.
+    """
     before = topic_rates(quota_cluster)
     without = load.measure(CYCLE_SECONDS)
     tell("at rest", "no limits", in_words(without))
     assert without.totals[0] > 2 * PUBLISH, "the machine does not carry what is offered"
-    with quota_sidecar(quota_cluster, tmp_path, enforcer="policies", groups=GROUP) as made:
-        course = run(quota_cluster, load, made, "policies", form)
+    with quota_sidecar(quota_cluster, tmp_path, enforcer="policies", groups=GROUP) as sidecar:
+        course = run(quota_cluster, load, sidecar, "policies", form)
         published, delivered = course.rest.totals
         assert published == pytest.approx(PUBLISH, rel=0.1) and delivered == pytest.approx(DISPATCH, rel=0.1)
         assert least_part(course.rest) >= FAIR
         assert cycles_under_half(course.moved) <= 2
         assert cycles_until_used(course.killed) <= 2
-        remove(made)
+        remove(sidecar)
         assert topic_rates(quota_cluster) == before
 
 
@@ -129,31 +131,32 @@ def test_the_limit_holds(quota_cluster: Cluster, load: Clients, tmp_path: Path, 
 def test_resource_groups_beside_it(quota_cluster: Cluster, load: Clients, tmp_path: Path) -> None:
     """Kept as declared and given back. Their figures are printed, not promised: dispatch is not enforced, and they do
     not share fairly."""
-    with quota_sidecar(quota_cluster, tmp_path, enforcer="native", groups=GROUP) as made:
-        run(quota_cluster, load, made, "ResourceGroups")
-        (group,) = view(made)["groups"]
+    with quota_sidecar(quota_cluster, tmp_path, enforcer="native", groups=GROUP) as sidecar:
+        run(quota_cluster, load, sidecar, "ResourceGroups")
+        (group,) = view(sidecar)["groups"]
         assert "DispatchNotEnforced" in [item["code"] for item in group["defects"]]
-        remove(made)
+        remove(sidecar)
 
 
 @pytest.mark.nightly
 def test_skewed_partitions(quota_cluster: Cluster, tmp_path: Path) -> None:
-    """All demand of a topic sits in one of its four partitions: what cannot pass there is told, and is all that is
-    missing."""
+    """All demand of a topic is in one of its four partitions. Only the part that cannot pass there is missing, and it
+    is reported.
+    """
     make_topics(quota_cluster)
     parted = next(iter(demands()))
     topics = {f"{name}-partition-0" if name == parted else name: rate for name, rate in demands().items()}
     group = {"acme": {"members": ["t:acme"], "publish_messages": PUBLISH}}
     with (
         publishers(quota_cluster, tmp_path, topics, 256) as load,
-        quota_sidecar(quota_cluster, tmp_path, enforcer="policies", groups=group) as made,
+        quota_sidecar(quota_cluster, tmp_path, enforcer="policies", groups=group) as sidecar,
     ):
-        cycles(made, 3)
+        cycles(sidecar, 3)
         published = load.measure(LONG.rest_seconds).totals[0]
-        (row,) = view(made)["groups"]
+        (row,) = view(sidecar)["groups"]
         lost = row["skew_loss"]["publish_messages"]
-        shown = {"published": f"{published / PUBLISH:.0%}", "reported lost": f"{lost / PUBLISH:.0%}"}
-        tell("skewed partitions", "policies", shown)
+        shares = {"published": f"{published / PUBLISH:.0%}", "reported lost": f"{lost / PUBLISH:.0%}"}
+        tell("skewed partitions", "policies", shares)
         assert lost > 0.05 * PUBLISH
         assert published + lost == pytest.approx(PUBLISH, rel=0.1)
-        remove(made)
+        remove(sidecar)

@@ -1,4 +1,4 @@
-"""What real brokers tell each other of a group is heard, and is what is measured."""
+"""Usage that real brokers publish about a group is received, and agrees with the measurements."""
 
 from __future__ import annotations
 
@@ -33,37 +33,38 @@ SIX_PERIODS = 6 * CYCLE_SECONDS
 
 @pytest.mark.nightly
 def test_what_brokers_tell_is_what_is_measured(quota_cluster: Cluster, tmp_path: Path) -> None:
-    """Every broker with traffic of the group is heard, each in the first six periods; together they tell about what is
-    measured at the brokers and at the clients; the command shows them."""
+    """Every broker with traffic of the group reports, each in the first six periods. The sum of the reports agrees with
+    the measurements at brokers and clients. The command shows the reports.
+    """
     with (
         clients(quota_cluster, tmp_path) as load,
-        quota_sidecar(quota_cluster, tmp_path, enforcer="native", groups=GROUP) as made,
+        quota_sidecar(quota_cluster, tmp_path, enforcer="native", groups=GROUP) as sidecar,
     ):
-        made.until(lambda: _all_heard(made, len(quota_cluster.brokers)), "all are heard", within=SIX_PERIODS + 60)
-        # What passed before the limits were there has been told too.
-        cycles(made, 3)
+        sidecar.until(lambda: _all_heard(sidecar, len(quota_cluster.brokers)), "all are heard", within=SIX_PERIODS + 60)
+        # Traffic before the limits has been reported, too.
+        cycles(sidecar, 3)
         measured = load.measure(2 * CYCLE_SECONDS)
-        rows = _told(made)
+        rows = _read_reports(sidecar)
         assert {row["broker"] for row in rows} == {broker.broker_id for broker in quota_cluster.brokers}
         assert all(row["registered"] and row["publish_age_seconds"] <= SIX_PERIODS for row in rows)
-        told, counted = (sum(row[name]["publish_messages"] for row in rows) for name in ("reported", "measured"))
+        reported, counted = (sum(row[name]["publish_messages"] for row in rows) for name in ("reported", "measured"))
         out = sum(row["reported"]["dispatch_messages"] for row in rows)
         published, delivered = measured.totals
-        sys.stdout.write(f"told {told:.0f}, counted {counted:.0f}, at clients {published:.0f} messages/s\n")
-        assert told == pytest.approx(published, rel=NEAR) and told == pytest.approx(counted, rel=NEAR)
+        sys.stdout.write(f"told {reported:.0f}, counted {counted:.0f}, at clients {published:.0f} messages/s\n")
+        assert reported == pytest.approx(published, rel=NEAR) and reported == pytest.approx(counted, rel=NEAR)
         assert out == pytest.approx(delivered, rel=NEAR)
-        assert view(made)["transport"]["state"] == "ok"
-        remove(made)
-        made.until(lambda: view(made)["transport"]["state"] == "off", "it listens no more", within=40)
+        assert view(sidecar)["transport"]["state"] == "ok"
+        remove(sidecar)
+        sidecar.until(lambda: view(sidecar)["transport"]["state"] == "off", "it listens no more", within=40)
 
 
-def _told(made: Sidecar) -> Sequence[dict[str, Any]]:
-    groups = view(made).get("groups")
+def _read_reports(sidecar: Sidecar) -> Sequence[dict[str, Any]]:
+    groups = view(sidecar).get("groups")
     return groups[0]["reported"] if groups else []
 
 
-def _all_heard(made: Sidecar, count: int) -> bool:
-    ages = [row[f"{side}_age_seconds"] for row in _told(made) for side in ("publish", "dispatch")]
+def _all_heard(sidecar: Sidecar, count: int) -> bool:
+    ages = [row[f"{side}_age_seconds"] for row in _read_reports(sidecar) for side in ("publish", "dispatch")]
     return len(ages) == 2 * count and None not in ages
 
 

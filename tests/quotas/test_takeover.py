@@ -1,4 +1,4 @@
-"""A leader of quotas that dies amid its writes, on real brokers."""
+"""A leader of quotas that dies during its writes, on real brokers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ QUOTAS = {"enforcer": "policies", "groups": GROUP, "writes_per_minute": 96}
 PLACES = 2 * len(demands())
 
 
-def held(made: Sidecar) -> int:
-    """How many rates it holds, as it says."""
-    return int(view(made).get("writes", {}).get("held", 0))
+def count_rates(sidecar: Sidecar) -> int:
+    """Return how many rates the sidecar reports to hold."""
+    return int(view(sidecar).get("writes", {}).get("held", 0))
 
 
 @pytest.mark.nightly
 def test_the_next_leader_completes_and_gives_back(quota_cluster: Cluster, tmp_path: Path) -> None:
-    """What a killed leader began is completed by the next one, which also gives back every rate as it was before,
-    those that people had set too."""
+    """The next leader completes the killed leader's work. It also restores every earlier rate, including rates that
+    operators had set.
+    """
     make_topics(quota_cluster)
     web, topic = quota_cluster.brokers[0].web_url, list(demands())[3]
     body = {"publishThrottlingRateInMsg": 5000, "publishThrottlingRateInByte": -1}
@@ -41,10 +42,10 @@ def test_the_next_leader_completes_and_gives_back(quota_cluster: Cluster, tmp_pa
             first.until(lambda: leader_of(sidecars) is not None, "one leads", within=60)
             leader = leader_of(sidecars)
             assert leader is not None
-            leader.until(lambda: 0 < held(leader) < PLACES, "it began", within=60)
+            leader.until(lambda: 0 < count_rates(leader) < PLACES, "it began", within=60)
             leader.kill()
             (other,) = (item for item in sidecars if item is not leader)
-            other.until(lambda: held(other) == PLACES, "the next leader has completed it", within=150)
+            other.until(lambda: count_rates(other) == PLACES, "the next leader has completed it", within=150)
             assert load.measure(1.0).totals[0] > 0
             remove(other)
         assert topic_rates(quota_cluster) == before

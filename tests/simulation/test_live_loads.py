@@ -11,7 +11,7 @@ import pytest
 from tests.support.live_loop import lasting_step, play, square_wave
 
 STEP_SECONDS = 150
-# Within so long a step that stays is acted on: a reading at leisure and two quick ones, whatever their phase.
+# A lasting step is acted on within this time: one slow reading and two quick ones, whatever their phase.
 FOLLOWED_SECONDS = 21
 
 
@@ -32,7 +32,7 @@ def test_a_square_wave_is_not_followed(half: float, usage: float, amplitude: flo
 
 @pytest.mark.parametrize("half", [10, 30, 90])
 def test_a_strong_wave_moves_few_bundles(half: float) -> None:
-    """Of 80 %, without overload: the mean is evened out once more, after the first swing."""
+    """A wave of 80 %, without overload: the mean is balanced once more, after the first swing."""
     first, later = later_moves(half, 0.35, 0.8, seed=11, minutes=20.0)
     assert later <= first + 2
 

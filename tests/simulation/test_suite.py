@@ -19,7 +19,7 @@ SUITE = {item.name: item for item in suite()}
 HOUR = 3600.0
 # Cases of the scenario suite that this simulator shows; the others need an executor or a history.
 CASES = {*range(1, 13), 15, 16, *range(20, 26), 27}
-# Figures that depend on phases more than on anybody's skill are looked at with seed 1 only.
+# Values that depend on phases more than on the strategy are checked with seed 1 only.
 SEEDS = range(2, 21)
 # Comparisons with the brokers' own classes, which read reports, are made by reports on both sides.
 BY_REPORTS = replace(DEFAULT, source="reports")
@@ -39,9 +39,9 @@ def run(name: str, strategy: str, seed: int = 1) -> Run:
     return simulate(SUITE[name], native(own) if kind == "native" else contender(own, "reports"), seed)
 
 
-def broken(found: Run) -> set[str]:
+def broken(result: Run) -> set[str]:
     """The names of what did not hold."""
-    return {item.name for item in found.failed}
+    return {item.name for item in result.failed}
 
 
 def test_every_case_has_a_scenario() -> None:
@@ -51,15 +51,15 @@ def test_every_case_has_a_scenario() -> None:
 
 @pytest.mark.parametrize("name", [name for name in SUITE if name not in COUNTERS_ONLY])
 def test_default_strategy_passes(name: str) -> None:
-    """Every expectation of every scenario holds, and there is at least one beside 'nothing is lost'."""
-    found = simulate(SUITE[name], BY_REPORTS, 1)
-    assert found.failed == ()
-    assert len(found.findings) > 1
+    """Every expectation of every scenario is met, and there is at least one besides 'nothing is lost'."""
+    result = simulate(SUITE[name], BY_REPORTS, 1)
+    assert result.failed == ()
+    assert len(result.findings) > 1
 
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=LONG) for name in BY_COUNTERS])
 def test_n_q_default_strategy_passes_by_counters(name: str) -> None:
-    """The same by counters, as the daemon reads loads by default."""
+    """Loads come from counters, as in the daemon by default."""
     assert simulate(SUITE[name], DEFAULT, 1).failed == ()
 
 
@@ -67,12 +67,12 @@ def test_n_q_default_strategy_passes_by_counters(name: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", [name for name in SUITE if name not in LARGE])
 def test_default_strategy_passes_for_every_seed(name: str, seed: int) -> None:
-    """The same for seeds 2 to 20."""
+    """Seeds 2 to 20."""
     assert simulate(SUITE[name], BY_REPORTS, seed).failed == ()
 
 
 def test_threshold_leaves_an_idle_broker_idle() -> None:
-    """Pulsar issue 17456: nobody is ten points above the average, so the broker that came back stays empty."""
+    """Pulsar issue 17456: no broker is ten points above the average, so the broker that came back stays empty."""
     own, ours = run("01-idle-broker", "native threshold"), run("01-idle-broker", "avg")
     assert own.measures.moves == 0 and own.measures.empty_minutes > 55
     assert "filled" in broken(own)
@@ -80,7 +80,7 @@ def test_threshold_leaves_an_idle_broker_idle() -> None:
 
 
 def test_a_smoothed_score_goes_on_unloading() -> None:
-    """PIP-364's 90/10: what had to move is 0.4 of a broker; the history moves more than twice as much."""
+    """PIP-364's 90/10: 0.4 of a broker had to move, but the history moves more than twice as much."""
     own, ours = run("03-step", "native threshold"), run("03-step", "avg")
     assert own.measures.moved_load > 2 * ours.measures.moved_load
     assert own.measures.moved_twice > 0 and ours.measures.moved_twice == 0
@@ -120,8 +120,8 @@ def test_a_giant_bundle_is_passed_round_by_threshold() -> None:
 @pytest.mark.parametrize("strategy", ["native avg", "native uniform", "native threshold"])
 def test_a_giant_topic_is_explained_by_nobody_else(strategy: str) -> None:
     """The classes move nothing, or the giant; none says that more partitions would help."""
-    found = run("10-giant-topic", strategy)
-    assert "refusals" in broken(found)
+    result = run("10-giant-topic", strategy)
+    assert "refusals" in broken(result)
     assert run("10-giant-topic", "avg").books.refusals["SingleTopic"] > 0
 
 
@@ -155,23 +155,23 @@ def test_world_is_balanced_no_later_than_with_native(seed: int) -> None:
 @pytest.mark.nightly
 def test_world_for_every_seed() -> None:
     """Seeds 1 to 20: always balanced, never later than with AvgShedder, and with fewer interruptions in all."""
-    found = [world(seed) for seed in range(1, 21)]
-    assert all(ours.measures.max_over_mean <= 1.15 for ours, _ in found)
-    assert sum(ours.measures.unloads for ours, _ in found) <= sum(own.measures.unloads for _, own in found)
-    assert all(_minutes(ours) <= _minutes(own) for ours, own in found)
+    worlds = [world(seed) for seed in range(1, 21)]
+    assert all(ours.measures.max_over_mean <= 1.15 for ours, _ in worlds)
+    assert sum(ours.measures.unloads for ours, _ in worlds) <= sum(own.measures.unloads for _, own in worlds)
+    assert all(_minutes(ours) <= _minutes(own) for ours, own in worlds)
 
 
-def _minutes(found: Run) -> float:
-    since = found.measures.balanced_minute
+def _minutes(result: Run) -> float:
+    since = result.measures.balanced_minute
     return float("inf") if since is None else since
 
 
 def test_world_needs_splits() -> None:
-    """Without splits the largest bundle alone keeps its broker at 1.6 times the mean: nobody can do better."""
-    found = run("world", "avg")
+    """Without splits the largest bundle alone keeps its broker at 1.6 times the mean. No strategy can be better."""
+    result = run("world", "avg")
     whole = simulate(load("world-unsplit"), BY_REPORTS, 1)
     assert whole.measures.max_over_mean > 1.5 and whole.measures.splits == 0
-    assert found.measures.max_over_mean < 1.15 and found.measures.splits > 0
+    assert result.measures.max_over_mean < 1.15 and result.measures.splits > 0
 
 
 def test_same_seed_same_run() -> None:
@@ -188,6 +188,6 @@ def test_same_seed_same_run() -> None:
 @pytest.mark.parametrize("name", ALL_PAIRS)
 def test_every_pair_runs(name: str) -> None:
     """PIP-364's six pairs, avg and transfer run to the end and lose nothing."""
-    found = simulate(SUITE["pip364-over-placement"], pair(name), 1)
-    assert "nothing_lost" not in broken(found)
-    assert found.books.cycles > 100
+    result = simulate(SUITE["pip364-over-placement"], pair(name), 1)
+    assert "nothing_lost" not in broken(result)
+    assert result.books.cycles > 100

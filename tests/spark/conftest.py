@@ -39,14 +39,14 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def spark(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests share."""
     places = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-    made = session(master, SETTINGS | places)
-    yield made
-    made.stop()
+    value = session(master, SETTINGS | places)
+    yield value
+    value.stop()
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the history of `SMALL`; nobody may change it."""
+    """A directory with the history of `SMALL`; tests must not change it."""
     folder = tmp_path_factory.mktemp("small")
     write(SMALL, folder)
     return folder
@@ -54,10 +54,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_digest(spark: SparkSession, small: Path) -> Iterator[DataFrame]:
-    """Its digest, worked out once."""
-    made = digested(spark, small).persist()
-    yield made
-    made.unpersist()
+    """The digest of `small`, computed once."""
+    digest = digested(spark, small).persist()
+    yield digest
+    digest.unpersist()
 
 
 @pytest.fixture

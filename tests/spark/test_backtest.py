@@ -24,14 +24,14 @@ DATES = ("2023-11-13", "2023-11-14")
 
 
 def ground(history: Path, work: Path) -> backtest.BacktestInputs:
-    """Where the small world's arrays go."""
+    """Return the backtest's inputs for the small world's arrays."""
     params = {f"params.{name}": value for name, value in plain(SMALL.params).items()}
     assert dumped(params)
     return backtest.BacktestInputs(history=str(history), work=str(work), period_ms=900_000, per_unit={}, params=params)
 
 
 def candidates(count: int) -> list[Candidate]:
-    """So many, from eager to lazy."""
+    """Return `count` candidates, from eager to lazy."""
     values = [2.5 + 2.5 * number for number in range(count)]
     return [Candidate(name=f"{value:g}", changes={"avg_low_threshold_percent": value}) for value in values]
 
@@ -40,48 +40,50 @@ def test_the_same_as_without_spark(spark: SparkSession, small: Path, tmp_path: P
     """Every candidate on every block comes to what the plain function makes of it, to the last bit."""
     before = hashes(small)
     store = open_store(str(small))
-    wanted = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
-    assert [(block.date, len(block.periods)) for block in wanted] == [
+    blocks = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
+    assert [(block.date, len(block.periods)) for block in blocks] == [
         ("2023-11-13", 12),
         ("2023-11-13", 14),
         ("2023-11-14", 14),
         ("2023-11-14", 14),
     ]
     place = ground(small, tmp_path)
-    there, without = backtest.build_dense(spark, wanted, place)
+    there, without = backtest.build_dense(spark, blocks, place)
     assert not without
     # The first block has nothing before it: its own first two hours warm up.
     assert [item.periods for item in there] == [40, 48, 48, 48]
     tried = candidates(3)
-    found = backtest.run_candidates(spark, [[item] for item in there], tried, str(tmp_path))
-    assert len(found) == len(tried) * len(wanted)
-    by_place = {(item.candidate, item.number): item.measures for item in found}
-    for block in wanted:
+    results = backtest.run_candidates(spark, [[item] for item in there], tried, str(tmp_path))
+    assert len(results) == len(tried) * len(blocks)
+    by_place = {(item.candidate, item.number): item.measures for item in results}
+    for block in blocks:
         traffic = dense(store, block, period_ms=900_000, per_unit={}, params=place.params)
         for item in plain_backtest(traffic, tried, warm=warm_of(traffic, block.start_ms)):
             assert by_place[item.candidate, block.number] == item.measures
-    assert any(item.measures.moves for item in found)
+    assert any(item.measures.moves for item in results)
     assert hashes(small) == before
 
 
 def test_j13_all_blocks_in_one_course(spark: SparkSession, small: Path, tmp_path: Path) -> None:
-    """A task a candidate; ownership is carried from block to block, to the last bit as without Spark."""
+    """There is one task per candidate. Ownership goes from block to block and agrees with the run without Spark to the
+    last bit.
+    """
     store, place = open_store(str(small)), ground(small, tmp_path)
-    wanted = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
-    there, _ = backtest.build_dense(spark, wanted, place)
+    blocks = blocks_of(periods_of(store.files()), DATES, hours=12, warm_hours=2)
+    there, _ = backtest.build_dense(spark, blocks, place)
     tried = candidates(2)
-    found = backtest.run_candidates(spark, [there], tried, str(tmp_path))
-    arrays = [dense(store, block, period_ms=900_000, per_unit={}, params=place.params) for block in wanted]
+    results = backtest.run_candidates(spark, [there], tried, str(tmp_path))
+    arrays = [dense(store, block, period_ms=900_000, per_unit={}, params=place.params) for block in blocks]
     pieces = [
         Chunk(traffic=traffic, warm=warm_of(traffic, block.start_ms))
-        for traffic, block in zip(arrays, wanted, strict=True)
+        for traffic, block in zip(arrays, blocks, strict=True)
     ]
-    assert [(item.candidate, item.day, item.measures) for item in found] == [
+    assert [(item.candidate, item.day, item.measures) for item in results] == [
         (item.candidate, item.day, item.measures) for item in unbroken(pieces, tried)
     ]
     alone = backtest.run_candidates(spark, [[item] for item in there], tried, str(tmp_path))
-    assert sum(item.measures.periods for item in found) == sum(item.measures.periods for item in alone)
-    assert sum(item.measures.moves for item in found) != sum(item.measures.moves for item in alone)
+    assert sum(item.measures.periods for item in results) == sum(item.measures.periods for item in alone)
+    assert sum(item.measures.moves for item in results) != sum(item.measures.moves for item in alone)
 
 
 @pytest.mark.nightly
@@ -89,8 +91,8 @@ def test_more_candidates_shuffle_nothing(
     spark: SparkSession, small: Path, small_digest: DataFrame, tmp_path: Path
 ) -> None:
     """Bytes that Spark shuffles stay the same, none, for two candidates and for twelve."""
-    wanted = blocks_of(periods_of(open_store(str(small)).files()), DATES[:1], hours=6, warm_hours=1)
-    there, _ = backtest.build_dense(spark, wanted, ground(small, tmp_path))
+    blocks = blocks_of(periods_of(open_store(str(small)).files()), DATES[:1], hours=6, warm_hours=1)
+    there, _ = backtest.build_dense(spark, blocks, ground(small, tmp_path))
 
     def shuffled(name: str, work: Any) -> int:
         spark.sparkContext.setJobGroup(name, name)
@@ -109,7 +111,7 @@ def test_more_candidates_shuffle_nothing(
 
 
 def shuffle_bytes(spark: SparkSession, group: str) -> int:
-    """What all stages of a group's jobs wrote to be shuffled, by Spark's own REST interface."""
+    """Return how many bytes all stages of a group's jobs wrote to be shuffled, by Spark's own REST interface."""
     context = spark.sparkContext
     tracker = context.statusTracker()
     infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -119,7 +121,7 @@ def shuffle_bytes(spark: SparkSession, group: str) -> int:
     end = time.monotonic() + 900
     while True:
         rows = [row for row in httpx.get(url, timeout=60).json() if row["stageId"] in stages]
-        # The interface is told a moment later than we are.
+        # The interface is updated a moment later.
         if {row["stageId"] for row in rows} == stages and all(row["status"] in ("COMPLETE", "SKIPPED") for row in rows):
             return sum(row["shuffleWriteBytes"] for row in rows)
         assert time.monotonic() < end, rows

@@ -1,9 +1,9 @@
-"""From a real cluster's history to thresholds in force and back: one sidecar, the nightly command, real files.
+"""From a real cluster's history to active thresholds and back: one sidecar, the nightly command, real files.
 
-Three minutes are recorded, first in mode `recommend`, where every cycle finds the same to move, then in mode `act`.
-That is refused as too little. Fourteen generated days of the same schema, whose balancer ran with the very parameters
-that the sidecar recorded, are calibrated. A sidecar that plans more often than these days were planned again refuses
-what comes of them; one that plans as often adopts it by itself, a person takes it back.
+Three minutes are recorded. In mode `recommend` every cycle proposes the same moves; then mode `act` follows. This
+history is refused as too short. Fourteen generated days of the same schema are calibrated. Their balancer ran with the
+parameters that the sidecar recorded. A sidecar with a shorter interval than the backtest refuses the result. One with
+the same interval adopts it automatically, and an operator reverts it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECORDED_CYCLES = 100
 MOVING_CYCLES = 30
 DAYS = 14
 PERIOD = 1800
-# What is searched: how soon a move starts. One parameter is enough to see the whole way.
+# The search covers when a move starts. One parameter is enough to test the whole way.
 SEARCHED = ("move_price",)
 QUICKLY = f"spark.driver.extraJavaOptions={BRIEF}"
 
@@ -73,12 +73,12 @@ def test_recorded_refused_calibrated_adopted_reverted(scene: Scene, tmp_path: Pa
         refused(history, tmp_path)
         replays(history)
         write(generated(params), days)
-        made = hashes(days)
+        digests = hashes(days)
         calibrate(days, proposals)
         refuses_the_interval(sidecar)
     with scene.sidecars("B", tmp_path, **changes, cycle={"interval": f"{PERIOD}s"}) as (sidecar,):
         adopt_and_revert(sidecar, params)
-        assert hashes(days) == made
+        assert hashes(days) == digests
         # The sidecar records on, and puts the minutes of an hour together when it is over; it changes no file.
         after = files_of(history)
         assert {name: after[name] for name in before if name in after} == {n: before[n] for n in before if n in after}
@@ -112,22 +112,22 @@ def record(sidecar: Sidecar, history: Path) -> Parameters:
 
 
 def files_of(history: Path) -> dict[str, str]:
-    """Every published file with its hash, while the sidecar goes on."""
-    found = {}
+    """Return every published file with its hash, while the sidecar runs."""
+    paths = {}
     for file in ParquetStore(history).files():
         with suppress(FileNotFoundError):
-            found[file.path] = hashlib.sha256((history / file.path).read_bytes()).hexdigest()
-    return found
+            paths[file.path] = hashlib.sha256((history / file.path).read_bytes()).hexdigest()
+    return paths
 
 
 def proposing(sidecar: Sidecar) -> int:
-    """How many of its cycles so far had something to move."""
+    """Return how many cycles so far had moves to propose."""
     return sum(1 for row in sidecar.records() if row["kind"] == "cycle" and row["planned"] > 0)
 
 
-def mode(sidecar: Sidecar, wanted: str) -> None:
+def mode(sidecar: Sidecar, expected: str) -> None:
     """Set the mode of all sidecars, within the ceiling of the settings."""
-    answer = sidecar.put("/api/v1/mode", {"mode": wanted, "reason": "test", "by": "test"})
+    answer = sidecar.put("/api/v1/mode", {"mode": expected, "reason": "test", "by": "test"})
     assert answer.status_code == 200, answer.text
 
 
@@ -151,9 +151,9 @@ def replays(history: Path) -> None:
     for environment in ({}, {"NPY_DISABLE_CPU_FEATURES": features()}):
         ran = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
-        found = json.loads(ran.stdout)
-        assert found["same"] == found["cycles"] >= RECORDED_CYCLES
-        assert found["moved"] >= MOVING_CYCLES
+        hashes_found = json.loads(ran.stdout)
+        assert hashes_found["same"] == hashes_found["cycles"] >= RECORDED_CYCLES
+        assert hashes_found["moved"] >= MOVING_CYCLES
 
 
 def generated(params: Parameters) -> World:
@@ -168,7 +168,7 @@ def generated(params: Parameters) -> World:
         period_seconds=PERIOD,
         # Nothing is ever overloaded: only balance and moves decide.
         load=0.25,
-        # What is seen now says little of what comes next: who moves at the first sight of it moves in vain.
+        # A measurement says little about the next period, so moves at the first sign have no lasting effect.
         noise=0.02,
         flicker=15,
         zipf=0.5,
@@ -180,9 +180,9 @@ def generated(params: Parameters) -> World:
 
 def calibrate(days: Path, proposals: Path) -> None:
     """The nightly command on the generated days."""
-    wanted = [part for name in SEARCHED for part in ("--parameter", name)]
+    options = [part for name in SEARCHED for part in ("--parameter", name)]
     ran = recalibrate(
-        *("--history", str(days), "--out", str(proposals), "--strategy", "avg", *wanted),
+        *("--history", str(days), "--out", str(proposals), "--strategy", "avg", *options),
         *("--points", "3", "--rounds", "0", "--block-hours", "24"),
     )
     assert ran.returncode == 0, ran.stderr
@@ -190,7 +190,7 @@ def calibrate(days: Path, proposals: Path) -> None:
 
 
 def refuses_the_interval(sidecar: Sidecar) -> None:
-    """What was found at half an hour is not adopted where a cycle runs each second."""
+    """A result for half an hour is not adopted if a cycle runs each second."""
 
     def codes() -> list[str]:
         return [item["code"] for item in (sidecar.get("/api/v1/thresholds") or {}).get("objections", [])]
@@ -202,15 +202,15 @@ def adopt_and_revert(sidecar: Sidecar, params: Parameters) -> None:
     """The sidecar adopts the proposal by itself and plans with it; a person's revert stays."""
 
     def thresholds() -> dict[str, Any]:
-        found = sidecar.get("/api/v1/thresholds")
-        return found if isinstance(found, dict) else {}
+        thresholds_view = sidecar.get("/api/v1/thresholds")
+        return thresholds_view if isinstance(thresholds_view, dict) else {}
 
     until(lambda: thresholds().get("adopted"), f"it is adopted: {thresholds().get('sentence')}", within=60)
-    known = thresholds()
-    adopted = known["adopted"]
+    before = thresholds()
+    adopted = before["adopted"]
     assert (adopted["by"], adopted["state"]) == ("bundlekeel", "trial")
-    assert adopted["digest"] == known["document"]["digest"]
-    assert known["document"]["data"]["days"] and len(known["document"]["data"]["days"]) == DAYS
+    assert adopted["digest"] == before["document"]["digest"]
+    assert before["document"]["data"]["days"] and len(before["document"]["data"]["days"]) == DAYS
     changed = {name: value for name, value in adopted["values"].items() if value != getattr(params, name)}
     assert changed
     assert effective(sidecar, changed) == changed
@@ -219,9 +219,9 @@ def adopt_and_revert(sidecar: Sidecar, params: Parameters) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert thresholds()["adopted"] is None
     assert effective(sidecar, changed) == {name: getattr(params, name) for name in changed}
-    told = [row["what"] for row in sidecar.get("/api/v1/journal", kind="adoption", limit=100)]
-    assert told[:2] == ["adopted", "reverted"], told
-    # It looks again each second, and leaves what was reverted alone.
+    events = [row["what"] for row in sidecar.get("/api/v1/journal", kind="adoption", limit=100)]
+    assert events[:2] == ["adopted", "reverted"], events
+    # It checks again each second, and does not repeat a reverted adoption.
     read = thresholds()["read_ms"]
     until(lambda: thresholds()["read_ms"] > read + 2000, "it looks again", within=60)
     assert thresholds()["adopted"] is None
@@ -229,7 +229,7 @@ def adopt_and_revert(sidecar: Sidecar, params: Parameters) -> None:
 
 
 def effective(sidecar: Sidecar, names: dict[str, Any]) -> dict[str, Any]:
-    """These parameters as they are in force."""
+    """Return the current values of these parameters."""
     rows = {row["key"]: row["value"] for row in sidecar.get("/api/v1/settings")}
     return {name: rows[f"parameters.{name}"] for name in names}
 

@@ -30,13 +30,13 @@ def test_capacity_is_that_of_the_world(small_digest: DataFrame) -> None:
         if row["resource"] == "bandwidth_out":
             assert row["per_msg_throughput_out"] == pytest.approx(0.008, rel=1e-6)
             assert row["per_msg_throughput_in"] == 0
-    found = per_unit(rows)
-    assert set(found) == set(truth.brokers)
+    units = per_unit(rows)
+    assert set(units) == set(truth.brokers)
     carried = truth.carried[:, 0]
-    predicted = carried @ found[truth.brokers[0]][CPU]
+    predicted = carried @ units[truth.brokers[0]][CPU]
     real = carried @ truth.per_unit[0, CPU]
     assert float(np.median(np.abs(predicted - real))) < 0.02 * float(real.mean())
-    assert found[truth.brokers[0]].shape == (len(RESOURCES), 4)
+    assert units[truth.brokers[0]].shape == (len(RESOURCES), 4)
 
 
 def test_week_and_profile(small_digest: DataFrame) -> None:
@@ -62,14 +62,14 @@ def test_week_and_profile(small_digest: DataFrame) -> None:
 
 
 def test_a_move_takes_the_clients_of_its_own_bundle(small_digest: DataFrame) -> None:
-    """Of a namespace they are those of its bundles that moved, not all of its clients for each move."""
+    """A namespace's clients are those of its moved bundles, not all of its clients for each move."""
     moves = F.col("bundle").withField("moves", F.lit(1).cast("long"))
     each_hour = small_digest.withColumn("bundle", F.when(F.col("bundle").isNotNull(), moves))
     moved: dict[str, dict[str, float]] = {"broker": {}, "bundle": {}, "namespace": {}}
     for row in features.profile(features.hourly(each_hour)).collect():
         moved[row["kind"]][row["name"]] = row["clients_moved_per_day"]
     for space, clients in moved["namespace"].items():
-        of_bundles = [found for name, found in moved["bundle"].items() if name.startswith(f"{space}/")]
+        of_bundles = [values for name, values in moved["bundle"].items() if name.startswith(f"{space}/")]
         assert len(of_bundles) > 1 and clients == pytest.approx(sum(of_bundles)) and clients > 0
 
 
@@ -79,7 +79,7 @@ def test_days_that_were_left_out_count_nowhere(small_digest: DataFrame) -> None:
     some, others = of_days(small_digest, dates), of_days(small_digest, ["2023-11-14"])
     assert some.count() + others.count() == small_digest.count()
     for kind in ("cycle", "slice", "bundle"):
-        found = {row["date"] for row in part(some, kind).select("date").distinct().collect()}
-        assert found == set(dates)
+        dates_counted = {row["date"] for row in part(some, kind).select("date").distinct().collect()}
+        assert dates_counted == set(dates)
     week = features.week(features.hourly(some))
     assert {row["hour_of_week"] // 24 for row in week.collect()} == {0, 2}

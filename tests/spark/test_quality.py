@@ -34,12 +34,12 @@ TRIED = ("lying_broker", "torn")
 
 
 def test_every_poison_has_a_case() -> None:
-    """A new way to spoil history needs a test of what is said about it."""
+    """A new way to spoil history needs a test of its message."""
     assert set(SAID) == set(POISONS)
 
 
 def test_sound_days_are_good(small_digest: DataFrame) -> None:
-    """Nothing is held against three sound days, and their figures are those of what was written."""
+    """Three sound days have no faults, and their values are those in the files."""
     assert quality.days(small_digest).schema.names == read.DAYS.names
     judged = judge(quality.figures(small_digest), RULES)
     assert [item.verdict for item in judged] == ["good"] * 3, [item.reasons for item in judged]
@@ -60,13 +60,13 @@ def test_poisoned_history_promotes_nothing(spark: SparkSession, tmp_path: Path, 
     """Refused for the right reason, the other two days are good, nothing is written, no file is touched."""
     history, out = tmp_path / "history", tmp_path / "out"
     write(SMALL, history, poison=poison)
-    before, told = hashes(history), list[str]()
+    before, lines = hashes(history), list[str]()
     night = Options(history=str(history), out=str(out), now=datetime(2023, 11, 16, 2, tzinfo=UTC), rules=RULES)
     with pytest.raises(BadDays, match=MIDDLE) as refused:
-        run_recalibration(spark, night, newest(night), Progress(tell=told.append, begin=lambda _: None))
+        run_recalibration(spark, night, newest(night), Progress(tell=lines.append, begin=lambda _: None))
     assert isinstance(refused.value, HistoryError)
     figures = refused.value.figures
-    assert (figures["good_days"], list(figures["bad_days"])) == (2, [MIDDLE]), told
+    assert (figures["good_days"], list(figures["bad_days"])) == (2, [MIDDLE]), lines
     assert SAID[poison] in figures["bad_days"][MIDDLE]
     assert hashes(history) == before
     assert not out.exists()

@@ -52,14 +52,14 @@ def options(history: Path, out: Path) -> Options:
     )
 
 
-def run(spark: SparkSession, given: Options, progress: Progress) -> RecalibrationResult:
+def run(spark: SparkSession, options: Options, progress: Progress) -> RecalibrationResult:
     """On the history as it is now, as the command does."""
-    return run_recalibration(spark, given, newest(given), progress)
+    return run_recalibration(spark, options, newest(options), progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What a run wrote and said, its steps, and the history's files before it."""
+    """The output of a run, its messages, its steps, and the history's files before it."""
 
     written: RecalibrationResult
     out: Path
@@ -71,9 +71,9 @@ class Night:
 @pytest.fixture(scope="module")
 def night(spark: SparkSession, small: Path, tmp_path_factory: pytest.TempPathFactory) -> Night:
     """One run, which several tests look at."""
-    before, said, steps, out = hashes(small), list[str](), list[str](), tmp_path_factory.mktemp("night")
-    progress = Progress(tell=said.append, begin=steps.append)
-    return Night(run(spark, options(small, out), progress), out, said, steps, before)
+    before, lines, steps, out = hashes(small), list[str](), list[str](), tmp_path_factory.mktemp("night")
+    progress = Progress(tell=lines.append, begin=steps.append)
+    return Night(run(spark, options(small, out), progress), out, lines, steps, before)
 
 
 def test_a_whole_night(night: Night, small: Path) -> None:
@@ -120,7 +120,7 @@ def test_each_step_has_a_name(night: Night) -> None:
 
 @pytest.mark.nightly
 def test_a_second_night_says_the_same(spark: SparkSession, night: Night, small: Path, tmp_path: Path) -> None:
-    """The same history and seed, the same document, whatever order Spark ran it in."""
+    """The same history and seed give the same document, whatever order Spark ran it in."""
     second = run(spark, options(small, tmp_path), SILENT)
     assert second.thresholds == night.written.thresholds
 
@@ -162,27 +162,29 @@ def test_three_minutes_are_refused(tmp_path: Path) -> None:
 def test_sigterm_leaves_nothing_behind_and_spark_says_nothing(small: Path, tmp_path: Path, *, whole: bool) -> None:
     """The command itself, or its group as `timeout` does, terminated once its arrays are there: exit code 143, no
     array, our own lines alone."""
-    asked = ("--history", str(small), "--out", str(tmp_path / "out"), "--master", "local[1]", "--min-days", "3")
-    said, arrays = [], []
-    with subprocess.Popen([*COMMAND, *asked], env=LOCAL, stderr=subprocess.PIPE, text=True, process_group=0) as running:
+    command = ("--history", str(small), "--out", str(tmp_path / "out"), "--master", "local[1]", "--min-days", "3")
+    lines, arrays = [], []
+    with subprocess.Popen(
+        [*COMMAND, *command], env=LOCAL, stderr=subprocess.PIPE, text=True, process_group=0
+    ) as running:
         assert running.stderr is not None
         for line in running.stderr:
-            said.append(line)
+            lines.append(line)
             if "MB of arrays" in line and not arrays:
                 arrays = list((tmp_path / "out" / "_work").rglob("*"))
                 (os.killpg if whole else os.kill)(running.pid, signal.SIGTERM)
-    assert running.returncode == 143 and arrays, "".join(said)
-    assert "SIGTERM" in said[-1] and all(re.match(r"\d\d:\d\d:\d\d ", line) for line in said), "".join(said)
+    assert running.returncode == 143 and arrays, "".join(lines)
+    assert "SIGTERM" in lines[-1] and all(re.match(r"\d\d:\d\d:\d\d ", line) for line in lines), "".join(lines)
     assert not (tmp_path / "out" / "_work").exists()
 
 
 def test_explain_reads_names_only(small: Path, tmp_path: Path) -> None:
-    """What would run is told without Spark, from names and sizes."""
+    """The plan of a run is printed without Spark, from names and sizes."""
     ran = command("--history", str(small), "--out", str(tmp_path / "out"), "--explain", "--strategy", "avg")
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["days"] == ["2023-11-13", "2023-11-14", "2023-11-15"]
-    assert (told["hours"], told["files"], told["blocks"]) == (72, 72, 12)
+    output = json.loads(ran.stdout)
+    assert output["days"] == ["2023-11-13", "2023-11-14", "2023-11-15"]
+    assert (output["hours"], output["files"], output["blocks"]) == (72, 72, 12)
     assert not (tmp_path / "out").exists()
 
 

@@ -32,7 +32,7 @@ def test_h20_a_local_driver_is_reached_from_this_machine_alone(master: str) -> N
     """It listens on loopback and asks for a secret that Spark makes; without either, whoever reaches it is served."""
     done = subprocess.run([sys.executable, "-c", SCRIPT, master], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["hosts"] and {host.removeprefix("::ffff:") for host in told["hosts"]} == {"127.0.0.1"}
-    assert told["total"] == 55
-    assert (told["spark.authenticate"], told["spark.driver.bindAddress"]) == ("true", "127.0.0.1")
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["hosts"] and {host.removeprefix("::ffff:") for host in output["hosts"]} == {"127.0.0.1"}
+    assert output["total"] == 55
+    assert (output["spark.authenticate"], output["spark.driver.bindAddress"]) == ("true", "127.0.0.1")

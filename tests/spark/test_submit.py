@@ -32,8 +32,9 @@ sys.exit(main())
 
 @pytest.fixture
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster of its own: the session that the other tests share holds all cores of theirs until the suite ends, so
-    that a second application there would wait for ever."""
+    """A dedicated cluster. The session that the other tests share holds all cores of its cluster until the suite ends,
+    so a second application there would wait without end.
+    """
     with standalone(tmp_path_factory.mktemp("submit"), workers=1) as url:
         yield url
 
@@ -60,8 +61,8 @@ def test_by_spark_submit(own: str, small: Path, tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     # spark-submit gives all that a script says to its own stdout.
-    said = [line.partition(": ") for line in ran.stdout.splitlines()]
-    loaded = {name: path for name, _, path in said if name in ("driver", "executor")}
+    lines = [line.partition(": ") for line in ran.stdout.splitlines()]
+    loaded = {name: path for name, _, path in lines if name in ("driver", "executor")}
     assert sorted(loaded) == ["driver", "executor"], ran.stdout
     assert f"/{wheel.name}/" in loaded["driver"]
     # Spark puts no .whl on the path of executors: theirs is a copy by another name.

@@ -24,7 +24,7 @@ class Kit:
 
 def redirect(to: str) -> Script:
     """Answer with a 307 to the same path and query at another origin."""
-    return lambda seen: Answer(status=307, headers={"Location": f"{to}{seen.target}"})
+    return lambda request: Answer(status=307, headers={"Location": f"{to}{request.target}"})
 
 
 async def unload(kit: Kit, brokers: HttpBrokers, at: int = 0) -> None:

@@ -43,8 +43,8 @@ async def ask(
     app: FastAPI, method: str, target: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> int:
     """The status of one request with the target as it is: clients resolve dots and refuse control characters."""
-    given = {"host": "localhost", "content-type": "application/json", "content-length": str(len(body or b""))}
-    given |= {name.lower(): value for name, value in (headers or {}).items()}
+    header_values = {"host": "localhost", "content-type": "application/json", "content-length": str(len(body or b""))}
+    header_values |= {name.lower(): value for name, value in (headers or {}).items()}
     path, _, query = target.partition("?")
     scope = {
         "type": "http",
@@ -57,7 +57,7 @@ async def ask(
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in header_values.items()],
         "client": ("127.0.0.1", 40_000),
         "server": ("127.0.0.1", 8090),
     }

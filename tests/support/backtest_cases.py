@@ -27,16 +27,16 @@ STILL = Candidate(name="still", changes={"max_moves_per_cycle": 0, "split_enable
 
 @lru_cache(maxsize=4)
 def history(world: World) -> tuple[CycleRecord, ...]:
-    """What the world's own balancer recorded, written to files and read again."""
+    """Return the records of the world's own balancer, written to files and read again."""
     with TemporaryDirectory() as folder:
         store = write(world, Path(folder))
         return tuple(record for file in store.files() for record in store.records(file))
 
 
 def frames(records: Sequence[CycleRecord]) -> list[Frame]:
-    """Their frames, all of which can be rebuilt."""
-    found = [item.frame for item in rebuilt(records)]
-    return [frame for frame in found if frame is not None]
+    """Return the frames of `records`. Every frame can be rebuilt."""
+    frames_rebuilt = [item.frame for item in rebuilt(records)]
+    return [frame for frame in frames_rebuilt if frame is not None]
 
 
 def hours(world: World, begin: float, end: float) -> RecordedTraffic:
@@ -47,9 +47,9 @@ def hours(world: World, begin: float, end: float) -> RecordedTraffic:
 
 def course(traffic: RecordedTraffic, candidate: Candidate) -> list[CandidateStep]:
     """Every step of one candidate."""
-    found: list[CandidateStep] = []
-    backtest(traffic, [candidate], observe=lambda _, step: found.append(step))
-    return found
+    steps: list[CandidateStep] = []
+    backtest(traffic, [candidate], observe=lambda _, step: steps.append(step))
+    return steps
 
 
 def whole(traffic: RecordedTraffic, candidate: Candidate, warm: int = 0) -> CandidateMeasures:
@@ -58,8 +58,9 @@ def whole(traffic: RecordedTraffic, candidate: Candidate, warm: int = 0) -> Cand
 
 
 def owned(traffic: RecordedTraffic, owner: Ints) -> RecordedTraffic:
-    """The same traffic with this recorded ownership (periods, bundles), and brokers that report accordingly; those
-    that own nothing for ever are as they were."""
+    """Return `traffic` with another recorded ownership (periods, bundles) and with brokers that report accordingly.
+    Brokers that never own a bundle stay unchanged.
+    """
     periods, brokers = traffic.present.shape
     carried = np.zeros((periods, brokers + 1, 4))
     topics = np.zeros((periods, brokers + 1))

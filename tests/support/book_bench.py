@@ -42,10 +42,10 @@ class Bench:
 
     def say(self, load: BrokerLoadData, top: BundleLoads | None = None) -> None:
         before = self.latest.get(load.broker_id, LatestLoad())
-        heard = replace(before, load=load, load_ms=self.now.wall_ms)
+        entry = replace(before, load=load, load_ms=self.now.wall_ms)
         if top is not None:
-            heard = replace(heard, bundles=top, bundles_ms=self.now.wall_ms)
-        self.latest[load.broker_id] = heard
+            entry = replace(entry, bundles=top, bundles_ms=self.now.wall_ms)
+        self.latest[load.broker_id] = entry
         self.listen()
 
     def load(self, broker: str, score: float, traffic: tuple[float, ...] = BUSY, bundles: int = 1) -> BrokerLoadData:

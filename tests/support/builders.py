@@ -57,7 +57,7 @@ def report(broker: str, bundles: Mapping[str, float], *, cpu: float | None = Non
     """A broker of one core that carries these bundles (name -> share); CPU is their sum unless given."""
     rows: Floats = np.array([traffic(share) for share in bundles.values()], dtype=float).reshape(-1, 4)
     busy = sum(bundles.values()) if cpu is None else cpu
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "broker_id": broker,
         "usage": np.array([busy * 100, 0.0, 0.0, 0.0]),
         "limit": np.array([100.0, 1024.0, BLIND_NIC, BLIND_NIC]),
@@ -68,7 +68,7 @@ def report(broker: str, bundles: Mapping[str, float], *, cpu: float | None = Non
         "bundle_traffic": rows,
         "bundle_counts": np.ones((len(bundles), 3), dtype=np.int64),
     }
-    return BrokerReport(**{**given, **changes})
+    return BrokerReport(**{**fields, **changes})
 
 
 def cluster(loads: Sequence[Sequence[float]], **changes: Any) -> list[BrokerReport]:
@@ -118,7 +118,7 @@ def snapshot(
 
 
 def run(
-    given: Snapshot | Sequence[BrokerReport],
+    load: Snapshot | Sequence[BrokerReport],
     *,
     memory: StrategyMemory | None = None,
     ledger: Ledger | None = None,
@@ -127,10 +127,10 @@ def run(
     **params: Any,
 ) -> PlanResult:
     """`plan()` on a snapshot or on reports, with these parameters."""
-    seen = given if isinstance(given, Snapshot) else snapshot(given)
+    cluster = load if isinstance(load, Snapshot) else snapshot(load)
     return plan(
         PlanInput(
-            snapshot=seen,
+            snapshot=cluster,
             params=Parameters(**params),
             memory=memory or StrategyMemory(),
             ledger=ledger or Ledger(),
@@ -140,9 +140,9 @@ def run(
     )
 
 
-def eager(given: Snapshot | Sequence[BrokerReport], **params: Any) -> PlanResult:
+def eager(load: Snapshot | Sequence[BrokerReport], **params: Any) -> PlanResult:
     """`run` without hit counts and budgets: the whole plan at once."""
-    return run(given, **{**EAGER, **params})
+    return run(load, **{**EAGER, **params})
 
 
 def turn(reports: Sequence[BrokerReport], at: int, memory: StrategyMemory, **params: Any) -> PlanResult:
@@ -151,7 +151,7 @@ def turn(reports: Sequence[BrokerReport], at: int, memory: StrategyMemory, **par
 
 
 def written(reports: Sequence[BrokerReport], at: int) -> list[BrokerReport]:
-    """The same reports, written again at this time."""
+    """Return `reports` with `at` as their time."""
     return [replace(item, last_update=NOW_MS + at) for item in reports]
 
 
@@ -161,5 +161,4 @@ def after(plan: Plan) -> list[float]:
 
 
 def percents_after(plan: Plan) -> list[float]:
-    """The same in percent."""
     return [round(row.score_after * 100, 3) for row in plan.loads]

@@ -32,9 +32,9 @@ class Followers:
     def follower(self, kind: Callable[..., F]) -> F:
         """One more, not started yet."""
         process = TopicsProcess(TopicsOptions(), clock=RealClock())
-        made = kind(process, clock=RealClock())
-        self._processes[made] = process
-        return made
+        instance = kind(process, clock=RealClock())
+        self._processes[instance] = process
+        return instance
 
     async def interrupt(self, follower: Any) -> None:
         """SIGKILL."""
@@ -52,7 +52,7 @@ def kill(process: TopicsProcess, number: signal.Signals = signal.SIGKILL) -> int
 
 
 class BrokerCluster:
-    """What a test asks real brokers to do, over their admin API."""
+    """Requests of a test to real brokers, over their admin API."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -97,7 +97,9 @@ class BrokerCluster:
         await self.do("PUT", f"/admin/v2/namespaces/{bundle}/unload", params={"destinationBroker": destination})
 
     async def owned(self) -> dict[str, str]:
-        """By bundle the broker that says it owns it, without those by name."""
+        """Return the owner of each bundle as the brokers report it, without the bundles that are named after a
+        broker.
+        """
         owners: dict[str, str] = {}
         for broker in self.alive:
             path = f"/admin/v2/brokers/{self.cluster.spec.cluster_name}/{broker.broker_id}/ownedNamespaces"

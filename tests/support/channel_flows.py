@@ -18,7 +18,7 @@ Message = tuple[str, ServiceUnit | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Who writes: a broker other than the owner (`target`) where one is needed, and its clock."""
+    """The broker that writes (another one than the owner, `target`, where one is needed) and its clock."""
 
     bundle: str
     target: str
@@ -33,7 +33,7 @@ def assign(entry: ServiceUnit | None, by: Writer) -> list[Message]:
 
 
 def own(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The destination takes what is assigned to it."""
+    """The destination takes the bundle that is assigned to it."""
     if entry is None or entry.state is not UnitState.ASSIGNING:
         return []
     return [(by.bundle, _next(entry, UnitState.OWNED, by, destination=entry.destination, source=entry.source))]
@@ -92,17 +92,17 @@ def override(entry: ServiceUnit | None, by: Writer) -> list[Message]:
     if entry.state is UnitState.SPLITTING:
         unit = _next(entry, UnitState.SPLITTING, by, destination=entry.destination, source=by.target)
         return [(by.bundle, replace(unit, children=entry.children, force=True))]
-    held = entry.destination if entry.state is UnitState.OWNED else entry.source
-    source = "" if held == by.target else held
+    owner = entry.destination if entry.state is UnitState.OWNED else entry.source
+    source = "" if owner == by.target else owner
     return [(by.bundle, replace(_next(entry, UnitState.OWNED, by, destination=by.target, source=source), force=True))]
 
 
 def give_up(entry: ServiceUnit | None, by: Writer) -> list[Message]:
-    """The leader broker finds nobody to give it to."""
+    """The leader broker has no broker to give the bundle to."""
     if entry is None or entry.state in (UnitState.FREE, UnitState.DELETED):
         return []
-    held = entry.destination if entry.state is UnitState.OWNED else entry.source
-    return [(by.bundle, replace(_next(entry, UnitState.FREE, by, source=held), force=True))]
+    owner = entry.destination if entry.state is UnitState.OWNED else entry.source
+    return [(by.bundle, replace(_next(entry, UnitState.FREE, by, source=owner), force=True))]
 
 
 Flow = Callable[[ServiceUnit | None, Writer], list[Message]]

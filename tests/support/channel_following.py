@@ -26,8 +26,8 @@ class Following:
 async def outside(cluster: Cluster, **settings: Any) -> AsyncIterator[Outside]:
     """The product's adapters over a cluster, connected; closed at the end."""
     stores = {"metadata_store": cluster.metadata_url, "configuration_store": cluster.configuration_url}
-    given = {"cluster": cluster.spec.cluster_name, **stores, **settings}
-    async with connected(load_settings(None, given, environ={})) as out:
+    settings_all = {"cluster": cluster.spec.cluster_name, **stores, **settings}
+    async with connected(load_settings(None, settings_all, environ={})) as out:
         await out.source.start()
         yield out
 
@@ -36,11 +36,11 @@ async def outside(cluster: Cluster, **settings: Any) -> AsyncIterator[Outside]:
 async def following(cluster: Cluster) -> AsyncIterator[Following]:
     """Started, and followed; ended again."""
     async with outside(cluster) as out:
-        made = Following(out)
-        watching = asyncio.create_task(made.watch.run())
+        value = Following(out)
+        watching = asyncio.create_task(value.watch.run())
         try:
-            await eventually(lambda: made.watch.followed, within=90)
-            yield made
+            await eventually(lambda: value.watch.followed, within=90)
+            yield value
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)

@@ -80,7 +80,7 @@ class ChannelStage:
             self.source.put(report(broker, {}, service_url=service, load_manager=LOAD_MANAGER))
 
     def set_variant(self, name: str, *brokers: str, syncer: str = "None") -> None:
-        """What brokers run with."""
+        """Set the channel variant in the brokers' configuration."""
         for broker in brokers or BROKERS:
             self.model.static[broker] |= {VARIANT_KEY: name, SYNCER_KEY: syncer}
 

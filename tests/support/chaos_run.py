@@ -89,7 +89,7 @@ class _Run:
         faults = [asyncio.create_task(self._later(fault)) for fault in self._schedule.faults]
         await asyncio.sleep(self._schedule.seconds)
         await asyncio.gather(*faults)
-        # From here on nothing moves any more; what is open is settled.
+        # From here on nothing moves any more. The executions that are still open are settled.
         world.restless = False
         await self._pause(QUIET_SECONDS, lift=False)
         records = await self._records()
@@ -221,7 +221,7 @@ class _Run:
         await sidecar.coordination.close()
 
     async def _cut(self, sidecar: ChaosSidecar, seconds: float) -> None:
-        """Its connection to the store is suspended; too long, and its session is over."""
+        """Suspend the sidecar's connection to the store for `seconds`. If that is too long, its session ends."""
         store, line = self._world.store, sidecar.coordination
         store.suspend(line)
         await asyncio.sleep(min(seconds, SESSION_SECONDS))
@@ -271,7 +271,7 @@ class _Run:
 
     async def _want(self, what: What, seconds: float) -> None:
         """A request about one bundle, broker or namespace; the same one is not asked for twice at a time."""
-        request, field, name, value = self._wanted(what)
+        request, field, name, value = self._draw_request(what)
         if (field, name) in self._wanting:
             return
         self._wanting.add((field, name))
@@ -283,16 +283,16 @@ class _Run:
         )
         self._wanting.discard((field, name))
 
-    def _wanted(self, what: What) -> tuple[OperatorRequest, str, str, object]:
+    def _draw_request(self, what: What) -> tuple[OperatorRequest, str, str, object]:
         """The request that a fault stands for, and how it is stored: field of `Desired`, name there, value."""
         dice, now = self._world.random, self._world.clock.wall_ms()
         bundle, broker = dice.choice(sorted(self._world.first)), dice.choice(BROKERS)
-        asked = documents.OperatorRequest(by="people", reason="chaos", since_ms=now)
+        request = documents.OperatorRequest(by="people", reason="chaos", since_ms=now)
         lasting = documents.LastingRequest(by="people", reason="chaos", since_ms=now, until_ms=now + _LONG_MS)
         if what is What.CORDON:
-            return OperatorRequest(kind="cordon", since=0.0, broker=broker), "cordons", broker, asked
+            return OperatorRequest(kind="cordon", since=0.0, broker=broker), "cordons", broker, request
         if what is What.DRAIN:
-            return OperatorRequest(kind="drain", since=0.0, broker=broker), "drains", broker, asked
+            return OperatorRequest(kind="drain", since=0.0, broker=broker), "drains", broker, request
         if what is What.EXCLUDE:
             return OperatorRequest(kind="exclusion", since=0.0, bundle=bundle), "excluded", f"b:{bundle}", lasting
         if what is What.PAUSE_SCOPE:
@@ -301,9 +301,9 @@ class _Run:
             return OperatorRequest(kind="pause", since=0.0, bundle=namespace), "pauses", f"namespace:{namespace}", pause
         return OperatorRequest(kind="pin", since=0.0, bundle=bundle), "pinned", bundle, lasting
 
-    async def _request(self, request: OperatorRequest, asked: Change, over: Change | None, seconds: float) -> None:
-        """Ask any sidecar that hears, and take it back after a while."""
-        if not await self._ask(asked):
+    async def _request(self, request: OperatorRequest, change: Change, over: Change | None, seconds: float) -> None:
+        """Send a request to any sidecar that responds, and revert it after `seconds`."""
+        if not await self._ask(change):
             return
         requests = self._world.witness.requests
         requests.append(dataclasses.replace(request, since=self._world.clock.boot()))

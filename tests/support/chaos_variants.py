@@ -37,7 +37,7 @@ class FarAway(ChaosSidecar):
 
 
 class WithoutPermit(FarAway):
-    """Nobody asks whether it still leads."""
+    """It does not check whether it still leads."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -48,7 +48,6 @@ class _EndsItself(_Always):
     """A leadership that takes a suspended connection for the end of its term."""
 
     def permit(self, epoch: int) -> None:
-        """LeadershipLost for whatever reason."""
         try:
             self._leadership.permit(epoch)
         except StoreError as error:
@@ -56,7 +55,7 @@ class _EndsItself(_Always):
 
 
 class GivesUpEarly(FarAway):
-    """As before a suspension was distinguished from the end of a term: the executor stays idle, its intent open."""
+    """It treats a suspension as the end of its term: the executor stays idle and its intent open."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -87,7 +86,7 @@ class _AsksAgain(FarBrokers):
 
 
 class BlindRetry(ChaosSidecar):
-    """What fails is done again, whether or not it may have worked."""
+    """It repeats every call that fails, whether or not the call took effect."""
 
     brokers_kind = _AsksAgain
 
@@ -96,8 +95,8 @@ class _Deaf(FarStore):
     """A store in which people seem to want nothing."""
 
     async def read(self, path: str) -> Document | None:
-        found = await super().read(path)
-        return replace(found, data=b"") if found is not None and path == "desired" else found
+        node = await super().read(path)
+        return replace(node, data=b"") if node is not None and path == "desired" else node
 
 
 class WithoutRequests(ChaosSidecar):
@@ -107,18 +106,18 @@ class WithoutRequests(ChaosSidecar):
 
 
 class _DeafToCordons(FarStore):
-    """A store in which nobody has closed a broker."""
+    """A store that contains no cordons."""
 
     async def read(self, path: str) -> Document | None:
-        found = await super().read(path)
-        desired = decode(found.data, Desired) if found is not None and path == "desired" else None
-        if found is None or desired is None:
-            return found
-        return replace(found, data=encode(msgspec.structs.replace(desired, cordons={})))
+        node = await super().read(path)
+        desired = decode(node.data, Desired) if node is not None and path == "desired" else None
+        if node is None or desired is None:
+            return node
+        return replace(node, data=encode(msgspec.structs.replace(desired, cordons={})))
 
 
 class WithoutCordons(ChaosSidecar):
-    """It heeds every request but those about brokers that shall get nothing."""
+    """It honors every request except those that keep bundles away from a broker."""
 
     store_kind = _DeafToCordons
 
@@ -145,6 +144,6 @@ class _NoRecords(FarStore):
 
 
 class Forgetful(ChaosSidecar):
-    """Its moves leave nothing behind: no records, so no cool-down either for whoever leads next."""
+    """It writes no records of its moves, so the next leader has no cool-down either."""
 
     store_kind = _NoRecords

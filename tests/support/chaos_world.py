@@ -1,6 +1,7 @@
 """Whole sidecars (`daemon.runtime`) over brokers and a store in memory, in virtual time, with faults and witnesses.
 
-The witnesses are on the far side: the store says which intents stood and who led, the brokers which calls were sent.
+The witnesses are on the far side. The store records the intents and the leaders, the brokers record the calls that they
+receive.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ EAGER = with_params(
 
 @dataclass
 class Witness:
-    """What was seen from the far side."""
+    """The events that the store and the brokers have seen."""
 
     clock: LoopClock
     attempts: list[Attempt] = field(default_factory=list)
@@ -85,7 +86,7 @@ def _fields(item: Any) -> dict[str, Any]:
 
 
 class WitnessStore(MemoryStore):
-    """Tells the witness who leads."""
+    """A store that reports each new leader to the witness."""
 
     def __init__(self, witness: Witness) -> None:
         super().__init__()
@@ -99,8 +100,9 @@ class WitnessStore(MemoryStore):
 
 @dataclass
 class Life:
-    """One process: whether it runs, and what is wrong with its connections. `lost`: so many answers of the store do not
-    arrive, although what was asked took effect."""
+    """One process: whether it runs, and the faults of its connections. `lost`: number of responses of the store that do
+    not arrive, although the requests took effect.
+    """
 
     running: asyncio.Event = field(default_factory=asyncio.Event)
     lost: int = 0
@@ -147,13 +149,13 @@ class FarStore(MemoryCoordination):
         return leads
 
     async def read(self, path: str) -> Document | None:
-        found = await super().read(path)
+        node = await super().read(path)
         await self._answer()
-        return found
+        return node
 
 
 class FarBrokers(MemoryAdmin):
-    """The brokers, a short way off: a call goes on there whatever becomes of its caller."""
+    """The brokers, behind a slow connection: a call continues there even if its caller is gone."""
 
     def __init__(self, sidecar: ChaosSidecar) -> None:
         super().__init__(sidecar.world.model)
@@ -214,7 +216,7 @@ class FarBrokers(MemoryAdmin):
         call = world.spawn(self._at_broker(fault, work))
         try:
             async with asyncio.timeout(READ_SECONDS):
-                found = await asyncio.shield(call)
+                reply = await asyncio.shield(call)
         except TimeoutError:
             await life.go()
             raise AdminTimeout("no answer") from None
@@ -224,7 +226,7 @@ class FarBrokers(MemoryAdmin):
             raise
         self._settle(number, "ok")
         await life.go()
-        return found
+        return reply
 
     async def _connect(self) -> None:
         """A moment, now and then a long one; the permit is asked after it, as the real client does."""
@@ -241,7 +243,7 @@ class FarBrokers(MemoryAdmin):
         attempts[number] = Attempt(**_fields(attempts[number]) | {"verdict": verdict})
 
     async def _at_broker(self, fault: str, work: Callable[[], Awaitable[T]]) -> T:
-        """What the broker does with a request that has arrived."""
+        """Execute a request that has arrived at the broker."""
         if fault == "refused":
             raise AdminRefused("412", status=412, reason="chaos")
         if fault == "fails before":
@@ -249,12 +251,13 @@ class FarBrokers(MemoryAdmin):
         if fault == "hangs":
             await asyncio.sleep(3 * READ_SECONDS)
             raise AdminFault("500", status=500, reason="chaos")
-        # Late: after the caller gave up, but before the intent's deadline; later than that nobody promises anything.
+        # The response is late: the caller has given up, but the intent's deadline is not over. After the deadline
+        # nothing is guaranteed.
         await asyncio.sleep(READ_SECONDS + 1.0 if fault == "late" else self._sidecar.world.random.uniform(0.02, 0.4))
-        found = await work()
+        reply = await work()
         if fault == "fails after":
             raise AdminFault("500", status=500, reason="chaos")
-        return found
+        return reply
 
 
 class ChaosSidecar(FakeSidecar):
@@ -284,11 +287,11 @@ class ChaosSidecar(FakeSidecar):
         self.tasks: list[asyncio.Task[None]] = []
 
     def connect(self) -> FarStore:
-        """How it reaches the store."""
+        """Return the connection to the store."""
         return self.store_kind(self.world.witness_store, self.life)
 
     def reach(self) -> MemoryAdmin:
-        """How it reaches the brokers."""
+        """Return the connection to the brokers."""
         return self.brokers_kind(self)
 
     def clock_of(self, cluster: FakeCluster) -> TestClock:
@@ -310,7 +313,7 @@ class ChaosSidecar(FakeSidecar):
         self.tasks = [asyncio.create_task(self.runtime.root(name, body)) for name, body in bodies.items()]
 
     async def end(self) -> None:
-        """SIGKILL: nothing is said to anybody; the session lives on until it expires."""
+        """Kill the process (SIGKILL). It sends no message, and its session continues until it expires."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -339,7 +342,7 @@ class ChaosWorld(FakeCluster):
         self.first = self.owners()
 
     def spawn(self, work: Awaitable[T]) -> asyncio.Future[T]:
-        """Something that goes on at the brokers, whoever asked for it."""
+        """Start work at the brokers that continues even if its caller is gone."""
         task = asyncio.ensure_future(work)
         self._work.add(task)
         task.add_done_callback(self._over)
@@ -355,13 +358,13 @@ class ChaosWorld(FakeCluster):
 
         async def look_up() -> None:
             await asyncio.sleep(self.random.uniform(0.01, 1.5))
-            at, asked = self.random.choice(BROKERS), False
+            at, answered = self.random.choice(BROKERS), False
             for topic in self.model.topics[bundle][:1]:
                 for _ in range(5):
-                    reply = self.model.lookup(topic, at=at, authoritative=asked)
+                    reply = self.model.lookup(topic, at=at, authoritative=answered)
                     if reply.status != 307:
                         return
-                    at, asked = reply.to, reply.query.get("authoritative") == "true"
+                    at, answered = reply.to, reply.query.get("authoritative") == "true"
 
         self.spawn(look_up())
 

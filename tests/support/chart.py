@@ -29,9 +29,9 @@ def rendered(case: str) -> tuple[Object, ...]:
 
 def of_kind(case: str, kind: str, name: str | None = None) -> Object:
     """The only object of a kind (and name)."""
-    found = [o for o in rendered(case) if o["kind"] == kind and name in (None, o["metadata"]["name"])]
-    assert len(found) == 1, f"{case}: {len(found)} {kind} {name or ''}"
-    return found[0]
+    objects = [o for o in rendered(case) if o["kind"] == kind and name in (None, o["metadata"]["name"])]
+    assert len(objects) == 1, f"{case}: {len(objects)} {kind} {name or ''}"
+    return objects[0]
 
 
 def kinds(case: str) -> list[str]:
@@ -41,7 +41,7 @@ def kinds(case: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod of ours, or what we put into one: where it is from, its spec, its metadata."""
+    """A pod of the release, or the part of a pod that the release adds: its template, its spec, its metadata."""
 
     owner: str
     spec: Object
@@ -49,7 +49,7 @@ class Pod:
 
     @property
     def containers(self) -> list[Object]:
-        """All of them, those that run before and beside the others included."""
+        """All containers, init containers included."""
         return [*self.spec.get("initContainers", []), *self.spec["containers"]]
 
 
@@ -75,9 +75,9 @@ def settings_of(case: str) -> str:
 
 
 def broker_values(case: str) -> Object:
-    """What the case gives the Apache Pulsar chart under `broker`."""
-    made = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")
-    values: Object = yaml.safe_load(made["data"]["broker-values.yaml"])
+    """Return the values that the case sets for the Apache Pulsar chart, below `broker`."""
+    sidecar_map = of_kind(case, "ConfigMap", "keel-bundlekeel-sidecar")
+    values: Object = yaml.safe_load(sidecar_map["data"]["broker-values.yaml"])
     assert list(values) == ["broker"]
     broker: Object = values["broker"]
     return broker
@@ -128,8 +128,8 @@ def schema_folder(target: Path) -> Path:
     folder = target / source.name
     shutil.copytree(source, folder)
     for file in folder.glob("*.json"):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        found.pop("$id", None)
-        text = json.dumps(found).replace('"/api/_definitions.json#', '"_definitions.json#')
+        document = json.loads(file.read_text(encoding="utf-8"))
+        document.pop("$id", None)
+        text = json.dumps(document).replace('"/api/_definitions.json#', '"_definitions.json#')
         file.write_text(text, encoding="utf-8")
     return target

@@ -38,8 +38,8 @@ class Sidecar:
 
     def plan(self) -> PlanView:
         """Make a plan that moves three bundles."""
-        made: PlanView = self.do(self.shop.plan(ignore_hit_counts=True))
-        return made
+        view: PlanView = self.do(self.shop.plan(ignore_hit_counts=True))
+        return view
 
 
 async def _opened(settings: dict[str, Any]) -> Shop:

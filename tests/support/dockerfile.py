@@ -15,31 +15,31 @@ class Stage:
     instructions: list[tuple[str, str]] = field(default_factory=list)
 
     def all(self, word: str) -> list[str]:
-        """What stands after each of these instructions."""
-        return [rest for found, rest in self.instructions if found == word]
+        """Return the arguments of each of these instructions."""
+        return [rest for name, rest in self.instructions if name == word]
 
     def last(self, word: str) -> str:
-        """What the last of them says; "" without one."""
+        """Return the arguments of the last such instruction, "" if there is none."""
         return (self.all(word) or [""])[-1]
 
 
 def stages(text: str) -> list[Stage]:
     """Every stage in order, without comments, continued lines joined, `ARG`s before the first `FROM` filled in."""
-    kept = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    joined = "\n".join(kept).replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
     arguments: dict[str, str] = {}
-    found: list[Stage] = []
+    stages_read: list[Stage] = []
     for line in joined.splitlines():
         if not line.strip():
             continue
         word, rest = line.split(maxsplit=1)
         rest = " ".join(rest.split())
-        if word == "ARG" and not found:
+        if word == "ARG" and not stages_read:
             name, _, default = rest.partition("=")
             arguments[name] = default
         elif word == "FROM":
             base, _, name = re.sub(r"\$\{(\w+)\}", lambda m: arguments[m.group(1)], rest).partition(" AS ")
-            found.append(Stage(name, base))
+            stages_read.append(Stage(name, base))
         else:
-            found[-1].instructions.append((word, rest))
-    return found
+            stages_read[-1].instructions.append((word, rest))
+    return stages_read

@@ -76,21 +76,21 @@ def drawn(number: int) -> PlanInput:
     aside = chance.random() < 0.1 and len(reports) > 2
     excluded = [ExcludedBroker(broker_id=reports.pop().broker_id, code="Drained")] if aside else []
     capacity = [chance.choice(OVERRIDES)] if chance.random() < 0.2 else []
-    seen = snapshot(reports, mode=mode, excluded=excluded, capacity=capacity)
+    drawn_snapshot = snapshot(reports, mode=mode, excluded=excluded, capacity=capacity)
     params = _params(chance)
-    made = PlanInput(
-        snapshot=seen,
+    plan_input = PlanInput(
+        snapshot=drawn_snapshot,
         params=params,
-        memory=_memory(chance, seen),
-        guard=_guard(chance, seen) if chance.random() < 0.5 else GuardState(),
+        memory=_memory(chance, drawn_snapshot),
+        guard=_guard(chance, drawn_snapshot) if chance.random() < 0.5 else GuardState(),
         policies=_policies(chance) if chance.random() < 0.4 else Policies(),
         seed=number,
     )
-    return _with_books(chance, made, reports) if chance.random() < 0.3 else made
+    return _with_books(chance, plan_input, reports) if chance.random() < 0.3 else plan_input
 
 
 def _reports(chance: Random) -> list[BrokerReport]:
-    made, equal = [], chance.random() < 0.6
+    reports, equal = [], chance.random() < 0.6
     for row in range(chance.randrange(2, 6)):
         most = chance.choice((0.1, 0.2, 1.0))
         shares = [share for share in SHARES if share <= most]
@@ -108,25 +108,25 @@ def _reports(chance: Random) -> list[BrokerReport]:
             "version": chance.choice(("", "4.0.1", "4.0.1", "4.2.0")),
             "persistent_topics_enabled": chance.random() > 0.05,
         }
-        made.append(report(broker(row), loads, **changes))
-    return made
+        reports.append(report(broker(row), loads, **changes))
+    return reports
 
 
 def _params(chance: Random) -> Parameters:
-    given: dict[str, Any] = {"strategy": chance.choice(STRATEGIES), "placement": chance.choice(PLACEMENTS)}
+    values: dict[str, Any] = {"strategy": chance.choice(STRATEGIES), "placement": chance.choice(PLACEMENTS)}
     if chance.random() < 0.8:
-        given |= {
+        values |= {
             **EAGER,
             "transfer_hit_count": 0,
             "move_price": 0,
             "transfer_target_std": 0.1,
             "msg_rate_difference_percent": 20.0,
         }
-    return Parameters(**given | {name: chance.choice(SOMETIMES[name]) for name in SOMETIMES if chance.random() < 0.12})
+    return Parameters(**values | {name: chance.choice(SOMETIMES[name]) for name in SOMETIMES if chance.random() < 0.12})
 
 
-def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
-    ids = seen.brokers.ids
+def _memory(chance: Random, cluster: Snapshot) -> StrategyMemory:
+    ids = cluster.brokers.ids
     some = [name for name in ids if chance.random() < 0.4]
     courses = {
         name: BrokerCourse(
@@ -154,11 +154,11 @@ def _memory(chance: Random, seen: Snapshot) -> StrategyMemory:
     )
 
 
-def _guard(chance: Random, seen: Snapshot) -> GuardState:
-    names, ids = list(seen.bundles.names), list(seen.brokers.ids)
+def _guard(chance: Random, cluster: Snapshot) -> GuardState:
+    names, ids = list(cluster.bundles.names), list(cluster.brokers.ids)
 
-    def some(share: float, found: list[str]) -> list[str]:
-        return [name for name in found if chance.random() < share]
+    def some(share: float, bundle_names: list[str]) -> list[str]:
+        return [name for name in bundle_names if chance.random() < share]
 
     def ago(*choices: int) -> int:
         return NOW_MS - chance.choice(choices)
@@ -220,16 +220,16 @@ def _policies(chance: Random) -> Policies:
     )
 
 
-def _with_books(chance: Random, made: PlanInput, reports: list[BrokerReport]) -> PlanInput:
+def _with_books(chance: Random, plan_input: PlanInput, reports: list[BrokerReport]) -> PlanInput:
     """The moves of a first plan are in the ledger; some have landed, and some brokers have reported since."""
-    moves = plan(made).plan.moves
-    ledger = open_entries(Ledger(), moves, made.snapshot, NOW_MS - 1000)
+    moves = plan(plan_input).plan.moves
+    ledger = open_entries(Ledger(), moves, plan_input.snapshot, NOW_MS - 1000)
     for move in moves:
         if chance.random() < 0.6:
             ledger = landed(ledger, move.bundle, move.target, NOW_MS + 5000)
     at = NOW_MS + chance.choice((5000, 100_000, 400_000))
-    given = {name: getattr(made, name) for name in ("params", "memory", "guard", "policies", "seed")}
+    parts = {name: getattr(plan_input, name) for name in ("params", "memory", "guard", "policies", "seed")}
     later = [
         replace(item, last_update=at - chance.choice((0, 1000))) if chance.random() < 0.6 else item for item in reports
     ]
-    return PlanInput(snapshot=snapshot(later, wall_ms=at, mode=made.snapshot.mode), ledger=ledger, **given)
+    return PlanInput(snapshot=snapshot(later, wall_ms=at, mode=plan_input.snapshot.mode), ledger=ledger, **parts)

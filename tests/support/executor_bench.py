@@ -24,7 +24,7 @@ TOPIC = "persistent://t/n/orders"
 
 
 class VirtualClock:
-    """Sleepers wake in order; time jumps to the next one once nobody else has anything to do."""
+    """Sleepers wake in order. Time jumps to the next one when no other task can run."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -76,7 +76,7 @@ class World:
         return LeaderTerm(epoch=1, member="m1", permit=self.permit)
 
     def ports(self) -> MovePorts:
-        """What a move or a split reaches."""
+        """Return the ports of a move or a split."""
         return MovePorts(
             admin=self.admin,
             commands=self.admin,
@@ -145,7 +145,7 @@ class Bench(World):
         return sum(call[0] == "unload" for call in self.admin.calls)
 
     async def intents(self) -> list[str]:
-        """Paths of the intents that stand."""
+        """Return the paths of the stored intents."""
         return [document.path for document in await self.coordination.read_tree("intents")]
 
 

@@ -1,8 +1,8 @@
-"""Brokers of the extensible load manager in memory: transfers by the owner, and what the ownership channel saw.
+"""Brokers of the extensible load manager in memory: transfers by the owner, and the messages of the ownership channel.
 
-All of it was seen on 4.2.4 (tests/extensible/test_transfers.py): a redirect keeps the destination, a transfer to the
-owner's own broker is a 500, so is one that is not finished in time; several split positions are a 412, and a bundle
-with a single topic is split where it is told to.
+All of it was observed on 4.2.4 (tests/extensible/test_transfers.py). A redirect keeps the destination. A transfer to
+the owner's own broker is a 500, and so is one that is not finished in time. Several split positions are a 412. A bundle
+with a single topic is split at the requested position.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ExtensibleModel(BrokerModel):
         self.publish(bundle, UnitState.OWNED, owner)
 
     def publish(self, bundle: str, state: UnitState, destination: str, source: str = "") -> None:
-        """Somebody publishes a state."""
+        """Publish a state."""
         self.changes.append((bundle, state, destination, source))
         self.units[bundle] = ServiceUnit(state=state, destination=destination, source=source)
         owner = serving(self.units[bundle])
@@ -55,12 +55,12 @@ class ExtensibleModel(BrokerModel):
         if owner is None:
             return ModelReply(status=204)
         if owner.broker_id != at:
-            kept = {} if destination is None else {"destinationBroker": destination}
-            return ModelReply(status=307, to=owner.broker_id, query={"authoritative": "true", **kept})
+            extra = {} if destination is None else {"destinationBroker": destination}
+            return ModelReply(status=307, to=owner.broker_id, query={"authoritative": "true", **extra})
         if destination is not None and owner.broker_id.endswith(destination):
-            said = f"Namespace bundle: {bundle} own by {at}, cannot be transfer to same broker."
+            message = f"Namespace bundle: {bundle} own by {at}, cannot be transfer to same broker."
             return ModelReply(
-                status=500, reason=f"\n --- An unexpected error occurred in the server ---\n\nMessage: {said}"
+                status=500, reason=f"\n --- An unexpected error occurred in the server ---\n\nMessage: {message}"
             )
         return self._transfer(bundle, at, destination or "")
 
@@ -80,8 +80,8 @@ class ExtensibleModel(BrokerModel):
         self.publish(bundle, UnitState.DELETED, "", owner)
 
     def _transfer(self, bundle: str, source: str, destination: str) -> ModelReply:
-        wanted = (UnitState.RELEASING, UnitState.ASSIGNING, UnitState.OWNED)
-        for state in wanted if destination else (UnitState.RELEASING, UnitState.FREE):
+        states = (UnitState.RELEASING, UnitState.ASSIGNING, UnitState.OWNED)
+        for state in states if destination else (UnitState.RELEASING, UnitState.FREE):
             self.publish(bundle, state, destination, source)
             if state == self.stuck_in:
                 self.stuck_in = None

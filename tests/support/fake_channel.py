@@ -46,7 +46,7 @@ class FakeChannel:
     """A channel that is followed, with one finding: a bundle that has been releasing for too long."""
 
     def _called(self, name: str, argument: Any = None) -> None:
-        """Whoever answers remembers what was asked."""
+        """Record a call."""
         raise NotImplementedError
 
     def channel(self) -> ChannelSummary:
@@ -76,9 +76,9 @@ class FakeChannel:
         limit: int = 1000,
     ) -> list[UnitView]:
         """Entries, as asked."""
-        asked: Json = {"state": state, "broker": broker, "namespace": namespace, "after": after, "limit": limit}
-        self._called("channel_bundles", asked)
-        return unit_rows(VIEW, VIEW.wall_ms, **asked)
+        query: Json = {"state": state, "broker": broker, "namespace": namespace, "after": after, "limit": limit}
+        self._called("channel_bundles", query)
+        return unit_rows(VIEW, VIEW.wall_ms, **query)
 
     def channel_findings(self) -> list[ChannelFinding]:
         """The one finding."""

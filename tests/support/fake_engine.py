@@ -107,8 +107,8 @@ class FakeEngine:
     def _start(self, container: str) -> None:
         body = self.created[container]
         words = [*body["Entrypoint"], *body["Cmd"]]
-        for said, meant in self._programs.items():
-            words = [word.replace(said, meant) for word in words]
+        for pattern, meant in self._programs.items():
+            words = [word.replace(pattern, meant) for word in words]
         self.processes[container] = subprocess.Popen(
             words, cwd=body.get("WorkingDir") or "/", start_new_session=True, stdin=subprocess.DEVNULL
         )
@@ -137,10 +137,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self.body = json.loads(self.rfile.read(length) or b"{}")
-        status, said = self.answer(self.command)
-        content = said if isinstance(said, bytes) else json.dumps(said).encode()
+        status, reply = self.answer(self.command)
+        content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain" if isinstance(said, bytes) else "application/json")
+        self.send_header("Content-Type", "text/plain" if isinstance(reply, bytes) else "application/json")
         if status != 204:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()

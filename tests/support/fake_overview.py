@@ -16,7 +16,7 @@ class FakeOverview:
     cycle = 4711
 
     def overview(self, largest: int) -> OverviewView:
-        """A row a broker."""
+        """Return one row per broker."""
         first = {broker: bundle for bundle, broker in reversed(OWNERS.items())}
         rows = [
             OverviewBroker(

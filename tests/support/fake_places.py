@@ -28,19 +28,19 @@ BUNDLE = BUNDLES[0]
 
 
 def until_ms(seconds: float | None) -> int:
-    """The end of what is asked for so long; 0: a person ends it."""
+    """Return the end of a request that lasts `seconds`; 0: an operator ends it."""
     return 0 if seconds is None else NOW_MS + int(1000 * seconds)
 
 
 def refusal(code: Code, bundle: str = BUNDLE, broker: str = BROKERS[0], detail: str = "") -> RefusalView:
-    """Why this bundle stays."""
+    """Return a refusal of this bundle."""
     return RefusalView(code=code.value, bundle=bundle, broker=broker, detail=detail, explanation=EXPLANATIONS[code])
 
 
 def move(rule: str = "by hand", bundle: str = BUNDLE, target: str = BROKERS[2], **changes: Any) -> MoveView:
     """One move of three tenths of a broker, by default one that a person asked for."""
     source = OWNERS[bundle]
-    made = Move(
+    result = Move(
         bundle=bundle,
         source=source,
         target=target,
@@ -53,11 +53,13 @@ def move(rule: str = "by hand", bundle: str = BUNDLE, target: str = BROKERS[2], 
         pressure=(120.0, 0.0, 0.0, 0.0, 0.0, 0.0),
         **{"threshold": 0.0, **changes},
     )
-    return move_view(made)
+    return move_view(result)
 
 
 def assignment(name: str) -> AssignmentView:
-    """What `assignments` answers: an isolation policy leaves two of three, the second one is chosen."""
+    """Return the response of `assignments`: an isolation policy leaves two of three brokers, the second one is
+    selected.
+    """
     dropped = DroppedView(broker=BROKERS[0], code="NotInPolicy", explanation=EXPLANATIONS[Code.NOT_IN_POLICY])
     steps = [
         StepView(name="available", candidates=list(BROKERS), dropped=[], note=""),
@@ -80,7 +82,9 @@ def assignment(name: str) -> AssignmentView:
 
 
 def places(name: str, listener: str = "") -> list[Place]:
-    """What `where` answers: an owned and an unowned partition. ConfigError for a listener other than `external`."""
+    """Return the response of `where`: an owned and an unowned partition. Raises ConfigError if the listener is not
+    `external`.
+    """
     if listener not in ("", "external"):
         raise ConfigError("no such listener; it has external", field="listener", value=listener, allowed="external")
     topic = name if "://" in name else f"persistent://shop/orders/{name}"

@@ -32,12 +32,12 @@ TOPIC = "persistent://acme/orders/new"
 
 
 def rates(*values: float | None) -> RatesView:
-    """By kind; the rest is none."""
+    """Return rates in the order of the kinds, None for the kinds that are missing."""
     return RatesView(**dict(zip(KINDS, (*values, *[None] * (len(KINDS) - len(values))), strict=True)))
 
 
-def _told() -> list[ReportedUsageView]:
-    """Of a broker that is there, and of one that is gone."""
+def _reported_usage() -> list[ReportedUsageView]:
+    """Return the usage of a present broker and of one that is gone."""
     return [
         ReportedUsageView(
             broker="b1:8080",
@@ -95,13 +95,13 @@ class FakeQuotas:
             skew_loss=rates(0.0, 0.0, 0.0, 0.0),
             excess=rates(0.0, 0.0, 0.0, 0.0),
             defects=[CodeView(code=code.value, detail="900 messages/s", explanation=EXPLANATIONS[code])],
-            reported=_told(),
+            reported=_reported_usage(),
         )
 
     async def view(self) -> QuotasView:
         """One group."""
         self._called("quotas", None)
-        shown = QuotasView(
+        quotas_view = QuotasView(
             enforcer="policies",
             mode="recommend",
             acting=False,
@@ -116,7 +116,7 @@ class FakeQuotas:
             transport=TransportView(state="down", detail="not allowed", since_ms=0, fault=""),
             groups=[msgspec.convert(asdict(self._group()), GroupView)],
         )
-        return replace(shown, sentence=sentence_of(shown))
+        return replace(quotas_view, sentence=sentence_of(quotas_view))
 
     async def group(self, name: str) -> GroupDetailView:
         """With one topic."""
@@ -139,7 +139,7 @@ class FakeQuotas:
         )
 
     async def why(self, name: str, *, here: bool = False) -> QuotaWhyView:
-        """Of a topic, or of a group by its topic."""
+        """Explain a topic, or a group by its topic."""
         self._called("why_quota", (name, here))
         kind = "topic" if "://" in name else "group"
         return replace(topic_why(name, "acme", asdict(self._topic())), kind=kind)

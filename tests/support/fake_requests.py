@@ -1,4 +1,6 @@
-"""What people asked of brokers and bundles, for API and CLI tests: answers as `answers.operations` defines them."""
+"""Operators' requests about brokers and bundles, for API and CLI tests: responses as `answers.operations` defines
+them.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,12 @@ from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, OWNERS, SCORES, m
 
 
 class FakeWishes:
-    """`left` bundles are on a draining broker, one less each time it is asked;
-    `coming` come to a broker that is warmed, None before. `unseen`: how many times it is asked before it knows of the
-    drain, as a follower may. `ended`: somebody ends a warm before it is asked."""
+    """Requests in memory.
+
+    `left` bundles are on a draining broker, one less per call. `coming`: bundles that move to a broker being warmed;
+    None: no warm yet. `unseen`: number of calls before it sees the drain, as on a follower. `ended`: a warm ends before
+    it is first read.
+    """
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
@@ -59,7 +64,7 @@ class FakeWishes:
         self.held = ""
 
     async def operations(self) -> OperationsView:
-        """A drain that goes on, and one of everything else."""
+        """A running drain, and one of every other request."""
         self._called("operations", None)
         self.unseen -= 1
         self.left = max(0, self.left - 1)
@@ -91,7 +96,7 @@ class FakeWishes:
         )
 
     async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """One moves to the broker with most room, one is pinned. NotFound for a broker that is not there."""
+        """Move one bundle to the least loaded broker; one is pinned. Raises NotFound if the broker is unknown."""
         self._called("drain", (broker, dry_run, reason, by))
         leaving, pinned, *_ = _bundles_of(broker)
         return RelocationView(
@@ -107,11 +112,11 @@ class FakeWishes:
         )
 
     async def warm(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-        """One comes from the broker with most load. NotFound for a broker that is not there."""
+        """Move one bundle from the most loaded broker. Raises NotFound if the broker is unknown."""
         self._called("warm", (broker, dry_run, reason, by))
         self.coming = self.coming if dry_run else 1
         coming = _bundles_of(_others(broker)[0])[0]
-        made = RelocationView(
+        view = RelocationView(
             broker=broker,
             dry_run=dry_run,
             bundles=1,
@@ -123,15 +128,15 @@ class FakeWishes:
             detail="",
         )
         if self.coming == 0:
-            return replace(made, bundles=0, moves=[], eta_seconds=0.0, sentence=f"0 bundles come to {broker}")
-        return made
+            return replace(view, bundles=0, moves=[], eta_seconds=0.0, sentence=f"0 bundles come to {broker}")
+        return view
 
     async def cordon(self, broker: str, *, reason: str, by: str) -> CordonedView:
         self._called("cordon", (broker, reason, by))
         return CordonedView(broker=broker, state="cordoned")
 
     async def uncordon(self, broker: str, *, reason: str, by: str) -> UncordonedView:
-        """NotFound for a broker that is not cordoned."""
+        """Uncordon a broker. Raises NotFound if it is not cordoned."""
         self._called("uncordon", (broker, reason, by))
         if broker == BROKERS[0]:
             raise NotFound(f"{broker} is neither cordoned nor drained nor warmed")
@@ -158,8 +163,8 @@ class FakeWishes:
     async def pause_scope(self, scope: str, *, seconds: float | None, reason: str, by: str) -> PausedScopeView:
         self._called("pause_scope", (scope, seconds, reason, by))
         until = None if seconds is None else until_ms(seconds)
-        known = sum(bundle.startswith(f"{scope.partition(':')[2]}/") for bundle in OWNERS)
-        return PausedScopeView(scope=scope, reason=reason, by=by, since_ms=NOW_MS, until_ms=until, bundles=known)
+        bundles = sum(bundle.startswith(f"{scope.partition(':')[2]}/") for bundle in OWNERS)
+        return PausedScopeView(scope=scope, reason=reason, by=by, since_ms=NOW_MS, until_ms=until, bundles=bundles)
 
     async def resume_scope(self, scope: str, *, reason: str, by: str) -> ResumedScopeView:
         self._called("resume_scope", (scope, reason, by))
@@ -177,8 +182,9 @@ class FakeWishes:
         reason: str = "",
         by: str = "",
     ) -> ManualMoveView:
-        """A move or a split; refused with `refused`, proposed with `review`. To another broker than `to`, or than the
-        one with most room, policies forbid it. NotFound for a broker that is not there."""
+        """Move or split a bundle. It is refused with `refused`, proposed with `review`, and policies forbid all targets
+        except `to` or the least loaded broker. Raises NotFound if the broker is unknown.
+        """
         how = (options,) if verb == "split" else (to, override_cool_down)
         self._called("manual_move", (verb, name, *how, execute, reason, by))
         bundle = name if name in OWNERS else BUNDLE
@@ -198,20 +204,20 @@ class FakeWishes:
         )
         if verb == "split":
             return replace(answer, children=_children(bundle))
-        made = move("by hand", bundle, _known(to) if to else _others(source)[-1])
+        result = move("by hand", bundle, _check_broker(to) if to else _others(source)[-1])
         why = f"; refused: {EXPLANATIONS[self.refused]}" if self.refused else ""
         return replace(
             answer,
             sentence=f"{bundle} moves with its 3 known topics{why}",
-            target=made.target,
-            move=None if self.refused else made,
+            target=result.target,
+            move=None if self.refused else result,
             candidates=[
                 CandidateView(
                     broker=broker,
                     score_before=SCORES[broker],
-                    score_after=made.target_after if broker == made.target else None,
-                    code=self.refused_target if broker == made.target else "PolicyForbids",
-                    explanation="" if broker == made.target else EXPLANATIONS[Code.POLICY_FORBIDS],
+                    score_after=result.target_after if broker == result.target else None,
+                    code=self.refused_target if broker == result.target else "PolicyForbids",
+                    explanation="" if broker == result.target else EXPLANATIONS[Code.POLICY_FORBIDS],
                 )
                 for broker in _others(source)
             ],
@@ -226,12 +232,12 @@ class FakeWishes:
         reason: str = "",
         by: str = "",
     ) -> NamespaceUnloadView:
-        """One bundle moves, one is pinned; all of them are with `refused`. NotFound for a namespace without any."""
+        """Move one bundle; one is pinned, or all with `refused`. Raises NotFound if the namespace has no bundle."""
         self._called("unload_namespace", (namespace, override_cool_down, execute, reason, by))
-        found = [bundle for bundle in OWNERS if bundle.startswith(f"{namespace}/")]
-        if not found:
+        bundles = [bundle for bundle in OWNERS if bundle.startswith(f"{namespace}/")]
+        if not bundles:
             raise NotFound(f"namespace {namespace} does not exist")
-        leaving, pinned, *_ = found
+        leaving, pinned, *_ = bundles
         return NamespaceUnloadView(
             kind="unload",
             namespace=namespace,
@@ -251,7 +257,7 @@ class FakeWishes:
         )
 
     async def task(self, task: str) -> TaskView:
-        """One task; NotFound for others."""
+        """Return the only task. Raises NotFound if `task` is another one."""
         self._called("task", task)
         if task != "req-0000000012":
             raise NotFound(f"no task {task}")
@@ -302,8 +308,8 @@ class FakeWishes:
         return self._proposal(id_, "discarded", by, reason)
 
 
-def _known(broker: str) -> str:
-    """NotFound for a broker that is not there."""
+def _check_broker(broker: str) -> str:
+    """Return `broker`. Raises NotFound if it is unknown."""
     if broker not in BROKERS:
         raise NotFound(unknown_broker(broker, BROKERS))
     return broker
@@ -311,16 +317,16 @@ def _known(broker: str) -> str:
 
 def _others(broker: str) -> list[str]:
     """All but this broker, the most loaded one first. NotFound."""
-    return [other for other in BROKERS if other != _known(broker)]
+    return [other for other in BROKERS if other != _check_broker(broker)]
 
 
 def _bundles_of(broker: str) -> list[str]:
-    """NotFound for a broker that is not there."""
-    return [bundle for bundle, owner in OWNERS.items() if owner == _known(broker)]
+    """Return the bundles of a broker. Raises NotFound if it is unknown."""
+    return [bundle for bundle, owner in OWNERS.items() if owner == _check_broker(broker)]
 
 
 def _children(bundle: str) -> list[ChildView]:
-    """Its two halves."""
+    """Return the two halves of a bundle."""
     namespace, _, span = bundle.rpartition("/")
     lower, upper = (int(end, 16) for end in span.split("_"))
     ends = (lower, (lower + upper) // 2, upper)

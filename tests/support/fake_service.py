@@ -1,6 +1,6 @@
-"""A `Service` in memory with three brokers and a dozen bundles, for API and CLI tests and for looking at tables.
+"""A `Service` in memory with three brokers and a dozen bundles, for API and CLI tests and for reviewing tables.
 
-`fail[name] = error` makes that method raise; `calls` records what was asked.
+`fail[name] = error` makes that method raise; `calls` records the calls.
 """
 
 from __future__ import annotations
@@ -168,13 +168,13 @@ def _verdict(row: int) -> Verdict:
 
 def plan_view(request: PlanRequest | None = None) -> PlanView:
     """A plan of two moves and a few refusals, as `make_plan` answers."""
-    asked = request or PlanRequest()
+    body = request or PlanRequest()
     codes = [(Code.COOL_DOWN, 1), (Code.BELOW_MINIMUM, 7), (Code.BELOW_MINIMUM, 8), (Code.SYSTEM_BUNDLE, 9)]
     return PlanView(
         hash=HASH,
         wall_ms=NOW_MS,
-        strategy=asked.strategy or "avg",
-        placement=asked.placement or "least_resource_usage",
+        strategy=body.strategy or "avg",
+        placement=body.placement or "least_resource_usage",
         verdict=Verdict(code=Code.OVERLOADED, sentence="1 bundle to move; the difference falls to 15.0%"),
         brokers=[replace(_verdict(row), broker=broker) for row, broker in enumerate(BROKERS)],
         moves=[move("avg", threshold=0.065, runner_up=BROKERS[1])],
@@ -199,9 +199,9 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
         snapshot_digest="0" * 32,
         expires_ms=NOW_MS + 900_000,
         by_leader=True,
-        what_if=asked.what_if,
-        assumption="what if: all traffic times 1.5. The busiest broker is at 82.0% now" if asked.what_if else "",
-        finished=Finish(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if asked.what_if else None,
+        what_if=body.what_if,
+        assumption="what if: all traffic times 1.5. The busiest broker is at 82.0% now" if body.what_if else "",
+        finished=Finish(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True) if body.what_if else None,
     )
 
 
@@ -322,7 +322,7 @@ class FakeService(FakeChannel, FakeOverview):
         return rows[:limit]
 
     async def why(self, name: str) -> WhyView:
-        """NotFound for names with `nowhere`."""
+        """Explain a bundle. Raises NotFound if the name contains `nowhere`."""
         self._called("why", name)
         if "nowhere" in name:
             raise NotFound(f"{name!r} is no broker, bundle or topic known here")
@@ -366,7 +366,7 @@ class FakeService(FakeChannel, FakeOverview):
         return self._records(limit, kind)
 
     async def summary(self, period: Period) -> SummaryView:
-        """Of the same records."""
+        """Return the summary of the recorded period."""
         self._called("summary", period)
         records = self._records(10, None)
         return summary(period, NOW_MS, records, [item for item in records if item["kind"] == "move"], [])
@@ -406,9 +406,9 @@ class FakeService(FakeChannel, FakeOverview):
     async def plans(self) -> list[PlanSummary]:
         """Summaries."""
         self._called("plans")
-        shown = ("hash", "wall_ms", "strategy", "placement", "verdict", "expires_ms")
+        columns = ("hash", "wall_ms", "strategy", "placement", "verdict", "expires_ms")
         return [
-            PlanSummary(**{key: getattr(plan, key) for key in shown}, moves=len(plan.moves))
+            PlanSummary(**{key: getattr(plan, key) for key in columns}, moves=len(plan.moves))
             for plan in self.made.values()
         ]
 
@@ -455,14 +455,14 @@ class FakeService(FakeChannel, FakeOverview):
         return ModeView(mode=mode, reason=reason, by=by)
 
     async def where(self, name: str, *, listener: str = "") -> list[Place]:
-        """An owned and an unowned row; NotFound for a name with `nowhere`."""
+        """Return an owned and an unowned row. Raises NotFound if the name contains `nowhere`."""
         self._called("where", name)
         if "nowhere" in name:
             raise NotFound(f"namespace {name} does not exist")
         return places(name, listener)
 
     async def assignments(self, names: Sequence[str]) -> list[AssignmentView]:
-        """One answer a name; NotFound for names with `nowhere`."""
+        """Return one assignment per name. Raises NotFound if a name contains `nowhere`."""
         self._called("assignments", list(names))
         if any("nowhere" in name for name in names):
             raise NotFound("namespace shop/nowhere does not exist")

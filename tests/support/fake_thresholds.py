@@ -23,7 +23,7 @@ from bundlekeel.daemon.answers.operations import (
 )
 from tests.support.threshold_cases import NOW_MS, as_bytes, document
 
-# Of the newest proposal, and of what is in force.
+# Digests of the newest proposal and of the thresholds in effect.
 DIGEST = "94fe0fdfef36d278"
 ADOPTED = "5f0c3a1be2d4977a"
 TRIAL = TrialView(
@@ -51,7 +51,7 @@ EMPTY = ThresholdsView(
 
 
 class FakeThresholds:
-    """`empty`: nothing was ever proposed; `far`: what is proposed goes too far."""
+    """Thresholds in memory. `empty`: there is no proposal; `far`: the proposal changes too much."""
 
     def __init__(self, called: Callable[[str, Any], None]) -> None:
         self._called = called
@@ -64,8 +64,8 @@ class FakeThresholds:
         return EMPTY if self.empty else self._view()
 
     def _view(self) -> ThresholdsView:
-        made, change = document_of(thresholds_of(document())), self._change()
-        del made["parameters"]
+        document_view, change = document_of(thresholds_of(document())), self._change()
+        del document_view["parameters"]
         named = {"values": {change.parameter: change.proposed}, "previous": {change.parameter: change.current}}
         who: Json = {"by": "ann", "reason": "looks right", "since_ms": NOW_MS}
         objection = ObjectionView(
@@ -80,7 +80,7 @@ class FakeThresholds:
         return replace(
             EMPTY,
             sentence=refused if self.far else f"proposed: {_text(change)}; {adopt}",
-            document=made | named | {"digest": DIGEST, "path": "2026-09-21/thresholds.json"},
+            document=document_view | named | {"digest": DIGEST, "path": "2026-09-21/thresholds.json"},
             changes=[change],
             objections=[objection] if self.far else [],
             adopted=AdoptedView(
@@ -103,15 +103,15 @@ class FakeThresholds:
     async def adopt(self, *, digest: str | None, force: bool, reason: str, by: str) -> AdoptionView:
         self._called("adopt_thresholds", (digest, force, reason, by))
         change = self._change()
-        said = f"{by} adopted {DIGEST}: {_text(change)} ({reason}). {WAY_BACK}"
-        return AdoptionView(digest=DIGEST, changes=[change], sentence=said)
+        sentence = f"{by} adopted {DIGEST}: {_text(change)} ({reason}). {WAY_BACK}"
+        return AdoptionView(digest=DIGEST, changes=[change], sentence=sentence)
 
     async def revert(self, *, digest: str | None, reason: str, by: str) -> ReversionView:
         self._called("revert_thresholds", (digest, reason, by))
         adopted = self._view().adopted
-        found = adopted.digest if adopted else ""
-        said = f"{by} reverted {found}: {reason}. In force now: the settings alone"
-        return ReversionView(digest=found, sentence=said)
+        old_digest = adopted.digest if adopted else ""
+        sentence = f"{by} reverted {old_digest}: {reason}. In force now: the settings alone"
+        return ReversionView(digest=old_digest, sentence=sentence)
 
 
 def _text(change: ThresholdChange) -> str:

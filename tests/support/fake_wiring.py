@@ -50,7 +50,7 @@ def places(name: str, listener: str = "") -> list[Place]:
 
 
 class FakeWiring:
-    """What bootstrap would do, written down."""
+    """A recorder of the calls that bootstrap would make."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []

@@ -102,7 +102,7 @@ def _stored(
 
 
 async def _use_state(sidecar: FakeSidecar) -> None:
-    """As the next leader, for one cycle; and what the API shows of it."""
+    """Read the state as the next leader, for one cycle, and show it in the API."""
     state = sidecar.shared_state
     epoch = state.current_epoch()
     await state.begin_term(epoch)
@@ -156,8 +156,8 @@ async def _use_outage(sidecar: FakeSidecar) -> None:
 async def _use_quotas(sidecar: FakeSidecar) -> None:
     limits = OwnedLimits(sidecar.coordination)
     with suppress(StoreError):
-        held, native = await limits.load()
-        await limits.store(sidecar.shared_state.current_epoch(), held)
+        sizes, native = await limits.load()
+        await limits.store(sidecar.shared_state.current_epoch(), sizes)
         await limits.store_native(sidecar.shared_state.current_epoch(), native)
 
 

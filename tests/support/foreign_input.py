@@ -21,7 +21,7 @@ LONGEST: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Kind:
-    """How bytes of this kind are read, what they usually are, and whether they are stored compressed."""
+    """One kind of foreign bytes: how they are read, a usual example, and whether they are stored compressed."""
 
     read: Callable[[bytes], object]
     usual: bytes

@@ -115,7 +115,6 @@ class StoredNodes:
         return [self._name] if path == self._folder else None
 
     async def get(self, _path: str, _watch: object = None) -> tuple[bytes, Stat]:
-        """The same of each node."""
         return self._data, Stat(1, 1, 1, len(self._data), 1)
 
     get_synced = get
@@ -229,8 +228,8 @@ def _use_page(data: bytes) -> None:
 class _Offline(asyncio.SelectorEventLoop):
     """Resolves names as far as that needs no server."""
 
-    async def getaddrinfo(self, host: Any, port: Any, **given: Any) -> Any:
-        return socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **given)
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        return socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
 
 
 _OFFLINE: Final = _Offline()

@@ -23,22 +23,24 @@ START_MS = NOW_MS // 3_600_000 * 3_600_000
 
 
 def sequence(cycles: int, seed: int, *, start_ms: int = START_MS, every_ms: int = 10_000) -> Iterator[PlanInput]:
-    """Inputs whose wall time goes on: now the same cluster with changed figures, now quite another one."""
+    """Yield inputs with increasing wall time: either the same cluster with other values, or another cluster."""
     rng = np.random.default_rng(seed)
-    given = random_case(rng)
+    case = random_case(rng)
     for number in range(cycles):
-        given = random_case(rng) if not rng.integers(4) else _changed(given, rng)
-        yield replace(given, snapshot=replace(given.snapshot, wall_ms=start_ms + number * every_ms))
+        case = random_case(rng) if not rng.integers(4) else _changed(case, rng)
+        yield replace(case, snapshot=replace(case.snapshot, wall_ms=start_ms + number * every_ms))
 
 
-def _changed(given: PlanInput, rng: np.random.Generator) -> PlanInput:
-    """The same cluster later: some rows have new figures, the strategy remembers, people asked for something."""
-    made = plan(given)
-    bundles = given.snapshot.bundles
+def _changed(before: PlanInput, rng: np.random.Generator) -> PlanInput:
+    """Return the same cluster later: some rows have new values, the strategy has memory, operators have sent
+    requests.
+    """
+    result = plan(before)
+    bundles = before.snapshot.bundles
     latest = bundles.latest.copy()
     for row in rng.choice(len(bundles), size=int(rng.integers(0, len(bundles))), replace=False):
         latest[row] = rng.choice([0.0, -0.0, float(np.round(rng.random() * 1e6, 3))])
-    snapshot = replace(given.snapshot, bundles=replace(bundles, latest=latest))
+    snapshot = replace(before.snapshot, bundles=replace(bundles, latest=latest))
     if not rng.integers(3):
         snapshot = replace(snapshot, excluded=(ExcludedBroker(broker_id="x:1", code="STALE", detail="é"),))
     owned: dict[str, frozenset[str]] = {}
@@ -47,7 +49,7 @@ def _changed(given: PlanInput, rng: np.random.Generator) -> PlanInput:
         snapshot = with_owned(snapshot, owned)
     names, brokers = list(bundles.names) or ["t/ns/0x00000000_0x10000000"], snapshot.brokers.ids
     guard = replace(
-        given.guard,
+        before.guard,
         quarantined={(brokers[0], brokers[-1]): NOW_MS} if rng.integers(2) else {},
         last_hour=(BegunMove(bundle=names[0], source=brokers[0], target=brokers[-1], at_ms=NOW_MS, share=0.1),),
         cordoned=frozenset(brokers[:1]) if not rng.integers(4) else frozenset(),
@@ -55,22 +57,22 @@ def _changed(given: PlanInput, rng: np.random.Generator) -> PlanInput:
         rate=None if rng.integers(2) else 3,
     )
     memory = replace(
-        made.memory,
+        result.memory,
         split_hits={names[0]: Hits(side="hot", low=1)},
         compat=CompatMemory(usage={brokers[0]: 0.1 + 0.2}, listed=brokers),
     )
-    return replace(given, snapshot=snapshot, guard=guard, memory=memory, ledger=made.ledger, owned=owned)
+    return replace(before, snapshot=snapshot, guard=guard, memory=memory, ledger=result.ledger, owned=owned)
 
 
-def records_of(given: Iterable[PlanInput], *, epoch: int = 1, first: int = 1) -> list[CycleRecord]:
-    """What a leader records of them: a whole picture first and in each new hour, changes in between."""
-    found: list[CycleRecord] = []
+def records_of(inputs: Iterable[PlanInput], *, epoch: int = 1, first: int = 1) -> list[CycleRecord]:
+    """Return the records of a leader: a whole snapshot first and in each new hour, changes in between."""
+    records: list[CycleRecord] = []
     before: tuple[int, Frame] | None = None
-    for number, item in enumerate(given, first):
-        if found and hour_of(found[-1].wall_ms) != hour_of(item.snapshot.wall_ms):
+    for number, item in enumerate(inputs, first):
+        if records and hour_of(records[-1].wall_ms) != hour_of(item.snapshot.wall_ms):
             before = None
-        made, frame = plan(item), frame_of(item)
-        outcome = outcome_of(made, {"cycle": number, "acted": False}, acted=False, software="test")
-        found.append(recorded(before, frame, epoch=epoch, cycle=number, outcome=outcome))
+        result, frame = plan(item), frame_of(item)
+        outcome = outcome_of(result, {"cycle": number, "acted": False}, acted=False, software="test")
+        records.append(recorded(before, frame, epoch=epoch, cycle=number, outcome=outcome))
         before = number, frame
-    return found
+    return records

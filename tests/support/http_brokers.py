@@ -65,7 +65,7 @@ def answer(status: int, *, reason: str = "", location: str = "", body: bytes = b
     """A script of one fixed answer; `reason` becomes Pulsar's JSON error body."""
     if reason:
         body = json.dumps({"reason": reason}).encode()
-    return lambda _seen: Answer(status=status, headers={"Location": location} if location else {}, body=body)
+    return lambda _request: Answer(status=status, headers={"Location": location} if location else {}, body=body)
 
 
 class HttpBrokers:
@@ -124,9 +124,9 @@ class HttpBrokers:
 
     async def _connection(self, index: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while (seen := await _read_request(self.ids[index], reader)) is not None:
-                self.seen.append(seen)
-                reply = self._answer(index, seen)
+            while (request := await _read_request(self.ids[index], reader)) is not None:
+                self.seen.append(request)
+                reply = self._answer(index, request)
                 if reply.hang:
                     await asyncio.Event().wait()
                 if reply.reset:
@@ -141,41 +141,41 @@ class HttpBrokers:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 await writer.wait_closed()
 
-    def _answer(self, index: int, seen: Seen) -> Answer:
+    def _answer(self, index: int, request: Seen) -> Answer:
         if self._scripts[index]:
-            return self._scripts[index].popleft()(seen)
+            return self._scripts[index].popleft()(request)
         always = self._always[index]
         if always is not None:
-            return always(seen)
-        parts = [unquote(part) for part in seen.path.strip("/").split("/")]
-        found = quota_route(self.model, seen.method, parts, seen.body)
-        if found is not None:
-            return Answer(status=found[0], body=b"" if found[1] is None else json.dumps(found[1]).encode())
-        return self._from_model(self.ids[index], seen)
+            return always(request)
+        parts = [unquote(part) for part in request.path.strip("/").split("/")]
+        reply = quota_route(self.model, request.method, parts, request.body)
+        if reply is not None:
+            return Answer(status=reply[0], body=b"" if reply[1] is None else json.dumps(reply[1]).encode())
+        return self._from_model(self.ids[index], request)
 
-    def _from_model(self, broker: str, seen: Seen) -> Answer:
-        parts = [unquote(part) for part in seen.path.strip("/").split("/")]
+    def _from_model(self, broker: str, call: Seen) -> Answer:
+        parts = [unquote(part) for part in call.path.strip("/").split("/")]
         model = self.model
-        match (seen.method, *parts):
+        match (call.method, *parts):
             case ("GET", "admin", "v2", "brokers", "configuration", "runtime"):
                 return _json(model.runtime(broker))
             case ("GET", "admin", "v2", "brokers", "configuration", "values"):
                 return _json(model.dynamic)
             case ("POST", "admin", "v2", "brokers", "configuration", key, value):
-                return _reply(model.set_dynamic(key, value), seen)
+                return _reply(model.set_dynamic(key, value), call)
             case ("DELETE", "admin", "v2", "brokers", "configuration", key):
                 model.dynamic.pop(key, None)
                 return Answer()
             case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "unload"):
-                destination = seen.query.get("destinationBroker")
-                return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), seen)
+                destination = call.query.get("destinationBroker")
+                return _reply(model.unload(f"{tenant}/{namespace}/{rng}", at=broker, destination=destination), call)
             case ("PUT", "admin", "v2", "namespaces", tenant, namespace, rng, "split"):
-                how = seen.query.get("unload"), seen.query.get("splitAlgorithmName")
+                how = call.query.get("unload"), call.query.get("splitAlgorithmName")
                 if how not in (BY_POSITIONS, BY_HALVES):
                     return Answer(status=412, body=b'{"reason": "another split than the port promises"}')
-                bundle, positions = f"{tenant}/{namespace}/{rng}", None if how == BY_HALVES else json.loads(seen.body)
+                bundle, positions = f"{tenant}/{namespace}/{rng}", None if how == BY_HALVES else json.loads(call.body)
                 reply = model.split(bundle, at=broker, positions=positions)
-                return _reply(replace(reply, query={**seen.query, **reply.query}), seen)
+                return _reply(replace(reply, query={**call.query, **reply.query}), call)
             case ("GET", "admin", "v2", "brokers", cluster, asked, "ownedNamespaces"):
                 return _owned(model, broker, cluster, asked)
             case ("GET", "admin", "v2", "broker-stats", "topics"):
@@ -187,27 +187,27 @@ class HttpBrokers:
             case ("GET", "admin", "v2", "broker-stats", "mbeans"):
                 return _json(_mbeans(model, broker))
             case ("GET", "admin", "v2", "namespaces", tenant, namespace, rng, "topicHashPositions"):
-                return _positions(model, broker, f"{tenant}/{namespace}/{rng}", seen)
+                return _positions(model, broker, f"{tenant}/{namespace}/{rng}", call)
             case ("GET", "lookup", "v2", "topic", domain, tenant, namespace, topic):
-                authoritative = seen.query.get("authoritative") == "true"
+                authoritative = call.query.get("authoritative") == "true"
                 reply = model.lookup(f"{domain}://{tenant}/{namespace}/{topic}", at=broker, authoritative=authoritative)
-                return _json({"httpUrl": f"http://{reply.to}"}) if reply.status == 200 else _reply(reply, seen)
+                return _json({"httpUrl": f"http://{reply.to}"}) if reply.status == 200 else _reply(reply, call)
         return Answer(status=404)
 
 
-def _owned(model: BrokerModel, broker: str, cluster: str, asked: str) -> Answer:
-    if cluster != model.static[broker]["clusterName"] or asked != broker:
+def _owned(model: BrokerModel, broker: str, cluster: str, path: str) -> Answer:
+    if cluster != model.static[broker]["clusterName"] or path != broker:
         return Answer(status=404)
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return _json(dict.fromkeys(model.owned_by(broker), status))
 
 
-def _positions(model: BrokerModel, broker: str, bundle: str, seen: Seen) -> Answer:
+def _positions(model: BrokerModel, broker: str, bundle: str, request: Seen) -> Answer:
     owner = model.owners.get(bundle)
     if owner is None:
-        return _reply(ModelReply(status=412, reason="Failed to find ownership for ServiceUnit"), seen)
+        return _reply(ModelReply(status=412, reason="Failed to find ownership for ServiceUnit"), request)
     if owner.broker_id != broker:
-        return _reply(ModelReply(status=307, to=owner.broker_id, query={"authoritative": "false"}), seen)
+        return _reply(ModelReply(status=307, to=owner.broker_id, query={"authoritative": "false"}), request)
     positions = {load.topic: load.hash for load in model.loads_of(bundle)}
     return _json({"bundle": bundle, "topicHashPositions": positions})
 
@@ -278,7 +278,7 @@ def _mbeans(model: BrokerModel, broker: str) -> list[dict[str, dict[str, object]
 
 def _topic_stats(model: BrokerModel, broker: str) -> dict[str, dict[str, dict[str, dict[str, object]]]]:
     """Statistics of every topic the broker owns that has any: namespace, range, domain, topic."""
-    found: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
+    stats: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
     for bundle, owner in model.owners.items():
         if owner.broker_id != broker:
             continue
@@ -289,15 +289,15 @@ def _topic_stats(model: BrokerModel, broker: str) -> dict[str, dict[str, dict[st
             domain = load.topic.partition("://")[0]
             names = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
             figures = dict(zip(names, load.traffic, strict=True)) | {"producerCount": load.sessions, "publishers": []}
-            topics = found.setdefault(namespace, {}).setdefault(rng, {}).setdefault(domain, {})
+            topics = stats.setdefault(namespace, {}).setdefault(rng, {}).setdefault(domain, {})
             topics[load.topic] = figures | {"subscriptions": {"s": {"consumers": []}}}
-    return found
+    return stats
 
 
-def _reply(reply: ModelReply, seen: Seen) -> Answer:
+def _reply(reply: ModelReply, request: Seen) -> Answer:
     if reply.status == 307:
         query = urlencode(dict(reply.query), quote_via=quote)
-        return Answer(status=307, headers={"Location": f"http://{reply.to}{seen.path}?{query}"})
+        return Answer(status=307, headers={"Location": f"http://{reply.to}{request.path}?{query}"})
     body = json.dumps({"reason": reply.reason}).encode() if reply.reason else b""
     return Answer(status=reply.status, body=body)
 

@@ -1,4 +1,4 @@
-"""A local HTTP server that keeps what is posted to it and answers as a test says."""
+"""A local HTTP server that stores the bodies posted to it and responds as configured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Posted:
 
 @dataclass
 class Inbox:
-    """What came; `answers` are given in turn, 200 when there are none left; 0 closes without an answer."""
+    """The requests received. `answers` are used in turn: 200 after the last one; 0 closes without a response."""
 
     port: int = 0
     posted: list[Posted] = field(default_factory=list)

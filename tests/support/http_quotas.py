@@ -56,37 +56,37 @@ def _resource_group(quotas: QuotaModel, method: str, name: str, body: bytes) -> 
         return 200, dict(zip(GROUP_FIELDS, group, strict=True))
     if method == "DELETE":
         return _refused(quotas.remove_group(name))
-    given = json.loads(body)
-    quotas.groups[name] = ResourceGroup(*(given[field] for field in GROUP_FIELDS))
+    document = json.loads(body)
+    quotas.groups[name] = ResourceGroup(*(document[field] for field in GROUP_FIELDS))
     return 204, None
 
 
 def _policies(model: BrokerModel, namespace: str) -> dict[str, Any]:
-    """Part of what brokers say of a namespace."""
+    """Return part of a namespace's policies, as brokers report it."""
     cluster = model.static[model.brokers[0]]["clusterName"]
-    found = model.quotas.namespaces.get(namespace)
-    said: dict[str, Any] = {"replication_clusters": [cluster], "deleted": False, "publishMaxMessageRate": {}}
-    if found is not None and found.publish is not None:
-        said["publishMaxMessageRate"] = {cluster: _rate(found.publish, PUBLISH), "elsewhere": {}}
-    if found is not None and found.dispatch is not None:
-        said["topicDispatchRate"] = {cluster: _rate(found.dispatch, DISPATCH)}
+    rates = model.quotas.namespaces.get(namespace)
+    document: dict[str, Any] = {"replication_clusters": [cluster], "deleted": False, "publishMaxMessageRate": {}}
+    if rates is not None and rates.publish is not None:
+        document["publishMaxMessageRate"] = {cluster: _rate(rates.publish, PUBLISH), "elsewhere": {}}
+    if rates is not None and rates.dispatch is not None:
+        document["topicDispatchRate"] = {cluster: _rate(rates.dispatch, DISPATCH)}
     group = model.quotas.attached.get(namespace)
-    return said | ({"resource_group_name": group} if group else {})
+    return document | ({"resource_group_name": group} if group else {})
 
 
 def _rate(rate: Rate, side: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         f"{side}ThrottlingRateInMsg": rate.messages,
         f"{side}ThrottlingRateInByte": rate.size,
     }
     if side == DISPATCH:
-        found |= {"relativeToPublishRate": rate.relative, "ratePeriodInSecond": rate.period}
-    return found
+        document |= {"relativeToPublishRate": rate.relative, "ratePeriodInSecond": rate.period}
+    return document
 
 
-def _rate_of(given: dict[str, Any], side: str) -> Rate:
-    messages, size = given[f"{side}ThrottlingRateInMsg"], given[f"{side}ThrottlingRateInByte"]
-    return Rate(messages, size, given.get("relativeToPublishRate", False), given.get("ratePeriodInSecond", 1))
+def _rate_of(document: dict[str, Any], side: str) -> Rate:
+    messages, size = document[f"{side}ThrottlingRateInMsg"], document[f"{side}ThrottlingRateInByte"]
+    return Rate(messages, size, document.get("relativeToPublishRate", False), document.get("ratePeriodInSecond", 1))
 
 
 def _refused(refusal: tuple[int, str] | None) -> Found:

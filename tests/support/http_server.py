@@ -1,4 +1,4 @@
-"""A small HTTP server of the standard library in a thread, for what stands before or behind a proxy."""
+"""A small HTTP server of the standard library in a thread, for the servers in front of or behind a proxy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The brokers' admin API in memory: a model of pulsar.md 7.2, and a fake `BrokerAdmin` that talks to it directly.
 
-The model is also an `Ownership` and may be served over real HTTP (tests/support/http_brokers.py), so that the
-fake and the real adapter meet the same brokers in the same contract tests.
+The model is also an `Ownership`. It can be served over real HTTP (tests/support/http_brokers.py), so that the fake and
+the real adapter pass the same contract tests over the same brokers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HTTP_ERRORS: dict[int, type[AdminApiError]] = {4: AdminRefused, 5: AdminFault}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReply:
-    """What a broker answers: a status, then a redirect (broker and query) or a reason."""
+    """Response of a broker: a status, then a redirect (broker and query) or a reason."""
 
     status: int
     to: str = ""
@@ -99,7 +99,7 @@ class BrokerModel:
         # How clients fare, of the brokers that tell it.
         self.signs: dict[str, ClientSigns] = {}
         self.splits_nothing = False
-        self.quotas = QuotaModel(lambda: [topic for found in self.topics.values() for topic in found])
+        self.quotas = QuotaModel(lambda: [topic for topics in self.topics.values() for topic in topics])
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
         # What the next questions for an owner meet.
@@ -132,7 +132,7 @@ class BrokerModel:
         return BundleLoads(names=tuple(rows), traffic=table[:, :4], counts=table[:, 4:].astype(np.int64))
 
     def owned_by(self, broker: str) -> list[str]:
-        """What a broker owns, with and without topics."""
+        """Return the bundles of a broker, with and without topics."""
         return sorted(bundle for bundle, owner in self.owners.items() if owner.broker_id == broker)
 
     def own(self, bundle: str, owner: str) -> None:
@@ -226,9 +226,9 @@ class BrokerModel:
         if owner is None:
             if not authoritative and at != self.leader:
                 return ModelReply(status=307, to=self.leader, query={"authoritative": "false"})
-            chosen = at if authoritative else self.affinity.pop(bundle, at)
-            if chosen != at:
-                return ModelReply(status=307, to=chosen, query={"authoritative": "true"})
+            broker = at if authoritative else self.affinity.pop(bundle, at)
+            if broker != at:
+                return ModelReply(status=307, to=broker, query={"authoritative": "true"})
             self.own(bundle, at)
         return ModelReply(status=200, to=self.owners[bundle].broker_id)
 
@@ -297,17 +297,17 @@ class MemoryAdmin:
 
     async def cpu_load(self, broker_id: str) -> float:
         with self._call("cpu_load", broker_id, broker=broker_id):
-            return _known(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU load")
+            return _look_up(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU load")
 
     async def cpu_seconds(self, broker_id: str) -> float:
         with self._call("cpu_seconds", broker_id, broker=broker_id):
-            return _known(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU seconds")
+            return _look_up(self.model.cpu, broker_id, f"beans of {broker_id}: no CPU seconds")
 
     async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
         broker_id = broker.broker_id
         began = time.time_ns() // 1_000_000
         with self._call("counters", broker_id, broker=broker_id):
-            counted = _known(self.model.counted, broker_id, f"counters of {broker_id}: no figures of a broker")
+            counted = _look_up(self.model.counted, broker_id, f"counters of {broker_id}: no figures of a broker")
         names = [parse_topic(topic) for topic in counted]
         namespaces = list(dict.fromkeys(name.namespace for name in names))
         table = np.array(list(counted.values())).reshape(-1, 6)
@@ -330,7 +330,7 @@ class MemoryAdmin:
         if "Extensible" in (self._endpoints[broker_id].load_manager if broker_id in self._endpoints else ""):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
         with self._call("client_signs", broker_id, broker=broker_id):
-            return _known(self.model.signs, broker_id, f"metrics of {broker_id}: no connections")
+            return _look_up(self.model.signs, broker_id, f"metrics of {broker_id}: no connections")
 
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         with self._call("owned_bundles", broker_id, cluster, broker=broker_id):
@@ -347,11 +347,11 @@ class MemoryAdmin:
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
         self._check_registered(at)
         permit()
-        asked = {} if destination is None else {"destinationBroker": destination}
+        query = {} if destination is None else {"destinationBroker": destination}
         with self._call("unload", bundle, destination or "", at):
             return _followed(
                 at,
-                asked,
+                query,
                 lambda broker, q: self.model.unload(bundle, at=broker, destination=q.get("destinationBroker")),
             )
 
@@ -376,7 +376,7 @@ class MemoryAdmin:
 
     @contextmanager
     def _call(self, method: str, *arguments: str, broker: str | None = None) -> Iterator[None]:
-        """Around the effect of a call at a broker: what is scripted for it comes before that, or after it."""
+        """Surround the effect of a call at a broker: scripted faults come before or after it."""
         self.calls.append((method, *arguments))
         fault = self._faults[method].popleft() if self._faults[method] else None
         if fault is not None and not fault.after:
@@ -390,14 +390,14 @@ class MemoryAdmin:
             raise fault.error
 
 
-def _known(table: Mapping[str, K], broker_id: str, otherwise: str) -> K:
+def _look_up(table: Mapping[str, K], broker_id: str, otherwise: str) -> K:
     if broker_id not in table:
         raise AdminFault(otherwise, status=200)
     return table[broker_id]
 
 
 def _followed(at: str, query: Mapping[str, str], hop: Callable[[str, Mapping[str, str]], ModelReply]) -> UnloadAnswer:
-    """From broker to broker as they redirect, each with the query of the redirect."""
+    """Follow redirects from broker to broker, each with the query of the redirect."""
     hops = [at]
     while len(hops) < 7:
         reply = hop(hops[-1], query)

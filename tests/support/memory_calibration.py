@@ -18,7 +18,7 @@ class MemoryCalibration:
         self.held[path] = data
 
     def newest(self) -> FoundDocument | None:
-        """Of the greatest date, else the root's."""
+        """Return the document with the latest date, or the root's document if there is none."""
         if self.away:
             raise StoreError("the store of calibrations does not answer")
         dated = sorted(path for path in self.held if path.endswith(f"/{NAME}") and path[:4].isdecimal())

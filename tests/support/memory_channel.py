@@ -40,7 +40,7 @@ class MemoryChannel(Generations):
         force: bool = False,
         version: int | None = None,
     ) -> bool:
-        """Somebody publishes a state, by default as the lawful successor's version; False when it loses."""
+        """Publish a state, by default with the version of a valid successor; False when it loses."""
         current = self.table.units.get(bundle)
         unit = ServiceUnit(
             state=state,

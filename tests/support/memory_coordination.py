@@ -41,7 +41,7 @@ class MemoryStore:
     # --- what a test may do --------------------------------------------------------------------------------
 
     def freeze(self) -> None:
-        """The store answers nobody until `thaw`; sessions stay."""
+        """Stop responding until `thaw`; sessions stay."""
         self._set_frozen(True)
 
     def thaw(self) -> None:
@@ -83,9 +83,9 @@ class MemoryStore:
         return self._new_session()
 
     def _end_session(self, client: MemoryCoordination) -> None:
-        gone = [path for path, node in self.nodes.items() if node.owner == client._session != 0]
+        paths = [path for path, node in self.nodes.items() if node.owner == client._session != 0]
         client._session = 0
-        for path in gone:
+        for path in paths:
             self._put(path, None)
 
     def _leave(self, client: MemoryCoordination) -> None:
@@ -148,10 +148,10 @@ class MemoryCoordination:
         await self._enter()
         for path, node in sorted(self.store.nodes.items()):
             if path.startswith(f"{_SEATS}/") and node.owner == self._session:
-                kept = replace(member, seat=int(path.rpartition("/")[2]))
-                if _encode(kept) != node.data:
-                    self.store._put(path, _Node(_encode(kept), owner=self._session))
-                return kept
+                member_seated = replace(member, seat=int(path.rpartition("/")[2]))
+                if _encode(member_seated) != node.data:
+                    self.store._put(path, _Node(_encode(member_seated), owner=self._session))
+                return member_seated
         for number in range(seats):
             path = f"{_SEATS}/{number}"
             if path not in self.store.nodes:
@@ -163,8 +163,8 @@ class MemoryCoordination:
     async def members(self) -> list[Member]:
         return sorted(
             (
-                replace(_decode(found.data), seat=int(found.path.rpartition("/")[2]))
-                for found in await self.read_tree(_SEATS)
+                replace(_decode(node_path.data), seat=int(node_path.path.rpartition("/")[2]))
+                for node_path in await self.read_tree(_SEATS)
             ),
             key=lambda member: member.seat,
         )
@@ -206,9 +206,9 @@ class MemoryCoordination:
         _check_path(path)
         await self._enter()
         return [
-            Document(path=found, data=node.data, version=node.version)
-            for found, node in sorted(self.store.nodes.items())
-            if found.rpartition("/")[0] == path
+            Document(path=node_path, data=node.data, version=node.version)
+            for node_path, node in sorted(self.store.nodes.items())
+            if node_path.rpartition("/")[0] == path
         ]
 
     async def stamps(self, paths: Sequence[str]) -> list[int | None]:
@@ -235,8 +235,8 @@ class MemoryCoordination:
     async def write_shared(self, path: str, data: bytes, *, version: int | None) -> int:
         _check_path(path)
         await self._enter()
-        wanted = -1 if version is None else version
-        self._apply(DocumentChange(path=path, data=data, version=wanted, create=version is None))
+        expected = -1 if version is None else version
+        self._apply(DocumentChange(path=path, data=data, version=expected, create=version is None))
         return self.store.nodes[path].version
 
     async def create_sequential(self, path: str, data: bytes) -> str:

@@ -58,18 +58,18 @@ class MemoryFeed(Generations):
         """Brokers publish load data, and their top bundles if given."""
         now = self._clock.wall_ms()
         for load in loads:
-            heard = replace(
+            entry = replace(
                 self._latest.get(load.broker_id, LatestLoad()), load=load, load_ms=now, withdrawn_ms=0, fault=None
             )
             if bundles is not None:
-                heard = replace(heard, bundles=bundles, bundles_ms=now)
-            self._latest[load.broker_id] = heard
+                entry = replace(entry, bundles=bundles, bundles_ms=now)
+            self._latest[load.broker_id] = entry
         self._publish()
 
     def withdraw(self, broker_id: str) -> None:
         """A tombstone, as around every move."""
-        heard = self._latest.get(broker_id, LatestLoad())
-        self._latest[broker_id] = replace(heard, withdrawn_ms=self._clock.wall_ms())
+        entry = self._latest.get(broker_id, LatestLoad())
+        self._latest[broker_id] = replace(entry, withdrawn_ms=self._clock.wall_ms())
         self._publish()
 
     def spoil(self, broker_id: str, code: str, detail: str) -> None:

@@ -27,7 +27,6 @@ class MemoryStore:
         return sorted(self.held)
 
     def span(self, file: HistoryFile) -> HistorySpan:
-        """From the records."""
         records = self.records(file)
         return HistorySpan(
             schema=max(record.schema for record in records),
@@ -41,7 +40,6 @@ class MemoryStore:
         )
 
     def records(self, file: HistoryFile) -> list[CycleRecord]:
-        """As published."""
         self._answer()
         if file not in self.held:
             raise StoreError(f"{file.path} is not there")
@@ -50,7 +48,6 @@ class MemoryStore:
         return list(self.held[file])
 
     def verify(self, file: HistoryFile) -> None:
-        """As `records`."""
         self.records(file)
 
     def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
@@ -73,7 +70,7 @@ class MemoryStore:
         ordered = sorted(files, key=lambda file: file.first)
         together = [record for file in ordered for record in self.records(file)]
         head = ordered[0]
-        made = HistoryFile(
+        merged = HistoryFile(
             date=head.date,
             hour=head.hour,
             epoch=head.epoch,
@@ -81,8 +78,8 @@ class MemoryStore:
             last=ordered[-1].last,
             size=len(together),
         )
-        self.held[made] = together
-        return made
+        self.held[merged] = together
+        return merged
 
     def remove(self, file: HistoryFile) -> None:
         """Forget it."""
@@ -90,7 +87,6 @@ class MemoryStore:
         self.held.pop(file, None)
 
     def set_aside(self, file: HistoryFile) -> str:
-        """Out of the way."""
         self._answer()
         del self.held[file]
         self.aside.append(file)
@@ -130,7 +126,6 @@ class MemoryWal:
         return sorted(item for item in list(self.held) if item != self._open)
 
     def records(self, segment: Segment) -> list[CycleRecord]:
-        """As appended."""
         return list(self.held[segment])
 
     def discard(self, segment: Segment) -> None:
@@ -138,7 +133,6 @@ class MemoryWal:
         self.held.pop(segment, None)
 
     def set_aside(self, segment: Segment) -> None:
-        """Out of the way."""
         del self.held[segment]
         self.aside.append(segment)
 

@@ -182,8 +182,8 @@ class MemoryMetadata:
 
     async def boundaries(self, namespace: str) -> list[int] | None:
         self._enter()
-        found = self.bundle_boundaries.get(namespace)
-        return None if found is None else list(found)
+        boundaries = self.bundle_boundaries.get(namespace)
+        return None if boundaries is None else list(boundaries)
 
     async def partitions(self, topic: str) -> int:
         self._enter()
@@ -221,7 +221,7 @@ class MemoryMetadata:
         return sorted(self.bundle_boundaries)
 
     async def tenants(self) -> list[str]:
-        """Those of these namespaces, and the others a test names."""
+        """Return the tenants of all namespaces, and the others that a test adds."""
         self._enter()
         return sorted(self.tenant_names | {name.partition("/")[0] for name in self.bundle_boundaries})
 

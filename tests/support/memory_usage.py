@@ -1,4 +1,4 @@
-"""`ports.UsageFeed` in memory, and the bytes in which brokers say it."""
+"""`ports.UsageFeed` in memory, and the bytes of the brokers' messages."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class MemoryUsageFeed:
     # --- what a test may do --------------------------------------------------------------------------------
 
     def say(self, message: UsageMessage) -> None:
-        """A broker speaks; nobody hears it while the feed is not `ok`."""
+        """Publish a message of a broker. It is lost while the feed is not `ok`."""
         if self._tables.state != "ok":
             return
-        known, now, after = (
+        earlier, now, after = (
             self._tables.latest.get(message.broker, {}),
             self._clock.wall_ms(),
             dict[str, ReceivedUsage](),
         )
-        for told in message.groups:
-            heard = known.get(told.group, ReceivedUsage())
-            if told.publish is not None:
-                heard = replace(heard, publish=told.publish, publish_ms=now)
-            if told.dispatch is not None:
-                heard = replace(heard, dispatch=told.dispatch, dispatch_ms=now)
-            after[told.group] = heard
+        for group in message.groups:
+            usage = earlier.get(group.group, ReceivedUsage())
+            if group.publish is not None:
+                usage = replace(usage, publish=group.publish, publish_ms=now)
+            if group.dispatch is not None:
+                usage = replace(usage, dispatch=group.dispatch, dispatch_ms=now)
+            after[group.group] = usage
         self._tables = replace(self._tables, latest={**self._tables.latest, message.broker: after})
 
     def spoil(self, why: str) -> None:
@@ -65,17 +65,19 @@ class MemoryUsageFeed:
 
 
 def usage_message(broker: str, **groups: tuple[PassedUsage | None, PassedUsage | None]) -> UsageMessage:
-    """What a broker says of groups: (published, delivered) by name."""
-    told = tuple(ResourceGroupUsage(group=name, publish=sides[0], dispatch=sides[1]) for name, sides in groups.items())
-    return UsageMessage(broker=broker, groups=told)
+    """Return a broker's message about groups: (published, delivered) by name."""
+    usages = tuple(
+        ResourceGroupUsage(group=name, publish=sides[0], dispatch=sides[1]) for name, sides in groups.items()
+    )
+    return UsageMessage(broker=broker, groups=usages)
 
 
 def encode_usage(message: UsageMessage) -> bytes:
-    """As Pulsar's brokers write it."""
+    """Encode a message as Pulsar's brokers do."""
     parts = [field(1, message.broker.encode())]
-    for told in message.groups:
-        sides = {2: told.publish, 3: told.dispatch}
-        parts.append(field(2, field(1, told.group.encode()) + _sides(sides)))
+    for group in message.groups:
+        sides = {2: group.publish, 3: group.dispatch}
+        parts.append(field(2, field(1, group.group.encode()) + _sides(sides)))
     return b"".join(parts)
 
 
@@ -99,8 +101,8 @@ def field(number: int, value: bytes) -> bytes:
 
 def varint(value: int) -> bytes:
     """Seven bits a byte, the lowest first."""
-    found = bytearray()
+    data = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        data.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*data, value])

@@ -1,4 +1,4 @@
-"""What a newcomer has: the pages' commands, a fresh copy of the sources, and one shell to type into."""
+"""The tools of a newcomer: the pages' commands, a fresh copy of the sources, and one shell."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FENCE = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def blocks(page: str) -> list[list[str]]:
     """The lines of each shell block of a page, in order, comments included."""
-    found = _FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [[line for line in block.replace("\\\n", " ").splitlines() if line.strip()] for block in found]
+    blocks_read = _FENCE.findall((ROOT / page).read_text(encoding="utf-8"))
+    return [[line for line in block.replace("\\\n", " ").splitlines() if line.strip()] for block in blocks_read]
 
 
 def lines(page: str) -> list[str]:
-    """Those of all blocks."""
+    """Return the command lines of all blocks."""
     return [line for block in blocks(page) for line in block]
 
 
@@ -39,7 +39,7 @@ def words(line: str) -> list[str]:
 
 
 def copy_of_sources(to: Path) -> None:
-    """What a clone would hold, changes that are not committed yet included."""
+    """Copy the files of a clone, uncommitted changes included."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     for name in filter(None, names):
@@ -49,13 +49,14 @@ def copy_of_sources(to: Path) -> None:
 
 
 class Shell:
-    """One bash in a folder, as a person has it open. Each line's output goes to a file of its own, so that what runs
-    in the background does not mix with what is typed after it."""
+    """One bash in a directory, as an operator has it open. The output of each line goes to its own file, so that
+    background processes do not mix with later commands.
+    """
 
     def __init__(self, folder: Path, logs: Path, *, patience: float) -> None:
         """`patience`: seconds after which a line that does not end makes the test fail."""
         self._patience, self._logs, self._typed = patience, logs, 0
-        kept = {
+        environment = {
             key: value
             for key, value in os.environ.items()
             if not key.startswith(("BUNDLEKEEL_", "PYTHON")) and key != "VIRTUAL_ENV"
@@ -71,7 +72,7 @@ class Shell:
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             cwd=folder,
-            env={**kept, **own},
+            env={**environment, **own},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,7 +80,7 @@ class Shell:
         )
 
     def run(self, line: str) -> tuple[int, str]:
-        """Type it; its exit code, and what was printed until it ended. AssertionError when it does not end in time."""
+        """Run a line and return its exit code and its output. Raises AssertionError if it does not end in time."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         self._typed += 1
@@ -92,18 +93,18 @@ class Shell:
             code = self._bash.stdout.readline().strip()
         finally:
             timer.cancel()
-        said = log.read_text(encoding="utf-8", errors="replace")
-        assert code.isdecimal(), f"`{line}` did not end within {self._patience:.0f} s:\n{said}"
-        return int(code), said
+        output = log.read_text(encoding="utf-8", errors="replace")
+        assert code.isdecimal(), f"`{line}` did not end within {self._patience:.0f} s:\n{output}"
+        return int(code), output
 
     def until(self, line: str, pattern: str) -> str:
         """Type it again and again, as a person looks again, until it succeeds and says so; what it said."""
         deadline = time.monotonic() + self._patience
         while True:
-            code, said = self.run(line)
-            if code == 0 and re.search(pattern, said):
-                return said
-            assert time.monotonic() < deadline, f"`{line}` ended with {code} and never said {pattern!r}:\n{said}"
+            code, output = self.run(line)
+            if code == 0 and re.search(pattern, output):
+                return output
+            assert time.monotonic() < deadline, f"`{line}` ended with {code} and never said {pattern!r}:\n{output}"
             time.sleep(1.0)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whatever somebody may have written where a document of Pulsar is expected, as examples of hypothesis."""
+"""Unexpected values in place of a document of Pulsar, as examples of hypothesis."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ GROUPS = {
 
 
 def loads() -> dict[str, list[tuple[str, float]]]:
-    """Of each broker its bundles: the namespaces in turn, until it carries what it is to carry."""
+    """Return the bundles of each broker: the namespaces in turn, until the broker has its share."""
     rows = cycle(
         [
             (name, share)
@@ -53,17 +53,17 @@ def loads() -> dict[str, list[tuple[str, float]]]:
             for share in shares[round_ : round_ + 1]
         ]
     )
-    made: dict[str, list[tuple[str, float]]] = {}
+    loads_read: dict[str, list[tuple[str, float]]] = {}
     for broker, percent in zip(NAMES, CARRIED, strict=True):
-        made[broker] = []
-        while sum(share for _, share in made[broker]) < percent / 100 - 0.02:
-            made[broker] += islice(rows, 1)
-        made[broker] += [("telemetry/devices", 0.0008)] * 6
-    return made
+        loads_read[broker] = []
+        while sum(share for _, share in loads_read[broker]) < percent / 100 - 0.02:
+            loads_read[broker] += islice(rows, 1)
+        loads_read[broker] += [("telemetry/devices", 0.0008)] * 6
+    return loads_read
 
 
 def ten_brokers(tokens: Tokens, params: Parameters | None = None, port: int = 0) -> ServedSidecar:
-    """Their sidecar, in mode act, on this port of 127.0.0.1; 0: on a free one."""
+    """Return a sidecar of ten brokers in mode act, on this port of 127.0.0.1; 0: a free port."""
     return ServedSidecar(
         port=port,
         loads=loads(),

@@ -53,19 +53,19 @@ Loads = Mapping[str, Iterable[tuple[str, float]]]
 
 
 def _divided(namespace: str, count: int) -> Iterator[str]:
-    """Its bundles in order, as Pulsar divides a namespace: into a power of two of equal parts."""
+    """Yield the bundles of a namespace in order, as Pulsar divides it: into a power of two of equal parts."""
     width = (FULL_UPPER + 1) >> (count - 1).bit_length()
     for lower in range(0, FULL_UPPER, width):
         yield f"{namespace}/0x{lower:08x}_0x{min(lower + width, FULL_UPPER):08x}"
 
 
-def _whole(made: BrokerReport) -> BrokerReport:
-    """The same with the network interface that its broker found, what its bundles use of it, and memory in use."""
-    usage, limit = made.usage.copy(), made.limit.copy()
+def _whole(report: BrokerReport) -> BrokerReport:
+    """Return the report with a network interface, its use by the bundles, and memory in use."""
+    usage, limit = report.usage.copy(), report.limit.copy()
     usage[DIRECT_MEMORY] = MEMORY_RATIO * limit[DIRECT_MEMORY]
-    usage[BANDWIDTH_IN : BANDWIDTH_OUT + 1] = made.traffic[THROUGHPUT_IN : THROUGHPUT_OUT + 1] * KILOBITS
+    usage[BANDWIDTH_IN : BANDWIDTH_OUT + 1] = report.traffic[THROUGHPUT_IN : THROUGHPUT_OUT + 1] * KILOBITS
     limit[BANDWIDTH_IN : BANDWIDTH_OUT + 1] = NIC_KILOBITS
-    return replace(made, usage=usage, limit=limit)
+    return replace(report, usage=usage, limit=limit)
 
 
 class PageCluster:
@@ -99,11 +99,11 @@ class PageCluster:
         self.model.dynamic["loadBalancerSheddingEnabled"] = "false"
         self.shares: dict[str, float] = {}
         self._published: dict[str, Owner] = {}
-        counts = Counter(given for rows in loads.values() for given, _ in rows if "/0x" not in given)
+        counts = Counter(row for rows in loads.values() for row, _ in rows if "/0x" not in row)
         names = {namespace: _divided(namespace, count) for namespace, count in counts.items()}
         for broker, rows in loads.items():
-            for given, share in rows:
-                name = next(names[given]) if given in names else given
+            for row, share in rows:
+                name = next(names[row]) if row in names else row
                 self.shares[name] = share
                 self.model.add(name, broker, f"persistent://{namespace_of(name)}/topic-{len(self.shares)}")
         edges: dict[str, set[int]] = {}
@@ -142,7 +142,7 @@ class PageCluster:
             for broker, bundles in owned.items()
         }
         changes = {"last_update": now, "interval_ms": int(1000 * CYCLE_SECONDS) if self.live else 0}
-        reports = (report(b, held, bundle_counts=counts[b], **changes) for b, held in owned.items())
+        reports = (report(b, load, bundle_counts=counts[b], **changes) for b, load in owned.items())
         self.source.put(*map(_whole, reports))
 
 
@@ -204,7 +204,7 @@ class PageSidecar(FakeSidecar):
         await self.cycle.turn()
 
     async def live(self, every_seconds: float) -> None:
-        """What the runtime does, in turn: lead, cycle, carry out what people asked for. Ends by being cancelled."""
+        """Run the tasks of the runtime in turn: lead, cycle, execute operators' requests. Ends when it is cancelled."""
         cycled = self.clock.boot()
         while True:
             await self.leadership.turn()
@@ -230,7 +230,7 @@ class Served(LoopThread):
         super().__init__("page server")
 
     def service(self) -> Service:
-        """What answers; made in the loop."""
+        """Return the service, created in the loop."""
         raise NotImplementedError
 
     async def _listen(self) -> None:
@@ -244,7 +244,7 @@ class Served(LoopThread):
 
 @dataclass(kw_only=True)
 class ServedSidecar(Served):
-    """A `PageSidecar` that leads and goes on while the page is looked at."""
+    """A `PageSidecar` that leads and continues while the page is open."""
 
     loads: Loads
     mode: Mode = "act"

@@ -37,7 +37,7 @@ namespaces = st.sampled_from(["t/a", "t/a", "t/b", "x/c", *SYSTEM])
 @st.composite
 def reports(draw: st.DrawFn) -> list[BrokerReport]:
     """0..6 brokers with 0..8 bundles each, with zero and equal loads, unequal and zero limits, and blind CPUs."""
-    made, number = [], 0
+    result, number = [], 0
     for index in range(draw(st.integers(0, 6))):
         loads = {}
         for share in draw(st.lists(shares, max_size=8)):
@@ -46,31 +46,31 @@ def reports(draw: st.DrawFn) -> list[BrokerReport]:
         cpu = draw(st.one_of(st.none(), st.just(0.0), st.floats(0, 1.2)))
         limit = np.array([draw(st.sampled_from([100.0, 100.0, 300.0, 0.0])), 1024.0, -1000.0, 0.0])
         when = NOW_MS + draw(st.integers(-900_000, 0))
-        made.append(report(broker(index), loads, cpu=cpu, limit=limit, last_update=when))
-    return made
+        result.append(report(broker(index), loads, cpu=cpu, limit=limit, last_update=when))
+    return result
 
 
 @st.composite
 def inputs(draw: st.DrawFn) -> PlanInput:
     """Everything that `plan()` reads, but strategy, placement and compat."""
-    seen = draw(reports())
-    excluded = [item for item in seen if item.broker_id == DRAINED.broker_id and draw(st.booleans())]
-    seen = [item for item in seen if item not in excluded]
-    averages = averages_of(seen)
-    for item in seen:
+    drawn = draw(reports())
+    excluded = [item for item in drawn if item.broker_id == DRAINED.broker_id and draw(st.booleans())]
+    drawn = [item for item in drawn if item not in excluded]
+    averages = averages_of(drawn)
+    for item in drawn:
         rows = dict.fromkeys(item.bundle_names, draw(st.sampled_from([0.0, 0.05, 0.1, 0.3])))
         averages.add_report(report(item.broker_id, rows, last_update=NOW_MS + 1), now_ms=NOW_MS + 1)
-    made = snapshot(
-        seen, averages=averages, capacity=draw(st.sampled_from(OVERRIDES)), excluded=[DRAINED] if excluded else []
+    view = snapshot(
+        drawn, averages=averages, capacity=draw(st.sampled_from(OVERRIDES)), excluded=[DRAINED] if excluded else []
     )
-    names = list(made.bundles.names)
+    names = list(view.bundles.names)
     some = st.frozensets(st.sampled_from(names), max_size=4) if names else st.just(frozenset())
     guard = GuardState(
         recent={name: RecentMove(at_ms=NOW_MS - 1000, source="b") for name in draw(some)},
         frozen=draw(some),
         pinned=dict.fromkeys(draw(some), NOW_MS + 1),
     )
-    ids = made.brokers.ids
+    ids = view.brokers.ids
     courses = {
         name: BrokerCourse(
             level=draw(st.floats(0, 1)), until_ms=NOW_MS - 30_000, seconds=draw(st.sampled_from([0.0, 60.0]))
@@ -91,14 +91,14 @@ def inputs(draw: st.DrawFn) -> PlanInput:
         courses=courses, active=ids[:2] if draw(st.booleans()) else (), turn=draw(st.integers(0, 7))
     )
     policies = draw(st.sampled_from(POLICIES))
-    return PlanInput(snapshot=made, params=Parameters(**params), memory=memory, guard=guard, policies=policies)
+    return PlanInput(snapshot=view, params=Parameters(**params), memory=memory, guard=guard, policies=policies)
 
 
-def with_books(made: PlanInput) -> PlanInput:
-    """The same, after the moves of a first plan were booked and every other one has landed."""
-    moves = plan(made).plan.moves
-    ledger = open_entries(made.ledger, moves, made.snapshot, NOW_MS - 1000)
+def with_books(plan_input: PlanInput) -> PlanInput:
+    """Return the input after the moves of a first plan were added to the ledger and every other one has landed."""
+    moves = plan(plan_input).plan.moves
+    ledger = open_entries(plan_input.ledger, moves, plan_input.snapshot, NOW_MS - 1000)
     for move in moves[::2]:
         ledger = landed(ledger, move.bundle, move.target, NOW_MS - 500)
-    values = {item.name: getattr(made, item.name) for item in fields(made)}
+    values = {item.name: getattr(plan_input, item.name) for item in fields(plan_input)}
     return PlanInput(**{**values, "ledger": ledger})

@@ -27,17 +27,16 @@ _END = re.compile(r"\s{2,}|\s#|\s[&|>]|;")
 
 def pages() -> list[str]:
     """Every page and note, by its path below the root."""
-    found = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docker-compose.yml")]
-    found += ROOT.glob("docs/**/*.md")
-    found += (path for end in ("md", "txt", "yaml", "yml") for path in ROOT.glob(f"deploy/**/*.{end}"))
-    names = {path.relative_to(ROOT).as_posix() for path in found}
+    paths = [ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docker-compose.yml")]
+    paths += ROOT.glob("docs/**/*.md")
+    paths += (path for end in ("md", "txt", "yaml", "yml") for path in ROOT.glob(f"deploy/**/*.{end}"))
+    names = {path.relative_to(ROOT).as_posix() for path in paths}
     return sorted(name for name in names - MADE if "/tests/" not in name)
 
 
 def commands(page: str) -> Iterator[tuple[str, bool]]:
-    """What a page prints after `bundlekeel`, and whether it is to be typed as it stands: it is in a block or runbook.
-
-    In other texts code such as `bundlekeel takeover` may also be the name of a command.
+    """Yield each command after `bundlekeel` on a page, and whether a reader is to type it exactly: it is in a block or
+    a runbook. In other texts code such as `bundlekeel takeover` may also be the name of a command.
     """
     text = (ROOT / page).read_text(encoding="utf-8")
     typed = "/runbooks/" in page
@@ -47,15 +46,15 @@ def commands(page: str) -> Iterator[tuple[str, bool]]:
         blocks, rest = [re.sub(r"^\s*# ?", "", _CODE.sub("", text), flags=re.MULTILINE)], text
     for block in blocks:
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
-            yield from ((found, True) for found in _commands(line.strip()))
+            yield from ((command, True) for command in _commands(line.strip()))
     for code in _CODE.findall(" ".join(rest.split())):
-        yield from ((found, typed) for found in _commands(code))
+        yield from ((command, typed) for command in _commands(code))
 
 
 def _commands(line: str) -> Iterator[str]:
-    found = _COMMAND.search(line)
-    if found is not None:
-        yield _END.split(found[1], maxsplit=1)[0].replace("[", "").replace("]", "")
+    match = _COMMAND.search(line)
+    if match is not None:
+        yield _END.split(match[1], maxsplit=1)[0].replace("[", "").replace("]", "")
 
 
 def parsed(words: list[str]) -> Any:
@@ -69,15 +68,15 @@ def parsed(words: list[str]) -> Any:
 
 
 def refusal(command: str, *, typed: bool) -> str:
-    """What the command line has against it, or ""; a bare name need only be that of a command, unless it is typed."""
+    """Return the error of the command line, or "". A bare name need only be a command, unless it is typed."""
     words = shlex.split(command)
     if not typed and all(re.fullmatch("[a-z]+", word) for word in words) and named(words):
         return ""
     try:
-        taken = parsed(words)
+        problem = parsed(words)
     except TyperException as error:
         return str(error)
-    options = {option for item in taken.params for option in item.opts}
+    options = {option for item in problem.params for option in item.opts}
     acts = "--yes" in words or ("--dry-run" in options and "--dry-run" not in words)
     needs = acts and "--reason" in options and "--reason" not in words
     return "Missing option '--reason': it is required of what acts" if needs else ""

@@ -21,7 +21,7 @@ _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 
 
 def picture(reports: Sequence[BrokerReport]) -> CompatPicture:
-    """What the leader has once each of these reports was sampled often enough to be its own average."""
+    """Return the leader's snapshot once each report was sampled often enough to be its own average."""
     bundles = {
         name: json.dumps(
             {
@@ -73,24 +73,24 @@ class Pulsar:
 
     def moves(self, reports: Sequence[BrokerReport]) -> list[tuple[str, str, str]]:
         """One call of `findBundlesForUnloading`: (bundle, broker, destination or "") in the order of selection."""
-        seen = picture(reports)
-        result = shed(seen, self._params(), self.memory, self.strategy, self.release)
+        snapshot = picture(reports)
+        result = shed(snapshot, self._params(), self.memory, self.strategy, self.release)
         self.memory = result.memory
-        names, brokers = seen.bundles.names, seen.brokers
+        names, brokers = snapshot.bundles.names, snapshot.brokers
         return [
             (names[row], brokers[owner], brokers[result.to[row]] if row in result.to else "")
             for row, owner in result.unload
         ]
 
     def unloads(self, reports: Sequence[BrokerReport]) -> dict[str, list[str]]:
-        """The same, as bundles by broker."""
-        found: dict[str, list[str]] = {}
+        """Return the unloads as bundles by broker."""
+        unloads: dict[str, list[str]] = {}
         for bundle, owner, _ in self.moves(reports):
-            found.setdefault(owner, []).append(bundle)
-        return found
+            unloads.setdefault(owner, []).append(bundle)
+        return unloads
 
     def drawn_from(self, reports: Sequence[BrokerReport], placement: str, bundle: int = 0) -> list[str]:
         """One selection: the brokers from which the placement class draws at random, all brokers being candidates."""
-        seen, candidates = picture(reports), np.arange(len(reports))
-        rows, _, self.memory = select(seen, self._params(), self.memory, placement, bundle, candidates)
-        return sorted(seen.brokers[row] for row in rows.tolist())
+        snapshot, candidates = picture(reports), np.arange(len(reports))
+        rows, _, self.memory = select(snapshot, self._params(), self.memory, placement, bundle, candidates)
+        return sorted(snapshot.brokers[row] for row in rows.tolist())

@@ -12,21 +12,21 @@ from bundlekeel.core.quotas.usage import Key, TopicRates, UsageLine
 
 
 def told(samples: Iterable[tuple[str, str, Rates]]) -> list[TopicRates]:
-    """What brokers tell, from broker, name and rates of each topic, in any order."""
-    found: dict[str, dict[str, Rates]] = {}
+    """Return the brokers' reports of `samples` (broker, topic, rates), in any order."""
+    rates_by_broker: dict[str, dict[str, Rates]] = {}
     for broker, name, rates in samples:
-        found.setdefault(broker, {})[name] = rates
+        rates_by_broker.setdefault(broker, {})[name] = rates
     return [
         TopicRates(broker, tuple(sorted(rows)), np.array([rows[name] for name in sorted(rows)], dtype=np.float64))
-        for broker, rows in found.items()
+        for broker, rows in rates_by_broker.items()
     ]
 
 
 def single(lines: Lines) -> dict[str, dict[Key, UsageLine]]:
     """The single lines of those participants that have any."""
-    found: dict[str, dict[Key, UsageLine]] = {}
+    usage_lines: dict[str, dict[Key, UsageLine]] = {}
     for row in range(len(lines)):
         usage, peak, throttled = (column[row].tolist() for column in (lines.usage, lines.peak, lines.throttled))
         line = UsageLine(tuple(usage), tuple(peak), tuple(throttled), int(lines.partitions[row]))
-        found.setdefault(lines.participants[lines.participant[row]], {})[lines.keys[lines.key[row]]] = line
-    return found
+        usage_lines.setdefault(lines.participants[lines.participant[row]], {})[lines.keys[lines.key[row]]] = line
+    return usage_lines

@@ -31,7 +31,7 @@ class QuotaModel:
         self.attached: dict[str, str] = {}
 
     def refusal(self, topic: str) -> tuple[int, str] | None:
-        """Why a policy of this topic is neither read nor set."""
+        """Return why a policy of this topic can neither be read nor set."""
         if not self.on:
             return 405, "Topic level policies is disabled, to enable the topic level policy and retry."
         if topic not in {topic_of(name) for name in self._topics()}:
@@ -83,24 +83,24 @@ class MemoryQuotaAdmin:
         self._enter("topic_rates", broker_id)
         if broker_id not in self.model.brokers:
             raise AdminUnreachable(f"{broker_id} is not registered")
-        found = {}
+        rates_by_topic = {}
         for bundle, owner in self.model.owners.items():
             if owner.broker_id == broker_id and bundle.rpartition("/")[0] in namespaces:
                 loads = [self.model.loads[topic] for topic in self.model.topics[bundle] if topic in self.model.loads]
                 for load in loads:
                     rate_in, rate_out, bytes_in, bytes_out = load.traffic
                     if not load.topic.rpartition("/")[2].startswith("__"):
-                        found[load.topic] = (rate_in, bytes_in, rate_out, bytes_out)
-        rates = np.array([found[name] for name in sorted(found)], dtype=np.float64).reshape(-1, 4)
-        return TopicRates(broker_id, tuple(sorted(found)), rates)
+                        rates_by_topic[load.topic] = (rate_in, bytes_in, rate_out, bytes_out)
+        rates = np.array([rates_by_topic[name] for name in sorted(rates_by_topic)], dtype=np.float64).reshape(-1, 4)
+        return TopicRates(broker_id, tuple(sorted(rates_by_topic)), rates)
 
     async def namespace_rates(self, namespace: str, cluster: str) -> NamespaceRates:
         self._enter("namespace_rates", namespace, cluster)
-        found = self.model.quotas.namespaces.get(namespace, NamespaceRates())
+        rates = self.model.quotas.namespaces.get(namespace, NamespaceRates())
         if cluster != self.model.static[self.model.brokers[0]]["clusterName"]:
-            found = NamespaceRates()
+            rates = NamespaceRates()
         group = self.model.quotas.attached.get(namespace, "")
-        return NamespaceRates(publish=found.publish, dispatch=found.dispatch, resource_group=group)
+        return NamespaceRates(publish=rates.publish, dispatch=rates.dispatch, resource_group=group)
 
     async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
         permit()

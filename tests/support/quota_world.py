@@ -26,9 +26,11 @@ BYTES = 1000.0
 
 
 def pass_traffic(model: BrokerModel, demand: Mapping[str, float]) -> dict[str, float]:
-    """What passes of each partition under the rates in force, in messages/s published; twice as much is delivered."""
-    for name, wanted in demand.items():
-        passes = min(wanted, _rate(model, name, PUBLISH))
+    """Return the traffic of each partition under the current rates, in messages/s published. Twice as much is
+    delivered.
+    """
+    for name, demanded in demand.items():
+        passes = min(demanded, _rate(model, name, PUBLISH))
         out = min(2 * passes, _rate(model, name, DISPATCH))
         model.loads[name] = TopicLoad(topic=name, hash=1, traffic=(passes, out, passes * BYTES, out * BYTES))
     return {name: model.loads[name].traffic[0] for name in demand}
@@ -80,7 +82,7 @@ class QuotaCluster(FakeCluster):
         self.model.brokers.remove(broker)
 
     def flow(self) -> dict[str, float]:
-        """What passes of each partition now, in messages/s published; statistics are up to date with it."""
+        """Return the current traffic of each partition, in messages/s published, and update the statistics."""
         return pass_traffic(self.model, self.demand)
 
     def total(self) -> float:
@@ -124,7 +126,7 @@ class QuotaSidecar(FakeSidecar):
         super().__init__(cluster, name, mode=mode, params=PATIENT, settings={"quotas": quotas})
 
     def reach(self) -> MemoryAdmin:
-        """How it reaches the brokers."""
+        """Return the connection to the brokers."""
         admin = MemoryAdmin(self.quota_cluster.model)
         admin.quotas = self.quota_admin = self.reach_quotas()
         return admin
@@ -134,7 +136,7 @@ class QuotaSidecar(FakeSidecar):
         return replace(super().reached(loaded), usage_feed=self.usage_feed)
 
     def reach_quotas(self) -> MemoryQuotaAdmin:
-        """How quotas reach the brokers."""
+        """Return the quotas' connection to the brokers."""
         return MemoryQuotaAdmin(self.quota_cluster.model)
 
     def connect(self) -> MemoryCoordination:
@@ -142,7 +144,7 @@ class QuotaSidecar(FakeSidecar):
         return _Coordination(self)
 
     async def turn(self, times: int = 1) -> None:
-        """So many cycles: the balancer looks, traffic flows, quotas do their step."""
+        """Run `times` cycles: the balancer reads, traffic flows, quotas do their step."""
         for _ in range(times):
             await self.shared_state.refresh()
             await self.cycle.turn()
@@ -151,7 +153,7 @@ class QuotaSidecar(FakeSidecar):
         self.quota_cluster.flow()
 
     def told(self, what: str = "rates") -> list[dict[str, Any]]:
-        """What the journal says of quotas."""
+        """Return the journal's records of quotas."""
         return [item for item in self.journal.tail(1000, kind="quota") if item["what"] == what]
 
 

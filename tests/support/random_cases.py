@@ -33,8 +33,8 @@ AT_ONCE: dict[str, Any] = {
 
 def random_case(rng: np.random.Generator) -> PlanInput:
     """One input: two to seven brokers, Pareto loads, books, guard state, histories, policies now and then."""
-    seen = _snapshot(rng)
-    names = list(seen.bundles.names)
+    snapshot = _snapshot(rng)
+    names = list(snapshot.bundles.names)
     params = Parameters(
         strategy=str(rng.choice(sorted(SHEDDERS))),
         placement=str(rng.choice(sorted(PLACEMENTS))),
@@ -48,8 +48,8 @@ def random_case(rng: np.random.Generator) -> PlanInput:
         frozen=frozenset(sorted(some)[1:2]),
         pinned=dict.fromkeys(sorted(some)[2:], NOW_MS + 1),
     )
-    made = PlanInput(
-        snapshot=seen,
+    plan_input = PlanInput(
+        snapshot=snapshot,
         params=params,
         memory=StrategyMemory(turn=int(rng.integers(4))),
         guard=guard,
@@ -57,17 +57,22 @@ def random_case(rng: np.random.Generator) -> PlanInput:
         seed=int(rng.integers(100)),
     )
     if rng.integers(3):
-        return made
-    books = open_entries(Ledger(), plan(made).plan.moves, seen, NOW_MS - 1000)
+        return plan_input
+    books = open_entries(Ledger(), plan(plan_input).plan.moves, snapshot, NOW_MS - 1000)
     for entry in books.entries[::2]:
         books = landed(books, entry.bundle, entry.target, NOW_MS - 500)
     return PlanInput(
-        snapshot=seen, params=params, memory=made.memory, ledger=books, guard=guard, policies=made.policies
+        snapshot=snapshot,
+        params=params,
+        memory=plan_input.memory,
+        ledger=books,
+        guard=guard,
+        policies=plan_input.policies,
     )
 
 
 def random_plans(cases: int, seed: int) -> Iterator[str]:
-    """A digest of each of so many plans, to the last figure and letter."""
+    """Yield a digest of each of `cases` plans, complete to the last digit and letter."""
     rng = np.random.default_rng(seed)
     for _ in range(cases):
         yield hashlib.sha256(repr(plan(random_case(rng)).plan).encode()).hexdigest()

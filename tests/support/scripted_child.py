@@ -1,8 +1,8 @@
-"""A child of `adapters.topics` that says what a test wrote, line by line: for what the real one cannot show.
+"""A child of `adapters.topics` that prints scripted lines, for cases that the real one cannot produce.
 
-Run as `python scripted_child.py DIRECTORY`. The n-th child (from 1) says what is in the files `n.1`, `n.2` and so on as
-they appear, and beats; it answers `sync` after what it said. A line `!` ends it with code 1, `zzz` stills it for ever.
-`n.setup` is what it was told first, `n.args` its arguments and environment.
+Run as `python scripted_child.py DIRECTORY`. The n-th child (from 1) prints the lines of the files `n.1`, `n.2` and so
+on as they appear, and sends heartbeats. It answers `sync` after its lines. A line `!` ends it with code 1, `zzz` makes
+it silent until it is stopped. `n.setup` contains its first input, `n.args` its arguments and environment.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def main() -> None:
 
 def _answer() -> None:
     for line in sys.stdin:
-        told = json.loads(line)
-        if told["t"] == "sync":
-            _say(json.dumps({"t": "synced", "id": told["id"]}))
+        message = json.loads(line)
+        if message["t"] == "sync":
+            _say(json.dumps({"t": "synced", "id": message["id"]}))
     os._exit(0)
 
 

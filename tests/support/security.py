@@ -35,11 +35,11 @@ class Issuer:
 
     def jwt(self, role: object = "viewer", **claims: Any) -> str:
         """A token that holds for a minute, unless `claims` say otherwise; None takes a claim out."""
-        told = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60, "role": role} | claims
-        return jwt.encode({k: v for k, v in told.items() if v is not None}, self._key, algorithm="ES256")
+        payload = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60, "role": role} | claims
+        return jwt.encode({k: v for k, v in payload.items() if v is not None}, self._key, algorithm="ES256")
 
     def keys(self, role_claim: str = "role") -> JwtKeys:
-        """What checks them."""
+        """Return the keys that verify the issuer's tokens."""
         return JwtKeys(self.key_file, issuer=ISSUER, audience=AUDIENCE, role_claim=role_claim)
 
 
@@ -48,9 +48,9 @@ class Tokens:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "tokens"
-        made = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator", "admin")}
-        self.tokens = {role: token for role, (token, _) in made.items()}
-        self.lines = {role: line for role, (_, line) in made.items()}
+        values = {role: new_token(f"the-{role}", role) for role in ("viewer", "operator", "admin")}
+        self.tokens = {role: token for role, (token, _) in values.items()}
+        self.lines = {role: line for role, (_, line) in values.items()}
         self.write(*self.lines)
 
     def write(self, *roles: str, also: str = "") -> None:
@@ -76,7 +76,7 @@ class SteppedClock:
 def access_for(
     tokens: Tokens | None, issuer: Issuer | None = None, *, telemetry: Any = None, boot: Any = None, **more: Any
 ) -> AccessRules:
-    """What a guard goes by."""
+    """Return the access rules of a guard."""
     credentials = Credentials(TokensFile(tokens.path) if tokens else None, issuer.keys() if issuer else None)
     return AccessRules(
         credentials=credentials, telemetry=telemetry or Recorder(), boot=boot or SteppedClock().boot, **more
@@ -93,7 +93,7 @@ class Certificates:
         self._ca.cert_pem.write_to_path(self.ca)
 
     def issue(self, name: str, *identities: str, common_name: str | None = None) -> tuple[Path, Path]:
-        """Certificate and key of these host names or addresses; written anew under the same name, it is a renewal."""
+        """Issue a certificate and key for these host names or addresses. The same name again is a renewal."""
         leaf = self._ca.issue_cert(*(identities or ("localhost", "127.0.0.1")), common_name=common_name)
         cert, key = self._directory / f"{name}.crt", self._directory / f"{name}.key"
         # The key first: whoever looks in between finds a pair that does not fit, and keeps the one before.

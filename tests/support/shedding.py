@@ -1,4 +1,4 @@
-"""What brokers say of their own shedding."""
+"""Broker responses about their own shedding."""
 
 from __future__ import annotations
 

@@ -104,9 +104,9 @@ class Shop(PageSidecar):
     def follow_channel(self) -> None:
         """Let the sidecar have read the ownership channel `CHANNEL`, as of brokers with the extensible load manager."""
         now, watch = CHANNEL.wall_ms, self.channel
-        found = findings(CHANNEL.units, CHANNEL.seen_ms, (), BROKERS, Deadlines(), now)
+        problems = findings(CHANNEL.units, CHANNEL.seen_ms, (), BROKERS, Deadlines(), now)
         watch.view, watch.fault, watch._mode = CHANNEL, "", "extensible"
-        watch._note(found)
+        watch._note(problems)
 
 
 def shop_service() -> Service:

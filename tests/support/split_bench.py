@@ -53,13 +53,13 @@ class Bench(World):
 
     async def split(self, rule: str = "hot", **changes: object) -> SplitOutcome:
         """Split the bundle."""
-        given = {"bundle": BUNDLE, "broker": B, "rule": rule, "max_bundles": 128, "cycle_id": "9", **changes}
-        return await self.splitter.split(SplitRequest(**given))  # type: ignore[arg-type]
+        fields = {"bundle": BUNDLE, "broker": B, "rule": rule, "max_bundles": 128, "cycle_id": "9", **changes}
+        return await self.splitter.split(SplitRequest(**fields))  # type: ignore[arg-type]
 
     def calls(self) -> int:
-        """How often a split was asked for."""
+        """Number of split requests."""
         return sum(call[0] == "split" for call in self.admin.calls)
 
     async def intents(self) -> list[str]:
-        """Paths of the split intents that stand."""
+        """Return the paths of the stored split intents."""
         return [document.path for document in await self.coordination.read_tree("splits")]

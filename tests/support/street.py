@@ -1,5 +1,8 @@
-"""`bundlekeel run` over fakes, as far as its first move: `python -m tests.support.street` prints a line for each frame
-of ours from the entry point to the call of the admin port, file and function."""
+"""Trace `bundlekeel run` over fakes, as far as its first move.
+
+`python -m tests.support.street` prints one line per frame of Bundlekeel, file and function, from the entry point to the
+call of the admin port.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import FakeCluster, fake_outside
 
 _OURS = Path(bundlekeel.__file__).parent
-# Frames that nobody calls, and that Python 3.12 has no more.
+# Frames without a caller, which Python 3.12 no longer has.
 _NO_CALLS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 # Eager, and at once: the fake brokers' figures stay as they are.
 _SETTINGS = """\
@@ -46,9 +49,11 @@ class _Frames:
         self._loop = loop
         self._before: dict[asyncio.Task[Any], list[str]] = {}
 
-    def task(self, loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, Any], **given: Any) -> asyncio.Task[Any]:
+    def task(
+        self, loop: asyncio.AbstractEventLoop, body: Coroutine[Any, Any, Any], **options: Any
+    ) -> asyncio.Task[Any]:
         """A task factory that keeps the way to each task."""
-        task = asyncio.Task(body, loop=loop, **given)
+        task = asyncio.Task(body, loop=loop, **options)
         self._before[task] = self.here(sys._getframe(1))
         return task
 

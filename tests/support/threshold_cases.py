@@ -34,7 +34,7 @@ def proposed(value: float, previous: float, **more: Any) -> dict[str, Any]:
 def document(now_ms: int = NOW_MS, parameters: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """A proposal made an hour ago on fourteen days: the low threshold from 15 to 20, a third fewer moves."""
     days = [f"2026-09-{day:02d}" for day in range(6, 21) if day != 15]
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "format": 1,
         "created_ms": now_ms - 3_600_000,
         "software": "bundlekeel 0.1.0",
@@ -61,9 +61,9 @@ def document(now_ms: int = NOW_MS, parameters: Mapping[str, Any] | None = None, 
         "advice": ["cycle.interval 30s"],
         "cluster": "",
     }
-    return made | changes
+    return values | changes
 
 
-def as_bytes(made: Mapping[str, Any]) -> bytes:
-    """As the job writes it."""
-    return json.dumps(made).encode()
+def as_bytes(values: Mapping[str, Any]) -> bytes:
+    """Encode a document as the job does."""
+    return json.dumps(values).encode()

@@ -1,4 +1,4 @@
-"""A `TopicsProcess` whose children say what a test tells them (`scripted_child`), and both ports over it."""
+"""A `TopicsProcess` whose children print scripted lines (`scripted_child`), and both ports over it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def entry(bundle: str, state: UnitState, destination: str = "", source: str = ""
 
 
 def tell(path: Path, *lines: FromChild | str) -> None:
-    """What a child says next, all at once: see `scripted_child`."""
+    """Write the next lines of a child, all at once: see `scripted_child`."""
     texts = [line if isinstance(line, str) else encode(line).decode().strip() for line in lines]
     path.with_suffix(".new").write_text("\n".join(texts))
     path.with_suffix(".new").rename(path)
 
 
 class Stage:
-    """A process whose children say what `say` tells them."""
+    """A process whose children print the lines of `say`."""
 
     def __init__(self, directory: Path, *, stuck_after: float = 15.0, grace: float = 3.0) -> None:
         self.directory = directory
@@ -57,12 +57,12 @@ class Stage:
         self._parts: dict[int, int] = {}
 
     def say(self, child: int, *lines: FromChild | str) -> None:
-        """What this child says next."""
+        """Write the next lines of this child."""
         self._parts[child] = self._parts.get(child, 0) + 1
         tell(self.directory / f"{child}.{self._parts[child]}", *lines)
 
     def told(self, child: int) -> str:
-        """What this child was told first; "" before it was there."""
+        """Return the first input of this child; "" before it started."""
         path = self.directory / f"{child}.setup"
         return path.read_text() if path.exists() else ""
 
@@ -71,14 +71,14 @@ class Stage:
         await eventually(condition, within=60)
 
     async def owner(self, bundle: str) -> str | None:
-        """Its owner by the view, waiting until there is one."""
+        """Wait until the view has an owner of `bundle`, and return it."""
         unit = (await eventually(self.channel.view, within=60)).units.get(bundle)
         return None if unit is None else unit.destination
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path)
-    yield made
-    await made.channel.close()
-    await made.feed.close()
+    value = Stage(tmp_path)
+    yield value
+    await value.channel.close()
+    await value.feed.close()

@@ -35,7 +35,7 @@ def moves(plan: Plan) -> list[tuple[str, str, str]]:
 
 
 def refused(plan: Plan, code: Code) -> list[str]:
-    """What was refused with this code: bundles, or brokers as a whole."""
+    """Return the bundles (or whole brokers) that were refused with this code."""
     return [item.bundle or item.broker for item in plan.refusals if item.code is code]
 
 
@@ -50,7 +50,7 @@ def written(at: int, loads: Sequence[Sequence[float]] = HOT_COLD) -> list[Broker
 
 
 def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.TransferOutcome:
-    """What the class decides at once on the same brokers; a bundle's share is its part of 100 MB/s."""
+    """Return the decision of Pulsar's class on the same brokers. A bundle's share is its part of 100 MB/s."""
     brokers, top = {}, {}
     for reported in cluster(loads):
         size = float(reported.traffic[2:].sum())
@@ -64,5 +64,5 @@ def as_class(loads: Sequence[Sequence[float]], **params: Any) -> compat.Transfer
         sizes = reported.bundle_traffic[:, 2:].sum(axis=1).tolist()
         rows = sorted(zip(reported.bundle_names, sizes, strict=True), key=lambda row: row[1])
         top[reported.broker_id] = [compat.TopBundle(name, value, 0.0) for name, value in rows]
-    given = Parameters(**{"strategy": "transfer", "compat": "4.2", "transfer_hit_count": 0, "move_price": 0, **params})
-    return compat.find_bundles(compat.TransferPicture(now_ms=NOW_MS, brokers=brokers, top=top), given, 0)
+    values = Parameters(**{"strategy": "transfer", "compat": "4.2", "transfer_hit_count": 0, "move_price": 0, **params})
+    return compat.find_bundles(compat.TransferPicture(now_ms=NOW_MS, brokers=brokers, top=top), values, 0)

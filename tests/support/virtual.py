@@ -83,5 +83,5 @@ class Driver:
 
 
 def perfect_moves(cluster: VirtualCluster, capacity: tuple[CapacityOverride, ...]) -> int:
-    """How many moves the plan needs when reports are true at once and there are no budgets; moves nothing."""
+    """Return how many moves the plan needs when reports are current and budgets are unlimited. Moves nothing."""
     return direct_moves(cluster, Parameters(), capacity)

@@ -69,8 +69,8 @@ def staged(run: Callable[[Scene], object]) -> Callable[[Scene], Callable[..., No
     """Makes a test of a scene: `run` runs it with the stage as its first argument, pytest gives the others."""
 
     def decorate(scene: Scene) -> Callable[..., None]:
-        def test(**given: Any) -> None:
-            run(functools.partial(scene, **given))
+        def test(**arguments: Any) -> None:
+            run(functools.partial(scene, **arguments))
 
         functools.update_wrapper(test, scene)
         del test.__wrapped__  # type: ignore[attr-defined]
@@ -85,7 +85,7 @@ def in_virtual_time(scene: Scene) -> Callable[..., None]:
     """Makes a test of a coroutine: it runs in virtual time."""
 
     @functools.wraps(scene)
-    def test(**given: Any) -> None:
-        run_virtually(scene(**given))
+    def test(**arguments: Any) -> None:
+        run_virtually(scene(**arguments))
 
     return test

@@ -94,12 +94,11 @@ class TestClock(SystemClock):
         return time.time_ns() // 1_000_000 + int(self.offset * 1000)
 
     def stepped_ms(self) -> int:
-        """Nobody sets the wall clock."""
         return 0
 
 
 class WallClock(TestClock):
-    """Only what people call time is pushed: leases and time-outs do not run out."""
+    """A wall clock that can be set without effect on leases and time-outs."""
 
     def boot(self) -> float:
         """Seconds on the boot clock, not pushed."""
@@ -170,10 +169,12 @@ class FakeCluster:
         for bundle, owner in self.model.owners.items():
             owned[owner.broker_id][bundle] = self.shares[bundle]
         now, topics = self.clock.wall_ms(), self.model.topics
-        counts = {b: np.array([[len(topics[name]), 1, 1] for name in held]).reshape(-1, 3) for b, held in owned.items()}
-        for broker, held in owned.items():
+        counts = {
+            b: np.array([[len(topics[name]), 1, 1] for name in bundles]).reshape(-1, 3) for b, bundles in owned.items()
+        }
+        for broker, bundles in owned.items():
             service = f"pulsar://{broker.partition(':')[0]}:6650"
-            row = report(broker, held, last_update=now, bundle_counts=counts[broker], service_url=service)
+            row = report(broker, bundles, last_update=now, bundle_counts=counts[broker], service_url=service)
             self.source.put(row)
 
     def owners(self) -> dict[str, str]:
@@ -188,7 +189,7 @@ def fake_outside(
     coordination: MemoryCoordination,
     admin: MemoryAdmin,
 ) -> Outside:
-    """What a sidecar reaches of a cluster in memory."""
+    """Return the connections of a sidecar to a cluster in memory."""
     telemetry = PrometheusTelemetry()
     config = BrokerConfig(
         admin,
@@ -277,9 +278,9 @@ class FakeSidecar:
         self.cluster, self.name = cluster, name
         self.clock = self.clock_of(cluster)
         self.coordination, self.admin = self.connect(), self.reach()
-        given = {"member_id": name, "mode": mode, "parameters": changes_of(params), "journal.path": journal}
+        values = {"member_id": name, "mode": mode, "parameters": changes_of(params), "journal.path": journal}
         environ = {} if journal else {"BUNDLEKEEL__JOURNAL__PATH": "null"}
-        self.loaded = load_settings(None, {**SETTINGS, **given, **self.settings, **(settings or {})}, environ=environ)
+        self.loaded = load_settings(None, {**SETTINGS, **values, **self.settings, **(settings or {})}, environ=environ)
         read = reading(self.loaded, self.reached(self.loaded))
         lead = leading(read, self.limits)
         requested = requests(lead)
@@ -292,19 +293,19 @@ class FakeSidecar:
         self.telemetry = self.outside.telemetry
 
     def reached(self, loaded: LoadedSettings) -> Outside:
-        """What it reaches."""
+        """Return the sidecar's connections."""
         return fake_outside(loaded, self.cluster, self.clock, self.coordination, self.admin)
 
     def clock_of(self, cluster: FakeCluster) -> TestClock:
-        """Its machine's clocks."""
+        """Return the clocks of the sidecar's machine."""
         return cluster.clock
 
     def connect(self) -> MemoryCoordination:
-        """How it reaches the store."""
+        """Return the connection to the store."""
         return MemoryCoordination(self.cluster.store)
 
     def reach(self) -> MemoryAdmin:
-        """How it reaches the brokers."""
+        """Return the connection to the brokers."""
         return MemoryAdmin(self.cluster.model)
 
     def doctor_context(self) -> DoctorContext:
@@ -340,7 +341,7 @@ def no_proposals() -> CalibrationStore:
 
 
 class NoPeers:
-    """Nobody is asked over HTTP."""
+    """A peer client that sends no request."""
 
     async def make_plan(self, url: str, request: object) -> dict[str, Any]:
         raise StoreError(url)
@@ -356,7 +357,7 @@ class NoPeers:
 
 
 def changes_of(params: Parameters) -> dict[str, Any]:
-    """These parameters as a person sets them."""
+    """Return `params` as settings."""
     plain = Parameters()
     named = {name: getattr(params, name) for name in BY_NAME}
     return {name: value for name, value in named.items() if name in TOP_LEVEL or value != getattr(plain, name)}

@@ -58,9 +58,9 @@ def browser() -> Iterator[Browser]:
     path = ensure()
     with sync_playwright() as playwright:
         # Without a sandbox, because tests run as root here; the page is ours.
-        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield made
-        made.close()
+        instance = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield instance
+        instance.close()
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 
 @pytest.fixture(scope="module")
 def watched() -> Iterator[ServedSidecar]:
-    """A sidecar that recommends; everybody may read, nobody may change anything."""
+    """A sidecar in mode recommend. Every user may read, none may change anything."""
     with ServedSidecar(loads=LOADS, mode="recommend", params=EAGER) as served:
         yield served
 
@@ -107,28 +107,27 @@ def axe() -> str:
 
 
 def findings(page: Page, axe: str) -> list[str]:
-    """What axe finds that is serious or critical, with where."""
+    """Return axe's serious and critical findings, with their places."""
     # Evaluated by the debugger: the page's own policy would not let a foreign script in.
     page.evaluate(axe)
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    assert found["passes"], "axe looked at nothing"
+    results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert results["passes"], "axe looked at nothing"
     return [
         f"{rule['id']}: {node['html']} {node.get('failureSummary', '')}"
-        for rule in found["violations"]
+        for rule in results["violations"]
         if rule["impact"] in SERIOUS
         for node in rule["nodes"]
     ]
 
 
 def sideways(page: Page) -> list[str]:
-    """What can be scrolled to the side: the page itself, or a table in it."""
+    """Return the elements that scroll sideways: the page itself, or a table in it."""
     wide = "[...document.querySelectorAll('html, .scroll')].filter(box => box.scrollWidth > box.clientWidth)"
-    found: list[str] = page.evaluate(f"{wide}.map(box => box.ariaLabel ?? 'page')")
-    return found
+    boxes: list[str] = page.evaluate(f"{wide}.map(box => box.ariaLabel ?? 'page')")
+    return boxes
 
 
 def sign_in(page: Page, tokens: Tokens, role: str) -> None:
-    """As a person does."""
     page.get_by_label("Token").fill(tokens.tokens[role])
     page.get_by_role("button", name="Sign in").click()
     # On a phone it is there and not shown.
@@ -136,7 +135,7 @@ def sign_in(page: Page, tokens: Tokens, role: str) -> None:
 
 
 def short(broker: str) -> str:
-    """As bars and headline name it, where all brokers' names end alike."""
+    """Return the name in bars and headline if all brokers' names have the same end."""
     return broker.partition(".")[0]
 
 

@@ -13,18 +13,18 @@ from tests.ui.conftest import VIEWS, Open, findings, view
 def test_axe_finds_nothing_serious(watched: ServedSidecar, open_page: Open, axe: str, scheme: str) -> None:
     """In every view, and with a drawer open."""
     page = open_page(watched.url, scheme=scheme)
-    found = list[str]()
+    problems = list[str]()
     for name in VIEWS:
         view(page, name)
         if name == "Plan":
             page.get_by_role("button", name="Ask for a plan").click()
             page.get_by_role("region", name="Moves").wait_for()
         expect(page.get_by_role("main").get_by_text("Asking the sidecar")).to_have_count(0)
-        found += [f"{name}: {line}" for line in findings(page, axe)]
+        problems += [f"{name}: {line}" for line in findings(page, axe)]
     page.get_by_role("button", name="Why").first.click()
     expect(page.get_by_role("dialog")).to_contain_text("The bundle now")
-    found += [f"drawer: {line}" for line in findings(page, axe)]
-    assert found == []
+    problems += [f"drawer: {line}" for line in findings(page, axe)]
+    assert problems == []
 
 
 def test_axe_sees_what_is_wrong(watched: ServedSidecar, open_page: Open, axe: str) -> None:
@@ -36,7 +36,7 @@ def test_axe_sees_what_is_wrong(watched: ServedSidecar, open_page: Open, axe: st
 
 
 def test_by_keyboard_alone(watched: ServedSidecar, open_page: Open) -> None:
-    """From the top of the page to the reason of a move and back, seeing at every step where one is."""
+    """From the top of the page to the reason of a move and back, with the focus visible at every step."""
     page = open_page(watched.url)
     page.get_by_role("heading", name="Cluster now").wait_for()
 

@@ -1,4 +1,4 @@
-"""The page over a real sidecar and a real three-broker cluster: from what is unbalanced to a plan carried out."""
+"""The page over a real sidecar and a real three-broker cluster: from an imbalance to an executed plan."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 def scene() -> Iterator[Scene]:
     """A cluster with all its traffic on the first broker."""
     with open_cluster(ClusterSpec(brokers=3, mode="modular")) as cluster, traffic_for(cluster) as traffic:
-        made = Scene(cluster, traffic)
-        made.gather()
-        yield made
+        value = Scene(cluster, traffic)
+        value.gather()
+        yield value
 
 
 class Guarded:
@@ -38,26 +38,26 @@ class Guarded:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
-        found = re.search(r'"url": ?"(http://[^"]+)"', self.sidecar.log.read_text(encoding="utf-8"))
-        assert found is not None
-        return found[1]
+        """The address of the page."""
+        match = re.search(r'"url": ?"(http://[^"]+)"', self.sidecar.log.read_text(encoding="utf-8"))
+        assert match is not None
+        return match[1]
 
 
 @pytest.fixture(scope="module")
 def guarded(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """It leads, sees all three brokers, and they have left shedding to it."""
-    made = Guarded(scene.cluster, tmp_path_factory.mktemp("page"))
-    arguments = ("-c", str(made.sidecar.config), "--yes", "--reason", "test")
-    taken = bundlekeel("takeover", *arguments, within=120)
-    assert taken.returncode == 0, taken.stdout + taken.stderr
-    made.sidecar.start()
+    value = Guarded(scene.cluster, tmp_path_factory.mktemp("page"))
+    arguments = ("-c", str(value.sidecar.config), "--yes", "--reason", "test")
+    result = bundlekeel("takeover", *arguments, within=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    value.sidecar.start()
     try:
-        until(lambda: made.sidecar.state().get("role") == "leader", "it leads", within=60)
-        until(lambda: len(made.sidecar.picture()) == 3, "all brokers report", within=120)
-        yield made
+        until(lambda: value.sidecar.state().get("role") == "leader", "it leads", within=60)
+        until(lambda: len(value.sidecar.picture()) == 3, "all brokers report", within=120)
+        yield value
     finally:
-        made.sidecar.close()
+        value.sidecar.close()
         assert bundlekeel("handback", *arguments, within=120).returncode == 0
 
 
@@ -103,10 +103,10 @@ def executed(page: Page, guarded: Guarded) -> None:
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out"))
     expect(task.get_by_role("heading")).to_contain_text("done", timeout=180_000)
-    said = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
-    assert said is not None and said[1] == said[2] != "0"
+    match = re.search(r"(\d+) of (\d+) landed where asked", task.inner_text())
+    assert match is not None and match[1] == match[2] != "0"
     view(page, "Journal")
     page.get_by_label("Show").select_option("moves")
-    expect(page.locator(".entry.move")).to_have_count(int(said[1]))
+    expect(page.locator(".entry.move")).to_have_count(int(match[1]))
     landed = [move for move in guarded.sidecar.moves() if move["landed_on"] == move["destination"] != move["source"]]
-    assert len(landed) == int(said[1])
+    assert len(landed) == int(match[1])

@@ -15,14 +15,14 @@ ORDERS = "shop/orders/0x00000000_0x40000000"
 
 
 def find(page: Page, name: str) -> None:
-    """As a person does, once no panel is open."""
+    """Search as a user does, when no panel is open."""
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.get_by_label(FIELD).fill(name)
     page.get_by_role("button", name="Find").click()
 
 
 def test_a_bundle_is_found(watched: ServedSidecar, open_page: Open, axe: str) -> None:
-    """Who owns it, and why it is there; from there to its broker, and back."""
+    """The page shows the owner and the reason, with links to its broker and back."""
     page = open_page(watched.url)
     find(page, ORDERS)
     panel = page.get_by_role("dialog", name=ORDERS)
@@ -39,8 +39,9 @@ def test_a_bundle_is_found(watched: ServedSidecar, open_page: Open, axe: str) ->
 
 
 def test_a_topic_and_a_namespace_are_found(watched: ServedSidecar, open_page: Open) -> None:
-    """A topic by the bundle that holds it; a namespace as its bundles, each a link; a broker by its name; and what is
-    not there is said not to be."""
+    """A topic leads to its bundle, a namespace to links of its bundles, a broker's name to the broker. An unknown name
+    gets a message.
+    """
     page = open_page(watched.url)
     find(page, "persistent://shop/orders/created")
     panel = page.get_by_role("dialog", name="persistent://shop/orders/created")
@@ -116,11 +117,11 @@ def test_the_nearest_names_are_offered(watched: ServedSidecar, open_page: Open, 
     expect(page.get_by_role("dialog", name=ORDERS)).to_contain_text(f"owned by {HOT}.")
 
 
-@pytest.mark.parametrize("asked", [f"name={HOT}", f"name={short(HOT)}", f"broker={short(HOT)}"])
-def test_an_address_may_name_a_broker(watched: ServedSidecar, open_page: Open, asked: str) -> None:
-    """As a `name`, as bundles are, and as the bars name it."""
+@pytest.mark.parametrize("lookup", [f"name={HOT}", f"name={short(HOT)}", f"broker={short(HOT)}"])
+def test_an_address_may_name_a_broker(watched: ServedSidecar, open_page: Open, lookup: str) -> None:
+    """The name of the broker in the bars, and the parameter `name` as for bundles."""
     page = open_page(watched.url)
-    page.goto(f"{watched.url}/ui/#/cluster?{asked}")
+    page.goto(f"{watched.url}/ui/#/cluster?{lookup}")
     expect(page.get_by_role("dialog", name=f"Broker {HOT}")).to_contain_text("Its largest bundles")
 
 

@@ -1,4 +1,4 @@
-"""What an operator does to brokers and bundles from the page: the dry run first, then once, with a reason."""
+"""Operator requests for brokers and bundles from the page: first the dry run, then one request with a reason."""
 
 from __future__ import annotations
 
@@ -33,28 +33,27 @@ CHANGES = ("drain", "warm", "cordon", "uncordon", "manual_move", "pause", "resum
 @pytest.fixture
 def served(tokens: Tokens) -> Iterator[ServedFake]:
     """A fake behind credentials."""
-    with ServedFake(tokens=tokens) as made:
-        made.fake.mode = "act"
-        yield made
+    with ServedFake(tokens=tokens) as instance:
+        instance.fake.mode = "act"
+        yield instance
 
 
 def requests(served: ServedFake) -> list[tuple[str, Any]]:
-    """What was asked that changes something, or would."""
+    """Return the calls that change something, and their dry runs."""
     return [call for call in served.fake.calls if call[0] in CHANGES]
 
 
 def drawer(page: Page, broker: str) -> Locator:
-    """What the page says of a broker."""
+    """Return the panel of a broker."""
     page.get_by_role("button", name=broker, exact=True).click()
     return page.get_by_role("dialog", name=f"Broker {broker}")
 
 
 def without_requests(served: ServedFake, *pauses: ScopePauseView) -> None:
-    """Nobody has asked for anything, except for these pauses."""
+    """Remove all requests except these pauses."""
 
     class Nothing(FakeWishes):
         async def operations(self) -> OperationsView:
-            """As little as that."""
             return OperationsView(drains=[], cordons=[], warms=[], pins=[], exclusions=[], pauses=[*pauses])
 
     served.fake.requests = Nothing(served.fake._called)
@@ -102,7 +101,9 @@ DRY_RUNS = {
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_broker_is_drained_cordoned_warmed(served: ServedFake, tokens: Tokens, open_page: Open, name: str) -> None:
-    """Where the route has a dry run it is shown; a reason is asked for; it is sent once; the dialog says so."""
+    """The page shows the dry run if the route has one, asks for a reason, sends one request, and confirms it in the
+    dialog.
+    """
     without_requests(served)
     label, title, done, calls = OPERATIONS[name]
     page = open_page(served.url)
@@ -110,10 +111,10 @@ def test_a_broker_is_drained_cordoned_warmed(served: ServedFake, tokens: Tokens,
     drawer(page, BROKERS[0]).get_by_role("button", name=label, exact=True).click()
     dialog = page.get_by_role("dialog", name=title)
     if len(calls) == 2:
-        shown = dialog.get_by_role("region", name="Dry run")
-        said, move = DRY_RUNS[name]
-        expect(shown).to_contain_text(re.compile(said))
-        expect(shown.get_by_role("list", name="Moves").get_by_role("listitem")).to_have_text(re.compile(move))
+        region = dialog.get_by_role("region", name="Dry run")
+        text, move = DRY_RUNS[name]
+        expect(region).to_contain_text(re.compile(text))
+        expect(region.get_by_role("list", name="Moves").get_by_role("listitem")).to_have_text(re.compile(move))
     assert requests(served) == calls[:-1], "nothing but a dry run before somebody confirms it"
     dialog.get_by_label("Reason").fill("disks")
     twice(dialog, f"{label} this broker")
@@ -129,10 +130,10 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
     """The broker's part says who drains it and how far that is; ended, that is sent once."""
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
-    said = drawer(page, DRAINING)
-    expect(said.get_by_role("status").first).to_contain_text(re.compile(r"Drain by ann since .*: disks \("))
-    expect(said.locator(".actions").get_by_role("button")).to_have_text(["End drain"])
-    said.get_by_role("button", name="End drain").click()
+    panel = drawer(page, DRAINING)
+    expect(panel.get_by_role("status").first).to_contain_text(re.compile(r"Drain by ann since .*: disks \("))
+    expect(panel.locator(".actions").get_by_role("button")).to_have_text(["End drain"])
+    panel.get_by_role("button", name="End drain").click()
     dialog = page.get_by_role("dialog", name=f"End drain of {DRAINING}")
     dialog.get_by_label("Reason").fill("disks are new")
     twice(dialog, "End drain")
@@ -141,16 +142,15 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
 
 
 def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """How long it has run, how much of it is done and how long the rest takes; empty, how long it took."""
+    """The page shows the elapsed time, the progress and the estimated rest; for an empty broker, the total time."""
     minute = 60_000
 
-    def become(held: str = "", **changed: Any) -> None:
+    def become(obstacle: str = "", **changed: Any) -> None:
         class Fixed(FakeWishes):
             async def operations(self) -> OperationsView:
-                """Of this one drain."""
                 row = replace((await super().operations()).drains[0], **changed)
-                made = OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
-                return replace(made, held=held, held_explanation=explain(held))
+                view = OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
+                return replace(view, held=obstacle, held_explanation=explain(obstacle))
 
         served.fake.requests = Fixed(served.fake._called)
         served.fake.change()
@@ -162,17 +162,19 @@ def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_pag
     expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text(
         re.compile(r"draining, 2 left, about 3\smin to go")
     )
-    said = drawer(page, DRAINING).get_by_role("status")
-    expect(said).to_contain_text(
+    status = drawer(page, DRAINING).get_by_role("status")
+    expect(status).to_contain_text(
         re.compile(r"for 4\smin: disks \(draining, 3 of 5 bundles moved, about 3\smin to go, 1 pinned\)")
     )
-    become(held="PutAside", left=2, moved=3, blocked={}, eta_seconds=None, state="draining")
-    expect(said).to_contain_text("(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job restored broker")
+    become(obstacle="PutAside", left=2, moved=3, blocked={}, eta_seconds=None, state="draining")
+    expect(status).to_contain_text(
+        "(held, 3 of 5 bundles moved, nothing is moved now: the failsafe job restored broker"
+    )
     expect(page.locator(".brokers .remark").filter(has_text="drain")).to_contain_text("drain held, 2 left")
     become(left=0, moved=1, blocked={}, eta_seconds=None, state="empty", emptied_ms=NOW_MS + 5 * minute)
-    expect(said).to_contain_text(re.compile(r"\(empty since .*, after 5\smin, 1 bundle moved\)"))
+    expect(status).to_contain_text(re.compile(r"\(empty since .*, after 5\smin, 1 bundle moved\)"))
     become(left=None, moved=1, blocked={}, eta_seconds=None, state="unknown", detail="not registered")
-    expect(said).to_contain_text("(unknown, 1 bundle moved, not registered)")
+    expect(status).to_contain_text("(unknown, 1 bundle moved, not registered)")
 
 
 def test_an_address_that_changes_as_a_dialog_opens_closes_it(
@@ -196,7 +198,7 @@ def test_an_address_that_changes_as_a_dialog_opens_closes_it(
 
 
 def test_another_address_closes_a_dialog(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """The browser's Back, a link of another page: what was open over the old view does not stay over the new one."""
+    """After the browser's Back or a link of another page, a dialog of the old view does not stay open."""
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     view(page, "Executions")
@@ -217,14 +219,14 @@ def test_another_address_closes_a_dialog(served: ServedFake, tokens: Tokens, ope
 
 
 def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:
-    """Drains, cordons and warms with who asked for them; an operator ends them there, a viewer reads."""
+    """Drains, cordons and warms with the operator who requested them. An operator ends them there, a viewer reads."""
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     view(page, "Executions")
     rows = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
-    for row, (broker, said) in enumerate(zip(BROKERS, ("Warm by ann", "Drain by ann", "Cordon by ann"), strict=True)):
+    for row, (broker, text) in enumerate(zip(BROKERS, ("Warm by ann", "Drain by ann", "Cordon by ann"), strict=True)):
         expect(rows.nth(row)).to_contain_text(broker)
-        expect(rows.nth(row)).to_contain_text(said)
+        expect(rows.nth(row)).to_contain_text(text)
     expect(rows.get_by_role("button")).to_have_count(0)
     assert findings(page, axe) == []
     page.get_by_role("button", name="Sign out").click()
@@ -238,7 +240,7 @@ def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Toke
 
 
 def test_a_sidecar_that_goes_while_a_dialog_is_open(tokens: Tokens, open_page: Open) -> None:
-    """Nobody knows what became of the request: that is said, and what was written stays."""
+    """The outcome of the request is unknown: the page says so and keeps the input."""
     served = ServedFake(tokens=tokens)
     served.fake.mode = "act"
     served.start()
@@ -257,7 +259,9 @@ def test_a_sidecar_that_goes_while_a_dialog_is_open(tokens: Tokens, open_page: O
 
 
 def test_a_bundle_is_moved(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """From the list of its broker: to the broker with most room unless another one is chosen, each shown dry first."""
+    """From the list of its broker to the least loaded broker, unless another one is selected. Each has a dry run
+    first.
+    """
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
@@ -293,7 +297,7 @@ def test_a_refused_move_cannot_be_sent(served: ServedFake, tokens: Tokens, open_
 
 
 def test_a_proposal_says_that_somebody_has_to_approve(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """Where two persons are needed."""
+    """The sidecar requires a second approval."""
     served.fake.requests.review = "r-1"
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
@@ -305,7 +309,7 @@ def test_a_proposal_says_that_somebody_has_to_approve(served: ServedFake, tokens
 
 
 def test_what_the_api_refuses_is_said(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """A dry run that is refused is asked again on demand; a request that is refused keeps what was written."""
+    """A refused dry run is repeated on demand. A refused request keeps the input."""
     without_requests(served)
     served.fake.fail["drain"] = Conflict("no other broker takes bundles", difference=[f"{BROKERS[1]} is cordoned"])
     page = open_page(served.url)
@@ -326,7 +330,7 @@ def test_what_the_api_refuses_is_said(served: ServedFake, tokens: Tokens, open_p
 
 
 def test_all_moving_is_paused_and_resumed(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """It is said what will happen; each is sent once; the dialog stays what it was when the state has changed."""
+    """The dialog announces the effect and stays unchanged when the state changes. Each request is sent once."""
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     page.get_by_role("button", name="Pause", exact=True).click()
@@ -347,15 +351,15 @@ def test_all_moving_is_paused_and_resumed(served: ServedFake, tokens: Tokens, op
 
 
 def test_a_viewer_finds_nothing_to_press(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
-    """He sees what was asked for and reads which role it takes."""
+    """A viewer sees the requests and the role that they need."""
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
-    said = drawer(page, DRAINING)
-    expect(said).to_contain_text("Drain by ann")
-    expect(said).to_contain_text("Draining, cordoning or warming a broker needs role operator.")
-    expect(said.get_by_role("row").nth(1)).to_be_visible()
-    expect(said.get_by_role("button")).to_have_text(["Close"])
+    panel = drawer(page, DRAINING)
+    expect(panel).to_contain_text("Drain by ann")
+    expect(panel).to_contain_text("Draining, cordoning or warming a broker needs role operator.")
+    expect(panel.get_by_role("row").nth(1)).to_be_visible()
+    expect(panel.get_by_role("button")).to_have_text(["Close"])
     assert requests(served) == []
 
 
@@ -378,35 +382,34 @@ def test_a_mode_that_carries_nothing_out(served: ServedFake, tokens: Tokens, ope
     served.fake.mode = "recommend"
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
-    said = drawer(page, BROKERS[0])
-    said.get_by_role("button", name="Drain", exact=True).click()
+    panel = drawer(page, BROKERS[0])
+    panel.get_by_role("button", name="Drain", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Drain {BROKERS[0]}")
     expect(dialog.get_by_role("region", name="Dry run")).to_be_visible()
     expect(dialog).to_contain_text("The mode is recommend: the dry run is shown, but nothing is carried out")
     expect(dialog.get_by_role("button", name="Drain this broker")).to_be_disabled()
     page.keyboard.press("Escape")
-    said.get_by_role("button", name="Cordon", exact=True).click()
+    panel.get_by_role("button", name="Cordon", exact=True).click()
     expect(page.get_by_role("button", name="Cordon this broker")).to_be_enabled()
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.2, "less than a second"), (36.0, r"about 36\ss")])
-def test_how_long_moves_take(served: ServedFake, tokens: Tokens, open_page: Open, seconds: float, said: str) -> None:
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "less than a second"), (36.0, r"about 36\ss")])
+def test_how_long_moves_take(served: ServedFake, tokens: Tokens, open_page: Open, seconds: float, text: str) -> None:
     """Never 0 s."""
 
     class Lasting(FakeWishes):
         async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-            """So long."""
             return replace(await super().drain(broker, dry_run=dry_run, reason=reason, by=by), eta_seconds=seconds)
 
     served.fake.requests = Lasting(served.fake._called)
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
-    expect(page.get_by_role("region", name="Dry run")).to_contain_text(re.compile(rf"The moves take {said}\."))
+    expect(page.get_by_role("region", name="Dry run")).to_contain_text(re.compile(rf"The moves take {text}\."))
 
 
 def test_bars_say_what_was_asked_for(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:
-    """By a sign and words, also for who does not see them; and how old the figures are."""
+    """The bars show requests by a symbol and by text for screen readers, and the age of the values."""
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     rows = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
@@ -438,8 +441,8 @@ def test_a_paused_broker_is_said_to_be(served: ServedFake, tokens: Tokens, open_
     sign_in(page, tokens, "viewer")
     expect(page.get_by_role("list", name="Brokers, busiest first").get_by_text("‖ paused")).to_have_count(1)
     expect(page.get_by_role("img", name=re.compile(rf"^{BROKERS[0]}: .*, paused"))).to_be_visible()
-    said = drawer(page, BROKERS[0]).get_by_role("status")
-    expect(said).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until somebody ends it\)"))
+    status = drawer(page, BROKERS[0]).get_by_role("status")
+    expect(status).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until somebody ends it\)"))
 
 
 def test_by_keyboard_on_a_phone(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
@@ -463,7 +466,9 @@ def test_by_keyboard_on_a_phone(served: ServedFake, tokens: Tokens, open_page: O
 
 
 def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
-    """Over a whole sidecar: as many bundles as the dry run says leave, the bar tells it, and the broker is opened."""
+    """Over a whole sidecar: as many bundles leave as in the dry run, the bar shows it, and the broker is opened
+    again.
+    """
     with ServedSidecar(loads=LOADS, tokens=tokens) as served:
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
@@ -487,8 +492,8 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
         expect(row).to_contain_text("▼ drained, empty")
         assert all(owner.broker_id != broker for owner in served.cluster.model.owners.values())
         view(page, "Executions")
-        asked = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
-        asked.get_by_role("button", name="End drain").click()
+        items = page.get_by_role("list", name="Asked of brokers").get_by_role("listitem")
+        items.get_by_role("button", name="End drain").click()
         dialog = page.get_by_role("dialog", name=f"End drain of {broker}")
         dialog.get_by_label("Reason").fill("done")
         dialog.get_by_role("button", name="End drain").click()
@@ -500,7 +505,7 @@ def test_a_real_drain_and_its_end(tokens: Tokens, open_page: Open) -> None:
 
 
 def test_why_a_bundle_stays_leads_to_a_move(tokens: Tokens, open_page: Open) -> None:
-    """From a plan's refusal, too; the viewer reads why he may not."""
+    """Also from a plan's refusal. The viewer reads why the button is disabled."""
     with ServedSidecar(loads=LOADS, tokens=tokens) as served:
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
@@ -514,25 +519,25 @@ def test_why_a_bundle_stays_leads_to_a_move(tokens: Tokens, open_page: Open) -> 
 
 
 def test_one_broker_alone(tokens: Tokens, open_page: Open) -> None:
-    """Nothing can move: that is said once and without contradiction wherever it is asked for."""
+    """Nothing can move: each place that plans says so once, without contradiction."""
     with ServedSidecar(loads={HOT: [("shop/orders", 0.2), ("shop/orders", 0.1)]}, tokens=tokens) as served:
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
         expect(page.locator("#verdict")).to_contain_text("One broker")
-        said = drawer(page, HOT)
-        expect(said.get_by_text(f"{HOT} is the only broker: nothing to balance.", exact=True)).to_be_visible()
-        expect(said).to_contain_text("bundles can move as soon as there is another broker")
-        said.get_by_role("button", name="Warm", exact=True).click()
+        panel = drawer(page, HOT)
+        expect(panel.get_by_text(f"{HOT} is the only broker: nothing to balance.", exact=True)).to_be_visible()
+        expect(panel).to_contain_text("bundles can move as soon as there is another broker")
+        panel.get_by_role("button", name="Warm", exact=True).click()
         expect(page.get_by_role("region", name="Dry run")).to_have_text(
             f"Dry run. 0 bundles come to {HOT}. {HOT} is the only broker: nothing to balance."
         )
         page.keyboard.press("Escape")
-        said.get_by_role("button", name=re.compile("^Move ")).first.click()
+        panel.get_by_role("button", name=re.compile("^Move ")).first.click()
         expect(page.get_by_role("region", name="Dry run")).to_contain_text("known topics; refused: no other broker")
 
 
 def test_doctor(open_page: Open) -> None:
-    """Failed first, then warnings; each with what was found and what to do next; asked again when somebody wants it."""
+    """Failed checks come first, then warnings, each with its finding and the next step. A button repeats the checks."""
     with ServedFake() as served:
         page = open_page(served.url)
         view(page, "Doctor")
@@ -551,12 +556,12 @@ def test_doctor(open_page: Open) -> None:
         served.fake.findings.append(Check(name="seats", ok=False, detail="1 sidecar", fix="start another one"))
         page.get_by_label("Also what must hold before the mode is set to act").check()
         expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warnings, 1 ok")
-        asked = [call for call in served.fake.calls if call[0] == "doctor"]
-        assert asked == [("doctor", False), ("doctor", False), ("doctor", True)], "never by itself"
+        requests = [call for call in served.fake.calls if call[0] == "doctor"]
+        assert requests == [("doctor", False), ("doctor", False), ("doctor", True)], "never by itself"
 
 
 def test_doctor_of_a_whole_sidecar(watched: ServedSidecar, open_page: Open, axe: str) -> None:
-    """Every check that the API answers stands in the table, for everybody."""
+    """Every check of the API is in the table, for all users."""
     page = open_page(watched.url)
     view(page, "Doctor")
     answer = httpx.get(f"{watched.url}/api/v1/doctor")

@@ -1,4 +1,4 @@
-"""What a person does on the page: see what is unbalanced, ask for a plan, see why, try what-ifs, carry a plan out."""
+"""Tasks of an operator on the page: see the imbalance, request a plan, see why, try what-ifs, execute a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ YET = re.compile(CARRIES + r"\. No moves planned yet\.$")
 
 @pytest.fixture
 def guarded(tokens: Tokens) -> Iterator[ServedSidecar]:
-    """The same cluster behind credentials; its brokers take 0.4 s for each unload."""
+    """The same cluster with credentials. Its brokers take 0.4 s for each unload."""
     with ServedSidecar(loads=LOADS, tokens=tokens, pace=0.4) as served:
         yield served
 
@@ -44,7 +44,7 @@ def test_what_is_unbalanced_is_said_on_top(watched: ServedSidecar, open_page: Op
 
 
 def test_a_broker_says_why_and_what_it_carries(watched: ServedSidecar, open_page: Open) -> None:
-    """Its drawer has the reason in words and its largest bundles; closed, the reader is where he was."""
+    """The panel has the reason in words and its largest bundles. After closing, the focus is where it was."""
     page = open_page(watched.url)
     page.get_by_role("button", name=HOT).click()
     drawer = page.get_by_role("dialog", name=f"Broker {HOT}")
@@ -62,7 +62,7 @@ def test_a_broker_says_why_and_what_it_carries(watched: ServedSidecar, open_page
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_plan_and_why(watched: ServedSidecar, open_page: Open, scheme: str) -> None:
-    """Moves, before and after, refusals with reasons; each move opens why. Nothing is touched, nobody may execute."""
+    """Moves, before and after, refusals with reasons; each move opens why. Nothing changes, and no user may execute."""
     before = dict(watched.cluster.model.owners)
     page = open_page(watched.url, scheme=scheme)
     ask_for_a_plan(page)
@@ -108,7 +108,9 @@ def test_what_if(watched: ServedSidecar, open_page: Open) -> None:
 
 
 def test_what_if_there_were_more_brokers(watched: ServedSidecar, open_page: Open) -> None:
-    """So many new ones, empty before and filled after; never carried out; with one taken out at the same time."""
+    """The new brokers are empty before and filled after. Such a plan is never executed. One broker is removed at the
+    same time.
+    """
     before = dict(watched.cluster.model.owners)
     page = open_page(watched.url)
     view(page, "What if")
@@ -137,21 +139,21 @@ def test_an_operator_executes_and_watches(guarded: ServedSidecar, tokens: Tokens
     sign_in(page, tokens, "operator")
     expect(page.locator("#verdict")).to_have_text(YET)
     ask_for_a_plan(page)
-    asked = page.get_by_role("region", name="Moves").get_by_role("row").count() - 1
-    page.get_by_label(f"Carry out {asked} moves").fill("even it out before the sale")
+    rows = page.get_by_role("region", name="Moves").get_by_role("row").count() - 1
+    page.get_by_label(f"Carry out {rows} moves").fill("even it out before the sale")
     page.get_by_role("button", name="Execute this plan").click()
     task = page.get_by_role("main").locator(".task").first
     expect(task).to_contain_text(re.compile(r"Asked by the-operator at [\d:]{8} UTC: even it out before the sale"))
     expect(task).to_contain_text("running")
     expect(task.get_by_role("progressbar")).to_be_visible()
-    expect(task).to_contain_text(f"{asked} of {asked} landed where asked", timeout=40_000)
+    expect(task).to_contain_text(f"{rows} of {rows} landed where asked", timeout=40_000)
     expect(task.get_by_role("heading")).to_contain_text("done")
     expect(page.locator("#verdict")).to_contain_text("Balanced")
     view(page, "Journal")
     page.get_by_label("Show").select_option("moves")
-    expect(page.locator(".entry.move")).to_have_count(asked)
+    expect(page.locator(".entry.move")).to_have_count(rows)
     moved = [name for name, owner in guarded.cluster.model.owners.items() if owner.broker_id != before[name].broker_id]
-    assert len(moved) == asked
+    assert len(moved) == rows
 
 
 def test_an_operator_stops_a_task(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
@@ -170,7 +172,7 @@ def test_an_operator_stops_a_task(guarded: ServedSidecar, tokens: Tokens, open_p
     expect(task.get_by_role("heading")).to_contain_text("stopped", timeout=40_000)
 
 
-# What an operator may ask for beside plans: one bundle unloaded, through the same door as the command line.
+# Requests of an operator besides plans: one bundle is unloaded, through the same API as on the command line.
 UNLOAD = """async ([bundle, reason]) => {
     const headers = {"Content-Type": "application/json",
         Authorization: "Bearer " + sessionStorage.getItem("bundlekeel.token")};
@@ -181,7 +183,7 @@ UNLOAD = """async ([bundle, reason]) => {
 
 
 def test_proposals_and_what_became_of_them(tokens: Tokens, open_page: Open) -> None:
-    """Where a second person has to approve: one is discarded, one carried out; both stay to be read, latest first."""
+    """A second operator must approve: one proposal is discarded, one executed. Both stay visible, latest first."""
     with ServedSidecar(loads=LOADS, tokens=tokens, review=True) as served:
         first, second = open_page(served.url), open_page(served.url)
         sign_in(first, tokens, "operator")
@@ -204,17 +206,18 @@ def test_proposals_and_what_became_of_them(tokens: Tokens, open_page: Open) -> N
 
 
 def decide(page: Page, proposal: str, answer: str, remark: str) -> None:
-    """What a second person says to the proposal of this reason; then it no longer waits."""
-    asked = page.get_by_role("main").locator(".task").filter(has_text=proposal)
-    expect(asked).to_contain_text("asked by the-operator")
-    asked.get_by_label(answer, exact=True).fill(remark)
-    asked.get_by_role("button", name=answer, exact=True).click()
+    """Approve or discard, as a second operator, the proposal with this reason, until it no longer waits."""
+    card = page.get_by_role("main").locator(".task").filter(has_text=proposal)
+    expect(card).to_contain_text("asked by the-operator")
+    card.get_by_label(answer, exact=True).fill(remark)
+    card.get_by_role("button", name=answer, exact=True).click()
     expect(page.get_by_role("heading", name="Waiting for a second person")).to_have_count(0)
 
 
 def test_a_viewer_may_not(guarded: ServedSidecar, tokens: Tokens, open_page: Open) -> None:
-    """No button, but the reason, and the newest plan that somebody else asked for; past the page the API refuses too. A
-    wrong token is said to be one."""
+    """There is no button, but the reason, and another user's newest plan. The API refuses direct requests, too. A wrong
+    token is reported as wrong.
+    """
     page = open_page(guarded.url)
     page.get_by_label("Token").fill("bk_wrong")
     page.get_by_role("button", name="Sign in").click()
@@ -267,39 +270,41 @@ def test_pause_is_seen_by_everybody(guarded: ServedSidecar, tokens: Tokens, open
     drawer.get_by_role("button", name="Pause").click()
     drawer.get_by_role("button", name="Done").click()
     until = r"(\d+ \w+ )?\d\d:\d\d:\d\d UTC"  # with the day, if the pause ends after midnight
-    said = re.compile(rf"Moving is paused by the-operator until {until} \(for another 1\d\smin\)\s*: release")
-    expect(other.get_by_text(said)).to_be_visible()
+    sentence = re.compile(rf"Moving is paused by the-operator until {until} \(for another 1\d\smin\)\s*: release")
+    expect(other.get_by_text(sentence)).to_be_visible()
     ask_for_a_plan(page)
     expect(page.get_by_text("Moving is paused. Somebody has to resume it first.")).to_be_visible()
 
 
 def test_the_journal_says_what_mends_a_finding(watched: ServedSidecar, open_page: Open) -> None:
     """Among all entries, and among findings alone; commands in sentences look like commands."""
-    said, remedy = "BrokersSplitThemselves: b1 splits by itself again", "run `bundlekeel doctor`, and hand back"
+    sentence, remedy = "BrokersSplitThemselves: b1 splits by itself again", "run `bundlekeel doctor`, and hand back"
     watched.sidecar.journal.append(
-        {"kind": "finding", "wall_ms": watched.sidecar.clock.wall_ms(), "sentence": said, "remedy": remedy}
+        {"kind": "finding", "wall_ms": watched.sidecar.clock.wall_ms(), "sentence": sentence, "remedy": remedy}
     )
     page = open_page(watched.url)
     view(page, "Journal")
     for kind in ("everything but quiet cycles", "findings"):
         page.get_by_label("Show").select_option(kind)
         entry = page.locator(".entry.finding").first
-        expect(entry).to_contain_text(said)
+        expect(entry).to_contain_text(sentence)
         expect(entry).to_contain_text("Remedy: run bundlekeel doctor, and hand back")
         expect(entry.locator("code")).to_have_text("bundlekeel doctor")
 
 
 def test_changes_come_by_themselves(watched: ServedSidecar, open_page: Open) -> None:
-    """By one stream, without asking again and again while nothing happens."""
-    asked = list[str]()
+    """One stream reports them; while nothing happens there are no repeated requests."""
+    requests = list[str]()
     page = open_page(watched.url)
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     first = page.locator(".facts").inner_text()
     expect(page.locator(".facts")).not_to_have_text(first, timeout=5000)
-    if not asked:  # what changed was the answer to a question from before
+    if not requests:  # what changed was the answer to a question from before
         page.wait_for_event("request", timeout=20_000)
     time.sleep(0.5)
-    assert asked and not any(url.endswith("/events") for url in asked), "the stream that was opened at first goes on"
+    assert requests and not any(url.endswith("/events") for url in requests), (
+        "the stream that was opened at first goes on"
+    )
 
 
 def test_on_a_narrow_screen(watched: ServedSidecar, open_page: Open) -> None:

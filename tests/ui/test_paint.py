@@ -24,10 +24,10 @@ def painted(page: Page) -> tuple[float, float]:
     )
     deadline = time.monotonic() + 30
     # The page's policy lets no condition be evaluated inside it: it is asked from here.
-    while None in (found := page.evaluate(marks)):
+    while None in (colors := page.evaluate(marks)):
         assert time.monotonic() < deadline, "nothing was drawn"
         time.sleep(0.05)
-    return tuple(found)
+    return tuple(colors)
 
 
 def test_a_hundred_brokers_and_ten_thousand_bundles(open_page: Open, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,14 +57,14 @@ def test_a_hundred_brokers_and_ten_thousand_bundles(open_page: Open, capsys: pyt
             expect(page.get_by_text(f"10 of {BROKERS} brokers")).to_be_visible()
             expect(bars).to_have_count(10)
             page.close()
-    said = ", ".join(f"{first:.0f} / {drawn:.0f} / {cost:.0f}" for first, drawn, cost in times)
+    summary = ", ".join(f"{first:.0f} / {drawn:.0f} / {cost:.0f}" for first, drawn, cost in times)
     with capsys.disabled():
-        sys.stdout.write(f"\nfirst paint / all bars drawn / processor time of the page, ms: {said}\n")
+        sys.stdout.write(f"\nfirst paint / all bars drawn / processor time of the page, ms: {summary}\n")
     assert min(first for first, _, _ in times) < LIMIT_MS
     assert 0 < min(cost for _, _, cost in times) < LIMIT_MS
 
 
 def busy_ms(debugger: CDPSession) -> float:
-    """What the page's main thread has used of the processor."""
+    """Return the processor time of the page's main thread."""
     rows = debugger.send("Performance.getMetrics")["metrics"]
     return 1000 * next(row["value"] for row in rows if row["name"] == "TaskDuration")

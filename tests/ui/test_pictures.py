@@ -1,6 +1,6 @@
-"""The pictures of the documentation: ten brokers and four tenants, in the situations that the documents tell of.
+"""The pictures of the documentation: ten brokers and four tenants, in the situations of the documents.
 
-`python -m dev.ui screenshots` keeps them; the test itself looks whether each shows what its caption says.
+`python -m dev.ui screenshots` saves them. The test itself checks whether each shows what its caption describes.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def shoot() -> Shoot:
         page.mouse.move(0, 0)
         page.wait_for_timeout(300)
         debugger = page.context.new_cdp_session(page)
-        taken = debugger.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
-        picture = base64.b64decode(taken["data"])
+        image = debugger.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
+        picture = base64.b64decode(image["data"])
         assert len(picture) <= LARGEST_BYTES, (name, len(picture))
         if PICTURES is not None:
             Path(PICTURES, f"{name}.webp").write_bytes(picture)
@@ -61,7 +61,7 @@ def to_top(place: Locator) -> None:
 
 
 def change(served: ServedSidecar, method: str, path: str, **body: object) -> None:
-    """As an operator of the command line."""
+    """Send a request as an operator on the command line."""
     assert served.tokens is not None
     headers = served.tokens.headers("operator")
     answer = httpx.request(
@@ -71,7 +71,7 @@ def change(served: ServedSidecar, method: str, path: str, **body: object) -> Non
 
 
 def test_pictures(tokens: Tokens, open_page: Open, shoot: Shoot) -> None:
-    """From what is unbalanced to a plan carried out; what is asked of brokers; quotas; doctor; the API."""
+    """From an imbalance to an executed plan; requests for brokers; quotas; doctor; the API."""
     # Readers copy addresses from pictures. Where none is kept, nothing else may be in the way.
     port = ApiSettings().port if PICTURES else 0
     with ten_brokers(tokens, UNHURRIED, port) as served:
@@ -119,16 +119,16 @@ def cluster(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) ->
 
 
 def asking(page: Page, served: ServedSidecar, open_page: Open, shoot: Shoot) -> None:
-    """What a drain would do, wide and on a phone; and a bundle to be moved."""
+    """Dry run of a drain, wide and on a phone, and a bundle to be moved."""
     assert served.tokens is not None
     phone = open_page(served.url, size=PHONE)
     sign_in(phone, served.tokens, "operator")
-    for shown, name in ((page, "page-drain"), (phone, "page-drain-phone")):
-        shown.get_by_role("button", name=CALM).click()
-        shown.get_by_role("button", name="Drain", exact=True).click()
-        expect(shown.get_by_role("region", name="Dry run")).to_contain_text("leave")
-        shown.get_by_label("Reason").fill("rack 3 gets new disks")
-        shoot(shown, name)
+    for tab, name in ((page, "page-drain"), (phone, "page-drain-phone")):
+        tab.get_by_role("button", name=CALM).click()
+        tab.get_by_role("button", name="Drain", exact=True).click()
+        expect(tab.get_by_role("region", name="Dry run")).to_contain_text("leave")
+        tab.get_by_label("Reason").fill("rack 3 gets new disks")
+        shoot(tab, name)
     page.keyboard.press("Escape")
     page.get_by_role("button", name=re.compile("^Move ")).first.click()
     expect(page.get_by_role("region", name="Dry run")).to_be_visible()

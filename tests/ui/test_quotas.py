@@ -52,33 +52,33 @@ def limited() -> Iterator[ServedSidecar]:
 
 @pytest.fixture
 def guarded(tokens: Tokens) -> Iterator[ServedSidecar]:
-    """The same behind credentials."""
+    """The page with credentials."""
     with ServedSidecar(loads=WITH_MARKET, demand=DEMAND, quotas=LIMITED, tokens=tokens) as served:
         yield served
 
 
 def api(served: ServedSidecar, path: str) -> Json:
-    """What the API answers."""
+    """Return the API's response."""
     headers = {"Authorization": f"Bearer {served.tokens.tokens['viewer']}"} if served.tokens else {}
     answer = httpx.get(f"{served.url}/api/v1/{path}", headers=headers)
     answer.raise_for_status()
-    found: Json = answer.json()
-    return found
+    document: Json = answer.json()
+    return document
 
 
 def settled(served: ServedSidecar) -> Json:
-    """The groups by name, once rates are held and several cycles have told the same."""
-    deadline, told, same = time.monotonic() + 120, dict[int, Any](), 0
+    """Return the groups by name, once rates are held and several cycles have reported the same."""
+    deadline, samples, same = time.monotonic() + 120, dict[int, Any](), 0
     while same < STEADY:
-        assert time.monotonic() < deadline, told
+        assert time.monotonic() < deadline, samples
         time.sleep(0.3)
-        found = api(served, "quotas")
-        if found["wall_ms"] in told or not found["writes"]["held"]:
+        document = api(served, "quotas")
+        if document["wall_ms"] in samples or not document["writes"]["held"]:
             continue
-        figures = [{key: row[key] for key in ("usage", "shares", "held_back")} for row in found["groups"]]
-        same = same + 1 if figures == next(reversed(told.values()), None) else 0
-        told[found["wall_ms"]] = figures
-    return {row["name"]: row for row in found["groups"]}
+        figures = [{key: row[key] for key in ("usage", "shares", "held_back")} for row in document["groups"]]
+        same = same + 1 if figures == next(reversed(samples.values()), None) else 0
+        samples[document["wall_ms"]] = figures
+    return {row["name"]: row for row in document["groups"]}
 
 
 def card(page: Page, group: str) -> Locator:
@@ -87,13 +87,13 @@ def card(page: Page, group: str) -> Locator:
 
 
 def topics(page: Page, group: str) -> Locator:
-    """Its busiest topics, opened."""
+    """Open a group and return its busiest topics."""
     card(page, group).get_by_text("Busiest topics").click()
     return page.get_by_role("region", name=f"Busiest topics of {group}")
 
 
 def test_no_groups(watched: ServedSidecar, open_page: Open) -> None:
-    """It is said that there are none and how to declare one; nothing can be changed here without credentials."""
+    """The page says that there are none and how to declare one. Without credentials nothing can be changed here."""
     page = open_page(watched.url)
     view(page, "Quotas")
     main = page.get_by_role("main")
@@ -140,23 +140,23 @@ def test_topics_and_why(limited: ServedSidecar, open_page: Open) -> None:
     rows = {row["topic"]: row for row in api(limited, f"quotas/{SHOP}")["rows"]}
     page = open_page(limited.url)
     view(page, "Quotas")
-    shown = topics(page, SHOP)
-    expect(shown.locator("tbody")).to_have_count(len(rows))
+    table = topics(page, SHOP)
+    expect(table.locator("tbody")).to_have_count(len(rows))
     for name in (BUSY, SKEWED):
-        kept = shown.locator("tbody").filter(has=page.get_by_role("button", name=f"Why {name}", exact=True))
-        row = kept.get_by_role("row").first
+        detail = table.locator("tbody").filter(has=page.get_by_role("button", name=f"Why {name}", exact=True))
+        row = detail.get_by_role("row").first
         for value in (rows[name][key]["publish_messages"] for key in ("usage", "demand", "share", "partition_rate")):
             expect(row).to_contain_text(f"{value:,.0f} msg/s")
         expect(row).to_contain_text("yes")
-    expect(shown.locator("tbody").filter(has_text="payments/cards")).to_contain_text("4 partitions")
+    expect(table.locator("tbody").filter(has_text="payments/cards")).to_contain_text("4 partitions")
     lost = rows[SKEWED]["loss"]["publish_messages"]
     assert lost > rows[BUSY]["loss"]["publish_messages"] == 0
-    expect(shown.locator("tbody").filter(has_text="payments/cards")).to_contain_text(f"{lost:,.0f} msg/s")
-    expect(shown.locator("tbody").filter(has_text="orders/checkout").get_by_role("row").first).to_contain_text("none")
+    expect(table.locator("tbody").filter(has_text="payments/cards")).to_contain_text(f"{lost:,.0f} msg/s")
+    expect(table.locator("tbody").filter(has_text="orders/checkout").get_by_role("row").first).to_contain_text("none")
     drawer = page.get_by_role("dialog", name="Why it passes what it passes")
-    shown.get_by_role("button", name=f"Why {BUSY}").click()
-    said = api(limited, f"quotas/{quote(BUSY, safe='')}/why")["sentences"]
-    expect(drawer.get_by_role("listitem")).to_have_count(len(said))
+    table.get_by_role("button", name=f"Why {BUSY}").click()
+    sentences = api(limited, f"quotas/{quote(BUSY, safe='')}/why")["sentences"]
+    expect(drawer.get_by_role("listitem")).to_have_count(len(sentences))
     expect(drawer).to_contain_text(f"In quota group {SHOP}.")
     expect(drawer).to_contain_text("held back")
     page.keyboard.press("Escape")
@@ -181,12 +181,12 @@ def test_a_late_close_takes_nothing_away(limited: ServedSidecar, open_page: Open
     page = open_page(limited.url)
     view(page, "Quotas")
     page.evaluate(LATE_CLOSE)
-    asked = page.get_by_label("Why does a topic pass what it passes?")
+    field = page.get_by_label("Why does a topic pass what it passes?")
     drawer = page.get_by_role("dialog", name="Why it passes what it passes")
     topics(page, SHOP).get_by_role("button", name=f"Why {BUSY}").click()
     expect(drawer).to_contain_text(BUSY)
     page.keyboard.press("Escape")
-    asked.fill(SKEWED)
+    field.fill(SKEWED)
     page.keyboard.press("Enter")
     expect(drawer).to_contain_text(SKEWED)
     page.wait_for_timeout(600)
@@ -194,7 +194,7 @@ def test_a_late_close_takes_nothing_away(limited: ServedSidecar, open_page: Open
 
 
 def test_what_is_wrong_is_explained(open_page: Open) -> None:
-    """Problems, defects and rates that are left, each code in words; before the leader looked, that is said."""
+    """Problems, defects and remaining rates, each code in words; before the leader's first cycle, a message."""
     with ServedFake() as served:
         page = open_page(served.url)
         view(page, "Quotas")
@@ -297,14 +297,14 @@ def test_axe_finds_nothing_serious(
     sign_in(page, tokens, "operator")
     view(page, "Quotas")
     topics(page, SHOP).get_by_role("table").wait_for()
-    found = findings(page, axe)
+    problems = findings(page, axe)
     for name in (f"Why {BUSY}", f"Change the limits of {SHOP}", f"Remove {SHOP}", "Set a new group"):
         page.get_by_role("button", name=name).click()
         expect(page.get_by_role("dialog").get_by_text("Asking the sidecar")).to_have_count(0)
-        found += [f"{name}: {line}" for line in findings(page, axe)]
+        problems += [f"{name}: {line}" for line in findings(page, axe)]
         page.keyboard.press("Escape")
         expect(page.get_by_role("button", name=name)).to_be_focused()
-    assert found == []
+    assert problems == []
 
 
 def test_on_a_narrow_screen(limited: ServedSidecar, open_page: Open, axe: str) -> None:

@@ -1,4 +1,4 @@
-"""What the page says agrees with itself and can be read whole: headline, bars, journal, dialogs, a phone."""
+"""Texts of the page agree with each other and are readable: headline, bars, journal, dialogs, a phone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cycle(code: str) -> CycleView:
 
 
 def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None:
-    """By the verdict; one that is drained does not count for the mean."""
+    """The verdict ignores a drained broker in the mean."""
     with ServedFake() as served:
         scores = dict(zip(BROKERS, (0.5, 0.0, 0.48), strict=True))
         served.fake.unread = {
@@ -80,10 +80,10 @@ def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: 
 
 
 @pytest.mark.parametrize(
-    ("amounts", "said"),
+    ("amounts", "text"),
     [((0, 1, 0), "the bundle on the way has arrived"), ((1, 0, 2), "the 3 bundles on the way have arrived")],
 )
-def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tuple[int, ...], said: str) -> None:
+def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tuple[int, ...], text: str) -> None:
     """The scores count them where they go; a plan that is carried out is not denied."""
     with ServedFake() as served:
         for name, score, amount in zip(BROKERS, (0.5, 0.48, 0.46), amounts, strict=True):
@@ -98,7 +98,7 @@ def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tu
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_have_text(
             re.compile(
-                rf"^Broker broker-0 carries 1\.04 times the mean \(.*\) once {said}\. No further moves planned yet\.$"
+                rf"^Broker broker-0 carries 1\.04 times the mean \(.*\) once {text}\. No further moves planned yet\.$"
             )
         )
 
@@ -125,7 +125,7 @@ def test_a_name_keeps_its_signs(open_page: Open) -> None:
 
 
 def test_a_panel_has_the_resources_of_its_broker(open_page: Open) -> None:
-    """Which of them is the busiest; not those of extensible brokers, which report a score instead."""
+    """The busiest one is marked. Extensible brokers report a score instead."""
     with ServedFake() as served:
         page = open_page(served.url)
         page.get_by_role("button", name=BROKERS[0]).click()
@@ -200,10 +200,10 @@ def test_on_a_phone(watched: ServedSidecar, open_page: Open) -> None:
     desk = open_page(watched.url)
     view(desk, "Settings")
     page.reload()
-    for shown in (page, desk):
-        shown.get_by_text("metadata_store", exact=True).first.wait_for()
-        assert shown.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
-        expect(shown.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
+    for shown_page in (page, desk):
+        shown_page.get_by_text("metadata_store", exact=True).first.wait_for()
+        assert shown_page.get_by_role("region", name="Settings").evaluate(HIDDEN) <= 0
+        expect(shown_page.locator("nav [aria-current]")).to_be_in_viewport(ratio=1)
 
 
 def test_the_top_on_a_phone(tokens: Tokens, open_page: Open, axe: str) -> None:
@@ -237,7 +237,7 @@ def test_the_top_on_a_phone(tokens: Tokens, open_page: Open, axe: str) -> None:
 
 
 def test_an_idle_cluster_is_not_compared_with_its_mean(open_page: Open) -> None:
-    """Where no broker has load there is no mean to carry a multiple of."""
+    """Without load there is no mean to compare with."""
     with ServedSidecar(loads={f"broker-{n}:8080": [("shop/orders", 0.0)] for n in range(2)}) as served:
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_contain_text("The cluster is idle")
@@ -249,7 +249,7 @@ def test_an_idle_cluster_is_not_compared_with_its_mean(open_page: Open) -> None:
 
 
 def test_a_broker_that_is_not_there_has_no_buttons(watched: ServedSidecar, open_page: Open) -> None:
-    """An old or mistyped address is told once; nothing is offered to be done to it."""
+    """A mistyped address gets one message and no buttons."""
     page = open_page(watched.url)
     page.evaluate("location.hash = '#/cluster?broker=broker-99:8080'")
     panel = page.get_by_role("dialog", name="Broker broker-99:8080")
@@ -268,7 +268,7 @@ class LongSetting(StatesService):
 
 
 def test_a_long_setting_hides_nothing(open_page: Open) -> None:
-    """Where it came from and what it is for stay within the table."""
+    """The source and the purpose of a setting stay within the table."""
     with ServedFake(fake=LongSetting()) as served:
         page = open_page(served.url)
         view(page, "Settings")
@@ -279,12 +279,12 @@ def test_a_long_setting_hides_nothing(open_page: Open) -> None:
 
 
 def test_the_journal_is_searched(open_page: Open) -> None:
-    """By words, in a span of time, further back, and an effect stands at its move alone."""
+    """The search covers words, a period, and older entries. An effect appears only at its move."""
     with ServedFake() as served:
         scores = {"source_before": 0.104, "source_after": 0.101, "target_before": 0.02, "target_after": 0.023}
         judged = {"effect": "helped", "predicted_gain": 0.25, "realised_gain": 0.2, "predicted": scores}
-        told = {"kind": "effect", "source": BROKERS[0], "destination": BROKERS[2], "predicted": 0.25, "realised": 0.2}
-        effect = told | {"wall_ms": NOW_MS + 299, "outcome": "helped", "sentence": "1 move: helped"}
+        entry = {"kind": "effect", "source": BROKERS[0], "destination": BROKERS[2], "predicted": 0.25, "realised": 0.2}
+        effect = entry | {"wall_ms": NOW_MS + 299, "outcome": "helped", "sentence": "1 move: helped"}
         served.fake.records = [*(move(at) for at in range(298)), move(298, **judged), effect]
         page = open_page(served.url)
         view(page, "Journal")
@@ -312,10 +312,10 @@ def test_the_journal_is_searched(open_page: Open) -> None:
 
 
 def test_thresholds_that_are_only_recommended_are_said_to_be(open_page: Open) -> None:
-    """They are not adopted; the line says what became of them."""
+    """They are not adopted; the line shows their state."""
     with ServedFake() as served:
-        told = {"kind": "adoption", "wall_ms": NOW_MS, "sentence": "avg_low_threshold_percent 15 -> 20"}
-        served.fake.records = [told | {"code": code} for code in ("ThresholdsRecommended", "ThresholdsAdopted")]
+        entry = {"kind": "adoption", "wall_ms": NOW_MS, "sentence": "avg_low_threshold_percent 15 -> 20"}
+        served.fake.records = [entry | {"code": code} for code in ("ThresholdsRecommended", "ThresholdsAdopted")]
         page = open_page(served.url)
         view(page, "Journal")
         expect(page.locator(".entry .tag")).to_have_text(["thresholds adopted", "thresholds recommended"])
@@ -347,7 +347,9 @@ def test_quiet_cycles_are_one_line(open_page: Open) -> None:
 
 
 def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:
-    """By Cancel beside the button that acts, which looks the part where clients notice; heavy bundles come first."""
+    """Cancel is next to the button that acts, which is highlighted if clients notice the action. Heavy bundles come
+    first.
+    """
     with ServedSidecar(loads=LOADS, tokens=tokens) as served:
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
@@ -376,7 +378,7 @@ def test_a_plan_says_that_the_last_cycle_made_another(watched: ServedSidecar, op
 
 
 def test_a_reading_route_is_tried(watched: ServedSidecar, open_page: Open) -> None:
-    """Sent as it is written, its answer shown; what sidecars tell each other is no field to send."""
+    """The request is sent as written, and its response shown. Headers between sidecars are not among its fields."""
     page = open_page(watched.url)
     view(page, "API")
     page.get_by_label("Show routes with").fill("/whoami")

@@ -23,16 +23,16 @@ def routes(document: dict[str, Any]) -> list[str]:
 
 def test_every_route_of_this_address(watched: ServedSidecar, open_page: Open) -> None:
     """No more than it has, and without a request to anywhere else."""
-    asked = list[str]()
+    requests = list[str]()
     page = open_page(watched.url)
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     view(page, "API")
     document = httpx.get(f"{watched.url}/api/v1/openapi.json").json()
     expect(page.locator("details.route")).to_have_count(len(routes(document)))
-    shown = page.locator("details.route summary code:first-child").all_text_contents()
-    assert sorted(shown) == sorted(routes(document))
-    assert "POST /api/v1/brokers/{broker}/drain" not in shown, "without credentials this address changes nothing"
-    assert asked and all(url.startswith(watched.url) for url in asked)
+    paths = page.locator("details.route summary code:first-child").all_text_contents()
+    assert sorted(paths) == sorted(routes(document))
+    assert "POST /api/v1/brokers/{broker}/drain" not in paths, "without credentials this address changes nothing"
+    assert requests and all(url.startswith(watched.url) for url in requests)
 
 
 @pytest.mark.parametrize("size", [None, NARROW | {"width": 360}], ids=["wide", "phone"])
@@ -49,8 +49,8 @@ def test_a_route_with_its_fields_and_an_example(tokens: Tokens, open_page: Open,
         expect(route).to_contain_text(
             re.compile("Empty a broker and keep it empty until it is uncordoned *Needs role operator.")
         )
-        given = route.get_by_role("region", name="Parameters").get_by_role("row").nth(1)
-        expect(given).to_contain_text("broker required")
+        rows = route.get_by_role("region", name="Parameters").get_by_role("row").nth(1)
+        expect(rows).to_contain_text("broker required")
         body = route.get_by_role("region", name="Fields of the request")
         expect(body.get_by_role("row").filter(has_text="execute").first).to_contain_text(
             "a dry run, nothing is changed"

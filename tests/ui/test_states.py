@@ -1,4 +1,4 @@
-"""States in which little is to be seen are said in words; and views that a small cluster does not fill."""
+"""Messages of states with little data, and views that need a larger cluster."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class StatesService(FakeService):
         self.planned: Json = {}
 
     def state(self) -> State:
-        """With what is changed; the cycle is of now unless a test says otherwise."""
+        """Return the state with the changes of a test. The cycle is recent unless a test sets another time."""
         return replace(super().state(), **self.changed)
 
     def brokers(self) -> list[BrokerView]:
-        """None while it is empty; some without a report."""
+        """Return no brokers while the cluster is empty, else some without a report."""
         rows = [replace(row, **self.unread.get(row.broker, {})) for row in super().brokers()]
         return [] if self.empty else rows
 
@@ -65,14 +65,14 @@ class StatesService(FakeService):
         return replace(await super().make_plan(request), expires_ms=4_000_000_000_000, **self.planned)
 
     def change(self, **changed: Any) -> None:
-        """As news."""
+        """Apply changes and notify the page."""
         self.changed |= changed
         self.cycle += 1
 
 
 @dataclass(kw_only=True)
 class ServedFake(Served):
-    """That fake behind the real server."""
+    """The fake service behind the real server."""
 
     fake: StatesService = field(default_factory=StatesService)
 
@@ -115,12 +115,12 @@ SAID: dict[str, tuple[Json, str]] = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
     """It appears by itself on an open page."""
-    changed, said = SAID[name]
+    changed, message = SAID[name]
     with ServedFake() as served:
         page = open_page(served.url)
         page.get_by_role("heading", name="Cluster now").wait_for()
         served.fake.change(**changed)
-        expect(page.locator(".head .notice").filter(has_text=said)).to_be_visible()
+        expect(page.locator(".head .notice").filter(has_text=message)).to_be_visible()
 
 
 TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=[], ended=None)
@@ -149,29 +149,29 @@ SHEDDING: dict[str, tuple[Json, bool]] = {
 
 @pytest.mark.parametrize("name", SHEDDING)
 def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str) -> None:
-    """Before a takeover brokers are to shed by themselves, and under one in part they go on with the rest."""
-    changed, told = SHEDDING[name]
+    """Before a takeover brokers should shed load. Under a partial takeover they shed the other namespaces."""
+    changed, message = SHEDDING[name]
     with ServedFake() as served:
         served.fake.unread = {BROKERS[0]: {"sheds_itself": True}}
         served.fake.change(**changed)
         page = open_page(served.url)
         bar = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
         expect(bar).to_contain_text("to be relieved")
-        expect(bar.get_by_text("sheds by itself")).to_have_count(int(told))
+        expect(bar.get_by_text("sheds by itself")).to_have_count(int(message))
 
 
 @pytest.mark.parametrize("name", TAKEOVERS)
 def test_whether_the_cluster_is_taken_over(open_page: Open, name: str) -> None:
-    """Wholly, in part or not at all is among the facts; what was never read is not said to be none."""
-    changed, said = TAKEOVERS[name]
+    """The facts show whole, partial or no takeover. An unread state is not shown as none."""
+    changed, message = TAKEOVERS[name]
     with ServedFake() as served:
         served.fake.change(**changed)
         page = open_page(served.url)
-        expect(page.locator(".facts > div").filter(has_text="Takeover")).to_have_text(said.replace(" ", "", 1))
+        expect(page.locator(".facts > div").filter(has_text="Takeover")).to_have_text(message.replace(" ", "", 1))
 
 
 def test_no_picture_yet(open_page: Open) -> None:
-    """Nothing is drawn, and it is said why; then it comes by itself."""
+    """Nothing is drawn, and a message says why. Later the snapshot appears automatically."""
     with ServedFake() as served:
         served.fake.empty = True
         page = open_page(served.url)
@@ -196,18 +196,18 @@ def test_a_sidecar_that_went_away(open_page: Open) -> None:
 
 
 def test_brokers_that_cannot_be_read(open_page: Open) -> None:
-    """Told on top too, with what that means, since they stand last among the bars; old news have their date."""
+    """The head shows them too, with the effect, since they are the last bars. Old messages have a date."""
     silent = {"state": "StaleReport", "detail": "", "score_ratio": None, "verdict": None, "report_age_seconds": None}
     with ServedFake() as served:
         served.fake.unread = {BROKERS[1]: silent}
         page = open_page(served.url)
-        told = page.locator(".head .notice")
-        expect(told.last).to_contain_text("1 bundle on the way")
-        expect(told.filter(has_text="no report that can be used")).to_contain_text(
+        notice = page.locator(".head .notice")
+        expect(notice.last).to_contain_text("1 bundle on the way")
+        expect(notice.filter(has_text="no report that can be used")).to_contain_text(
             f"2 brokers have no report that can be used, and take part in no move: {BROKERS[1]}, broker-3.pulsar:8080."
         )
-        expect(told.locator(".whole").last).to_have_text("broker-3.pulsar:8080.")
-        expect(told.filter(has_text="The last cycle ended")).to_contain_text(
+        expect(notice.locator(".whole").last).to_have_text("broker-3.pulsar:8080.")
+        expect(notice.filter(has_text="The last cycle ended")).to_contain_text(
             re.compile(r"at \d\d Sept \d\d:\d\d:\d\d UTC")
         )
         bars = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
@@ -243,7 +243,7 @@ def test_nothing_usable_is_said(open_page: Open) -> None:
 
 @pytest.mark.parametrize("code", ["Balanced", "HitCount"])
 def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
-    """What helps against a waiting period has a box; that nothing moves is in the line above."""
+    """A waiting period has a box with the remedy. The line above says that nothing moves."""
     with ServedFake() as served:
         verdict = Verdict(code=code, sentence="seen 2 times of 8")
         served.fake.planned = {"moves": [], "splits": [], "verdict": verdict}
@@ -256,7 +256,7 @@ def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
 
 
 def test_findings_of_the_channel(open_page: Open) -> None:
-    """Each with what mends it; a modular cluster has none, and says why."""
+    """Each finding has its remedy. A modular cluster has none, and the page says why."""
     with ServedFake() as served:
         page = open_page(served.url)
         view(page, "Channel")
@@ -282,7 +282,7 @@ def test_effects_beside_what_was_predicted(open_page: Open) -> None:
 
 
 def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
-    """Proposal, evidence with intervals, what speaks against it, the trial; an operator may take it back."""
+    """The proposal, evidence with intervals, objections, and the trial. An operator may revert it."""
     with ServedFake(tokens=tokens) as served:
         served.fake.thresholds.far = True
         page = open_page(served.url)
@@ -311,13 +311,13 @@ def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
         )
         page = open_page(served.url)
         view(page, "Thresholds")
-        said = "Nothing is measured yet. It does not balance now: brokers shed themselves. If it does worse"
-        expect(page.get_by_text(said)).to_be_visible()
+        message = "Nothing is measured yet. It does not balance now: brokers shed themselves. If it does worse"
+        expect(page.get_by_text(message)).to_be_visible()
         expect(page.get_by_text("split_hit_count: 6 (settings: 3)")).to_be_visible()
 
 
 def test_settings_are_found(open_page: Open) -> None:
-    """By a part of their name, or only what is not the default."""
+    """By a part of their name, or only those that differ from the default."""
     with ServedFake() as served:
         page = open_page(served.url)
         view(page, "Settings")
@@ -345,8 +345,8 @@ REFUSED: dict[str, tuple[Callable[[StatesService], None], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_execution_is_explained(open_page: Open, tokens: Tokens, name: str) -> None:
-    """What changed since the plan was made is listed; the plan stays on the page."""
-    prepare, said = REFUSED[name]
+    """The changes since the plan are listed, and the plan stays on the page."""
+    prepare, message = REFUSED[name]
     with ServedFake(tokens=tokens) as served:
         served.fake.mode = "act"
         prepare(served.fake)
@@ -357,6 +357,6 @@ def test_a_refused_execution_is_explained(open_page: Open, tokens: Tokens, name:
         page.get_by_label("Carry out 1 move").fill("try")
         page.get_by_role("button", name="Execute this plan").click()
         alert = page.get_by_role("main").get_by_role("alert")
-        expect(alert).to_contain_text(said)
+        expect(alert).to_contain_text(message)
         expect(alert.get_by_role("listitem")).to_have_text(["shop/orders would stay"] * (name == "changed"))
         expect(page.get_by_role("region", name="Moves")).to_be_visible()

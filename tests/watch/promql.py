@@ -1,4 +1,4 @@
-"""Which metrics and labels a query names. Read by patterns: promtool 2.42 cannot print a query's tree."""
+"""The metrics and labels of a query, read by patterns: promtool 2.42 cannot print a query's tree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RULES: Final = ROOT / "deploy/prometheus"
 BOARDS: Final = sorted((ROOT / "deploy/dashboards").glob("*.json"))
 # What Prometheus itself adds to a scraped series; `cluster` where the scrape configuration sets it.
 TARGET: Final = frozenset({"cluster", "job", "instance"})
-# What others expose: the Prometheus client of the process, kube-state-metrics, brokers, and Prometheus itself.
+# Metrics of others: the Prometheus client of the process, kube-state-metrics, brokers, and Prometheus itself.
 OTHERS: Final = {
     **{
         sample.name: TARGET
@@ -56,7 +56,7 @@ def panels() -> list[tuple[str, dict[str, Any]]]:
 
 
 def flat(board: dict[str, Any]) -> list[dict[str, Any]]:
-    """Its panels and rows, with those that a collapsed row holds."""
+    """Return the dashboard's panels and rows, with those of collapsed rows."""
     return [panel for outer in board["panels"] for panel in (outer, *outer.get("panels", ()))]
 
 
@@ -66,7 +66,7 @@ def panel_queries() -> list[tuple[str, str]]:
 
 
 def annotations() -> list[tuple[str, dict[str, Any]]]:
-    """(dashboard, annotation) of what is marked on all panels."""
+    """Return (dashboard, annotation) for the marks on all panels."""
     boards = [(file.stem, json.loads(file.read_text(encoding="utf-8"))) for file in BOARDS]
     return [(name, item) for name, board in boards for item in board["annotations"]["list"]]
 
@@ -79,27 +79,27 @@ class Known:
 
     @classmethod
     def now(cls) -> Known:
-        """Of this release."""
-        found: dict[str, frozenset[str]] = dict(OTHERS)
+        """Return the metrics of this release."""
+        metrics: dict[str, frozenset[str]] = dict(OTHERS)
         for metric in METRICS:
             labels = frozenset(metric.labels) | TARGET
             if metric.kind == "histogram":
-                found |= {PREFIX + metric.name + end: labels for end in ("_sum", "_count")}
-                found[f"{PREFIX}{metric.name}_bucket"] = labels | {"le"}
+                metrics |= {PREFIX + metric.name + end: labels for end in ("_sum", "_count")}
+                metrics[f"{PREFIX}{metric.name}_bucket"] = labels | {"le"}
             else:
-                found[PREFIX + metric.name] = labels
+                metrics[PREFIX + metric.name] = labels
         for rule in documents("recording.yml"):
-            found[rule["record"]] = frozenset(groupings(rule["expr"]))
-        return cls(found)
+            metrics[rule["record"]] = frozenset(groupings(rule["expr"]))
+        return cls(metrics)
 
     def faults(self, query: str) -> list[str]:
-        """What in a query does not exist."""
-        found = [f"no metric {name}" for name in names(query) if name not in self.labels]
+        """Return the unknown parts of a query."""
+        problems = [f"no metric {name}" for name in names(query) if name not in self.labels]
         for name, matchers in _SELECTOR.findall(query):
             wrong = set(_MATCHER.findall(matchers)) - self.labels.get(name, frozenset())
-            found += [f"{name} has no label {label}" for label in sorted(wrong)]
+            problems += [f"{name} has no label {label}" for label in sorted(wrong)]
         wrong = set(groupings(query)) - self.of(query)
-        return found + [f"no metric of it has a label {label}" for label in sorted(wrong)]
+        return problems + [f"no metric of it has a label {label}" for label in sorted(wrong)]
 
     def of(self, query: str) -> frozenset[str]:
         """The labels of all metrics in a query together."""
@@ -113,11 +113,11 @@ def names(query: str) -> list[str]:
 
 def series(query: str) -> set[str]:
     """Metrics that a query comes from; of what a recording rule makes, those that the rule reads."""
-    made = {rule["record"]: rule["expr"] for rule in documents("recording.yml")}
-    return {leaf for name in names(query) for leaf in (series(made[name]) if name in made else {name})}
+    expressions = {rule["record"]: rule["expr"] for rule in documents("recording.yml")}
+    return {leaf for name in names(query) for leaf in (series(expressions[name]) if name in expressions else {name})}
 
 
 def groupings(query: str) -> list[str]:
     """Labels named in by, on, ignoring and so on."""
-    found = _GROUPING.findall(_STRING.sub('""', query))
-    return [label.strip() for group in found for label in group.split(",") if label.strip()]
+    groups = _GROUPING.findall(_STRING.sub('""', query))
+    return [label.strip() for group in groups for label in group.split(",") if label.strip()]

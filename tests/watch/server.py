@@ -18,7 +18,7 @@ from tests.watch.promql import RULES, documents
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return an unused port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -65,8 +65,8 @@ async def result_of(http: httpx.AsyncClient, query: str) -> list[dict[str, Any]]
     """The instant vector of a query; the test fails with Prometheus' own words otherwise."""
     answer = (await http.get("/api/v1/query", params={"query": query})).json()
     assert answer["status"] == "success", f"{query}: {answer.get('error')}"
-    found: list[dict[str, Any]] = answer["data"]["result"]
-    return found
+    result: list[dict[str, Any]] = answer["data"]["result"]
+    return result
 
 
 async def has(http: httpx.AsyncClient, query: str) -> bool:

@@ -98,7 +98,7 @@ async def test_scrapes_become_readings(tools: dict[str, Path], tmp_path: Path) -
 
 
 async def test_a_prometheus_that_is_away() -> None:
-    """What it says of that names no secret."""
+    """The error message contains no secret."""
     source = PrometheusCounters(PrometheusOptions(url="http://127.0.0.1:1"), RealClock())
     with pytest.raises(AdminTimeout, match="Prometheus did not answer: ConnectError"):
         await source.counters(endpoint(80))

@@ -43,19 +43,22 @@ async def daemon(folder: Path) -> AsyncIterator[str]:
 
 
 async def strangers(http: httpx.AsyncClient) -> list[str]:
-    """Scraped series of ours that no table knows, or with a label it does not know.
-
-    OpenMetrics has a time of creation beside each counter and histogram, which the client library adds.
+    """Return scraped series of ours that are in no table or have an unknown label. OpenMetrics adds a creation time to
+    each counter and histogram, which the client library writes.
     """
-    known = Known.now().labels
-    for name, labels in list(known.items()):
+    labels_by_name = Known.now().labels
+    for name, labels in list(labels_by_name.items()):
         family, _, end = name.rpartition("_")
         if end in ("total", "count"):
-            known[f"{family}_created"] = labels
+            labels_by_name[f"{family}_created"] = labels
     answer = (await http.get("/api/v1/series", params={"match[]": f'{{__name__=~"{PREFIX}.+"}}'})).json()
     series = [(item.pop("__name__"), item) for item in answer["data"]]
     assert len(series) > 20
-    return [f"{name}{labels}" for name, labels in series if name not in known or not set(labels) <= known[name]]
+    return [
+        f"{name}{labels}"
+        for name, labels in series
+        if name not in labels_by_name or not set(labels) <= labels_by_name[name]
+    ]
 
 
 @pytest.mark.timeout(600)

@@ -30,7 +30,7 @@ KNOWN = Known.now()
 UNITS = {"none", "percentunit", "percent", "s", "ms", "bytes", "Bps", "mps", "cpm", "cps", "reqps"}
 UNITS |= {"suffix:days", "suffix:cores"}
 
-# Tiles that are red where nobody leads: choosing an instance must not turn them red.
+# Tiles that are red without a leader. Selecting an instance must not turn them red.
 WHOLE_CLUSTER = ("bundlekeel-overview/Leaders", "bundlekeel-overview/What is in the way")
 
 INCREASE = re.compile(r"increase\(bundlekeel_(\w+)_total")
@@ -40,26 +40,27 @@ QUERIES = [*panel_queries(), *((f"{board}/{item['name']}", item["expr"]) for boa
 
 @pytest.mark.parametrize(("place", "query"), QUERIES, ids=lambda value: value[:60])
 def test_panels_name_what_exists(place: str, query: str) -> None:
-    """Metrics, labels in selectors and in groupings; every query heeds the choice of cluster, job and instance."""
+    """Metrics, labels in selectors and in groupings. Every query respects the selected cluster, job and instance."""
     assert KNOWN.faults(query) == [], place
     selectors = re.findall(r"(bundlekeel_\w+|pulsar_\w+|ALERTS)(\{[^}]*\})?", query)
     assert selectors
-    for name, chosen in selectors:
+    for name, choice in selectors:
         # The brokers are another job.
-        assert "$cluster" in chosen and ("$job" in chosen) != name.startswith("pulsar_")
+        assert "$cluster" in choice and ("$job" in choice) != name.startswith("pulsar_")
         # Most alerts are of all instances together, and have no such label; a follower alone has no leader.
-        assert ("$instance" in chosen) == (name.startswith("bundlekeel_") and place not in WHOLE_CLUSTER)
+        assert ("$instance" in choice) == (name.startswith("bundlekeel_") and place not in WHOLE_CLUSTER)
 
 
 @pytest.mark.parametrize(("place", "query"), QUERIES, ids=lambda value: value[:60])
 def test_loads_on_panels_are_those_of_the_leader(place: str, query: str) -> None:
-    """The other sidecars read no counters: their loads are as old as reports, and a maximum would show those. What the
-    leader alone sets stays as it was with a former leader, and what people asked for with a sidecar without a store."""
+    """The other sidecars read no counters: their loads are as old as reports, and a maximum would show those. Metrics
+    of the leader keep their last value at a former leader, and operator requests at a sidecar without a store.
+    """
     loaded, led = (
         r"broker_(?!splits_itself)|load_spread|snapshot_age",
         "drain_bundles|effect_|live_load_|open_intents|paused|quarantined_|quota_rates_|takeover_in|unreadable_",
     )
-    # Whether a series was there some time ago is no load.
+    # Whether a series existed some time ago is not a load.
     loads = re.findall(rf"bundlekeel_(?:{loaded}|{led})\w*\{{[^}}]*\}}(?! offset)", query)
     assert query.count("} == on (cluster, job) group_left () max by (cluster, job) (bundlekeel_leader{") >= len(loads)
 
@@ -72,31 +73,31 @@ def test_a_line_for_each_broker_heeds_the_choice_of_brokers(file: Path) -> None:
         by_broker = "{{broker}}" in target.get("legendFormat", "")
         selectors = re.findall(r"(bundlekeel_\w+)\{([^}]*)\}", target["expr"])
         heeding = {
-            'broker=~"$broker"' in chosen for name, chosen in selectors if "broker" in KNOWN.labels.get(name, ())
+            'broker=~"$broker"' in choice for name, choice in selectors if "broker" in KNOWN.labels.get(name, ())
         }
         assert heeding <= {by_broker}, target["expr"]
 
 
 def test_each_metric_is_on_a_panel() -> None:
-    """Who wonders about a figure finds it on a dashboard."""
-    shown = set(re.findall(r"bundlekeel_(\w+)", " ".join(query for _, query in QUERIES)))
-    assert [m.name for m in METRICS if m.name + "_bucket" * (m.kind == "histogram") not in shown] == []
+    """Every metric can be looked up on a dashboard."""
+    metrics = set(re.findall(r"bundlekeel_(\w+)", " ".join(query for _, query in QUERIES)))
+    assert [m.name for m in METRICS if m.name + "_bucket" * (m.kind == "histogram") not in metrics] == []
 
 
 @pytest.mark.parametrize("file", ["alerts.yml", "recording.yml"])
 def test_rules_name_what_exists(file: str) -> None:
-    """The same of rules, and of labels in an alert's sentences."""
+    """Also the labels in an alert's sentences."""
     for rule in documents(file):
         assert KNOWN.faults(rule["expr"]) == [], rule
-        said = " ".join(rule.get("annotations", {}).values())
-        shown = set(re.findall(r"\$labels\.(\w+)", said))
-        assert shown <= (set(groupings(rule["expr"])) | KNOWN.of(rule["expr"])) and "$labels" not in re.sub(
-            r"\$labels\.\w+", "", said
+        text = " ".join(rule.get("annotations", {}).values())
+        labels_used = set(re.findall(r"\$labels\.(\w+)", text))
+        assert labels_used <= (set(groupings(rule["expr"])) | KNOWN.of(rule["expr"])) and "$labels" not in re.sub(
+            r"\$labels\.\w+", "", text
         )
 
 
 def test_queries_of_the_docs_name_what_exists() -> None:
-    """They are copied into dashboards of one's own."""
+    """They are copied into users' own dashboards."""
     page = (ROOT / "docs/operations/reading-metrics.md").read_text(encoding="utf-8")
     queries = re.findall(r"^ *```promql\n(.+?)^ *```", page, re.MULTILINE | re.DOTALL)
     assert len(queries) == 2
@@ -123,8 +124,9 @@ def test_inhibitions_of_the_docs_name_what_exists() -> None:
 
 
 def test_the_process_is_measured_under_our_prefix() -> None:
-    """Memory and CPU are there; `process_cpu_seconds_total` is what tells brokers in Prometheus, so it is none of
-    ours."""
+    """Memory and CPU are there. Brokers are recognised in Prometheus by `process_cpu_seconds_total`, so it is not one
+    of ours.
+    """
     lines = PrometheusTelemetry().render("text/plain")[0].decode().splitlines()
     assert {"bundlekeel_process_resident_memory_bytes", "bundlekeel_process_cpu_seconds_total"} <= {
         line.split()[0] for line in lines
@@ -139,22 +141,24 @@ GOING_ON |= {"trace_spans", "notifications"}
 
 
 async def test_counters_begin_at_zero() -> None:
-    """Of alerts, records and panels: else `increase` does not see the first event. Tasks are known when they run."""
+    """Metrics of alerts, records and panels start at 0: else `increase` does not see the first event. Tasks are
+    registered when they run.
+    """
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await sidecar.cycle.turn()
-    seen: list[str] = []
+    missing: list[str] = []
 
     async def body() -> None:
-        seen.extend(sidecar.metric("").splitlines())
+        missing.extend(sidecar.metric("").splitlines())
         sidecar.runtime.request_stop()
 
     await sidecar.runtime.root("observer", body)
-    assert 'bundlekeel_unexpected_errors_total{where="observer"} 0.0' in seen
+    assert 'bundlekeel_unexpected_errors_total{where="observer"} 0.0' in missing
     rules = [rule["expr"] for rule in [*documents("alerts.yml"), *documents("recording.yml")]]
     counted = {name for query in rules + [query for _, query in QUERIES] for name in INCREASE.findall(query)}
     assert counted >= GOING_ON
     for name in counted - GOING_ON:
-        assert any(re.match(rf"bundlekeel_{name}_total(?:{{.*}})? 0\.0$", line) for line in seen), name
+        assert any(re.match(rf"bundlekeel_{name}_total(?:{{.*}})? 0\.0$", line) for line in missing), name
 
 
 @pytest.mark.parametrize(
@@ -181,32 +185,33 @@ def test_panels_say_what_they_show(file: str, panel: dict[str, Any]) -> None:
     assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
     for target in panel["targets"]:
         assert target["legendFormat"]
-        kept = set(groupings(target["expr"])) | KNOWN.of(target["expr"])
-        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept
+        labels = set(groupings(target["expr"])) | KNOWN.of(target["expr"])
+        assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels
     # An override is of a field that is there: a series by its legend after the cluster, or a column by its label.
-    shown = [re.sub(r"\{\{\w+\}\}", r"\\w+", target["legendFormat"]) for target in panel["targets"]]
+    legends = [re.sub(r"\{\{\w+\}\}", r"\\w+", target["legendFormat"]) for target in panel["targets"]]
     for override in panel["fieldConfig"]["overrides"]:
-        chosen = re.sub(r"^/\(\^\| \)(.+)\$/$", r"any \1", override["matcher"]["options"])
-        assert any(re.fullmatch(pattern, chosen) for pattern in shown)
+        legend_pattern = re.sub(r"^/\(\^\| \)(.+)\$/$", r"any \1", override["matcher"]["options"])
+        assert any(re.fullmatch(pattern, legend_pattern) for pattern in legends)
 
 
 @pytest.mark.parametrize(("file", "panel"), panels(), ids=lambda value: value if isinstance(value, str) else None)
 def test_no_data_is_not_good_news(file: str, panel: dict[str, Any]) -> None:
-    """A panel without data says why in its own words, and a tile is not green then: its first colour is that of no
-    value, since no value shown is below 0."""
-    shown = panel["fieldConfig"]["defaults"]
-    assert len(shown["noValue"]) >= 10
+    """A panel without data has its own message, and a tile is then not green: its first colour is the colour of no
+    value, since no real value is below 0.
+    """
+    defaults = panel["fieldConfig"]["defaults"]
+    assert len(defaults["noValue"]) >= 10
     if panel["type"] in ("stat", "bargauge"):
-        (lowest, *_) = shown["thresholds"]["steps"]
+        (lowest, *_) = defaults["thresholds"]["steps"]
         assert lowest == {"color": lowest["color"], "value": None} and lowest["color"] in ("text", "red")
 
 
 def test_counts_have_no_decimals() -> None:
-    """`increase` reckons what it did not see, so it gives fractions of what is counted."""
+    """`increase` extrapolates, so it returns fractions of counts."""
     for board, panel in panels():
-        shown = panel["fieldConfig"]["defaults"]
-        if shown["unit"] == "none" and "increase(" in str(panel["targets"]):
-            assert shown.get("decimals") == 0, f"{board}/{panel['title']}"
+        defaults = panel["fieldConfig"]["defaults"]
+        if defaults["unit"] == "none" and "increase(" in str(panel["targets"]):
+            assert defaults.get("decimals") == 0, f"{board}/{panel['title']}"
 
 
 def test_age_and_share_are_not_stacked() -> None:
@@ -224,7 +229,7 @@ def test_states_over_time_have_words_and_colours() -> None:
             (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
             assert mapping["type"] == "value"
             states[board, panel["title"]] = {
-                value: (made["text"], made["color"]) for value, made in mapping["options"].items()
+                value: (option["text"], option["color"]) for value, option in mapping["options"].items()
             }
     assert states == {
         ("bundlekeel-calibration", "Why it is not adopted"): {"1": ("objection", "orange")},
@@ -245,7 +250,7 @@ def test_moves_pauses_and_leader_changes_are_marked(file: Path) -> None:
 
 
 def test_a_table_counts_the_moves_of_the_time_shown() -> None:
-    """By what asked for them and how they ended: every label its query keeps has a column, and so has the count."""
+    """Every label of the query has a column, and so has the count."""
     ((board, panel),) = [(name, panel) for name, panel in panels() if panel["title"] == "Moves in the time shown"]
     (target,) = panel["targets"]
     assert board == "bundlekeel-actions" and target["format"] == "table" and target["instant"]
@@ -258,10 +263,10 @@ def test_firing_alerts_are_told_apart_and_link_to_their_runbooks() -> None:
     """On the overview, by every label that their sentences name, at the address that a variable has; every dashboard
     links to the web page by another one."""
     ((board, panel),) = [(name, panel) for name, panel in panels() if "ALERTS" in panel["targets"][0]["expr"]]
-    kept = set(groupings(panel["targets"][0]["expr"]))
+    labels = set(groupings(panel["targets"][0]["expr"]))
     for rule in documents("alerts.yml"):
-        assert set(re.findall(r"\$labels\.(\w+)", str(rule))) <= kept, rule["alert"]
-    assert set(panel["transformations"][0]["options"]["indexByName"]) == kept
+        assert set(re.findall(r"\$labels\.(\w+)", str(rule))) <= labels, rule["alert"]
+    assert set(panel["transformations"][0]["options"]["indexByName"]) == labels
     (link,) = [item["value"][0] for item in panel["fieldConfig"]["overrides"][0]["properties"]]
     assert (board, link["url"]) == ("bundlekeel-overview", "${runbooks}/${__data.fields.alertname}.html")
     for file in BOARDS:
@@ -269,7 +274,7 @@ def test_firing_alerts_are_told_apart_and_link_to_their_runbooks() -> None:
 
 
 def unit(query: str) -> tuple[str, str]:
-    """Of what it counts, and in which time."""
+    """Return the counted unit of a query, and its time unit."""
     named = re.search(
         r"_(seconds|ratio|bytes)(?:_per_second|_bucket|_sum)?[{]", query.replace('_percent"}) / 100', "_ratio{")
     )
@@ -284,9 +289,11 @@ def test_an_axis_has_one_unit(file: str, panel: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("place", "query"), QUERIES, ids=lambda value: value[:60])
 def test_clusters_stay_apart(place: str, query: str) -> None:
-    """Every sum, maximum and so on is one of each cluster, whatever is chosen on top, and joins go by the cluster."""
-    made = re.findall(r"\b(?:sum|min|max|avg|count|topk|quantile)\b(?!=)( by \([^()]*\bcluster\b[^()]*\) \()?", query)
-    assert all(made), place
+    """Every sum, maximum and so on is per cluster, whatever is selected on top, and joins use the cluster."""
+    aggregations = re.findall(
+        r"\b(?:sum|min|max|avg|count|topk|quantile)\b(?!=)( by \([^()]*\bcluster\b[^()]*\) \()?", query
+    )
+    assert all(aggregations), place
     assert all("cluster" in labels for labels in re.findall(r"\bon \(([^()]*)\)", query)), place
     assert "ignoring" not in query and "without" not in query, place
 
@@ -302,8 +309,9 @@ def test_legends_and_marks_begin_with_the_cluster() -> None:
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
 def test_dashboards_are_whole(file: Path) -> None:
-    """In the one spelling that gives readable differences; ids are unique; nothing overlaps; nobody edits what is
-    provisioned; the variables are there."""
+    """The file has the normal form that gives readable differences. Ids are unique, panels do not overlap, provisioned
+    dashboards are read-only, and the variables exist.
+    """
     text = file.read_text(encoding="utf-8")
     board = json.loads(text)
     assert text == json.dumps(board, indent=2, sort_keys=True) + "\n"
@@ -312,12 +320,12 @@ def test_dashboards_are_whole(file: Path) -> None:
     choices = {*TARGET, "broker"}
     assert set(variables) == {"datasource", "runbooks", "page", *choices}
     assert all(variables[name]["allValue"] == ".*" and variables[name]["includeAll"] for name in choices)
-    chosen = {name: re.findall(r"\$(\w+)", variables[name]["query"]) for name in choices}
+    queries = {name: re.findall(r"\$(\w+)", variables[name]["query"]) for name in choices}
     narrowed = ["cluster", "job"]
-    assert chosen == {"cluster": [], "job": ["cluster"], "instance": narrowed, "broker": narrowed}
+    assert queries == {"cluster": [], "job": ["cluster"], "instance": narrowed, "broker": narrowed}
     ids = [panel["id"] for panel in flat(board)]
     assert len(set(ids)) == len(ids)
-    taken: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     for panel in flat(board):
         at = panel["gridPos"]
         cells = {
@@ -325,10 +333,10 @@ def test_dashboards_are_whole(file: Path) -> None:
             for x in range(at.get("x", 0), at.get("x", 0) + at["w"])
             for y in range(at.get("y", 0), at.get("y", 0) + at["h"])
         }
-        assert not cells & taken and at.get("x", 0) + at["w"] <= 24, panel["title"]
-        taken |= cells
+        assert not cells & places and at.get("x", 0) + at["w"] <= 24, panel["title"]
+        places |= cells
 
 
 def test_there_are_five_and_nothing_else() -> None:
-    """What is no dashboard there would be checked by nothing."""
+    """No test would check another file there."""
     assert len(BOARDS) == len(list(BOARDS[0].parent.iterdir())) == 5

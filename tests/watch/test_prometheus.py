@@ -37,11 +37,11 @@ LOOKS = 20
 
 def complete(telemetry: PrometheusTelemetry) -> None:
     """A sample of every metric that this cluster gives no occasion for: ownership channel, history, drains, ..."""
-    seen = telemetry.render("text/plain")[0].decode()
+    text = telemetry.render("text/plain")[0].decode()
     for metric in METRICS:
         labels = {label: CHOSEN.get((metric.name, label), "any") for label in metric.labels}
-        chosen = [value for value in labels.values() if value != "any"]
-        if any(line.startswith(PREFIX + metric.name) for line in seen.splitlines()) and not chosen:
+        values = [value for value in labels.values() if value != "any"]
+        if any(line.startswith(PREFIX + metric.name) for line in text.splitlines()) and not values:
             continue
         if metric.kind == "counter":
             telemetry.count(metric.name, 1.0, **labels)
@@ -66,7 +66,7 @@ async def empty_panels(http: httpx.AsyncClient) -> list[str]:
 
 
 async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
-    """Cycles go on until Prometheus has seen some of them."""
+    """Run cycles until Prometheus has scraped some of them."""
     while not await has(http, f"count_over_time(up[5m]) >= {SCRAPES} and up == 1"):
         await sidecar.cycle.turn()
         sidecar.cluster.publish()
@@ -75,7 +75,7 @@ async def scraped(http: httpx.AsyncClient, sidecar: FakeSidecar) -> None:
 
 @pytest.mark.timeout(600)
 async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tmp_path: Path) -> None:
-    """No query fails and all have data; every rule is healthy; alerts are quiet but for what was made up."""
+    """No query fails and all have data. Every rule is healthy. Only the alerts of the made-up faults fire."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.telemetry.gauge("build_info", 1.0, version="test")
     # At 0 there was no look, and no proposal: their panels are empty then.
@@ -86,16 +86,16 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
     for name, kind in product(("quota_usage", "quota_share", "quota_limit"), ("publish_bytes", "publish_messages")):
         sidecar.telemetry.gauge(name, 1.0, group="any", kind=kind)
     for name in BROKERS:
-        made = Gauge(name, "", ["quantile"], registry=sidecar.telemetry.registry)
-        made.labels("0.5").set(1)
-        made.labels("0.99").set(1)
+        gauge = Gauge(name, "", ["quantile"], registry=sidecar.telemetry.registry)
+        gauge.labels("0.5").set(1)
+        gauge.labels("0.99").set(1)
     face = Spied(sidecar.service)
     server = ApiServer(face, "127.0.0.1", 0, None)
     url = await server.start()
     try:
         async with prometheus(tools["prometheus"], tmp_path, url.removeprefix("http://")) as http:
             await scraped(http, sidecar)
-            complete(sidecar.telemetry)  # what there is no reason for was taken back by the cycles
+            complete(sidecar.telemetry)  # the cycles removed the unfounded values
             for name in ("drain_bundles", "unsplit_bundles", "obstacle_info"):
                 await until(http, PREFIX + name)
             assert "openmetrics" in face.asked("render_metrics")[-1]["accept"]

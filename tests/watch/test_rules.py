@@ -46,7 +46,7 @@ SECTIONS = ["Meaning", "Impact", "Can it wait until morning?", "Diagnosis", "Mit
 
 
 def promtool(tools: dict[str, Path], *arguments: str) -> str:
-    """Its output; the test fails with it when promtool does."""
+    """Return promtool's output. The test fails with it if promtool fails."""
     done = subprocess.run([tools["promtool"], *arguments], capture_output=True, text=True, check=False, cwd=RULES)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -59,11 +59,11 @@ def query_of(title: str) -> str:
 
 
 def evaluate(
-    tools: dict[str, Path], file: Path, made: dict[str, str], *asked: dict[str, Any], interval: str = "1m"
+    tools: dict[str, Path], file: Path, inputs: dict[str, str], *query: dict[str, Any], interval: str = "1m"
 ) -> None:
-    """promtool finds the samples expected in series of a value a minute."""
-    series = [{"series": name, "values": values} for name, values in made.items()]
-    case = {"interval": interval, "input_series": series, "promql_expr_test": list(asked)}
+    """Check with promtool that series with one value per minute give the expected samples."""
+    series = [{"series": name, "values": values} for name, values in inputs.items()]
+    case = {"interval": interval, "input_series": series, "promql_expr_test": list(query)}
     file.write_text(yaml.safe_dump({"tests": [case]}), encoding="utf-8")
     promtool(tools, "test", "rules", str(file))
 
@@ -83,19 +83,20 @@ def test_rules_on_made_series(tools: dict[str, Path]) -> None:
 
 
 def test_a_day_s_mean_is_that_of_the_leaders(tools: dict[str, Path], tmp_path: Path) -> None:
-    """Two sidecars take turns: what each showed while it followed is no part of the mean. Of two hours, since promtool
-    holds 10,000 samples."""
+    """Two sidecars take turns: values of a follower do not count in the mean. The test covers two hours, since promtool
+    holds 10,000 samples.
+    """
     query = query_of("Imbalance, mean of the day before").replace("[24h:", "[2h:")
     spread = 'bundlekeel_load_spread_ratio{job="bk",stat="score_max_mean",instance="%s"}'
     led = 'bundlekeel_leader{job="bk",instance="%s"}'
-    made = {
+    samples = {
         spread % "a": "1x59 9x60",
         spread % "b": "9x59 2x60",
         led % "a": "1x59 0x60",
         led % "b": "0x59 1x60",
     }
-    asked = {"expr": f"round({concrete(query)}, 0.1)", "eval_time": "119m", "exp_samples": [{"value": 1.5}]}
-    evaluate(tools, tmp_path / "day.yml", made, asked)
+    test_case = {"expr": f"round({concrete(query)}, 0.1)", "eval_time": "119m", "exp_samples": [{"value": 1.5}]}
+    evaluate(tools, tmp_path / "day.yml", samples, test_case)
 
 
 DAY = 288  # values of five minutes
@@ -124,47 +125,48 @@ def test_days_until_overload_heed_growth_from_week_to_week(
     """At no hour is the wave of a day taken for growth, nor what one broker takes from another. It begins with eight
     days. Growing by 1 % a day, the peak of the ninth day is 73.25 %: 85 % come in 11.75 days. Each cluster has its own
     threshold."""
-    made, clusters = {}, {"east": 85, "west": 95}
+    inputs, clusters = {}, {"east": 85, "west": 95}
     for cluster, percent in clusters.items():
         of = f'cluster="{cluster}",job="bk",instance="a"'
         for number, values in enumerate(scores):
-            made[f'bundlekeel_broker_score_ratio{{{of},broker="b{number}"}}'] = values
-        made[f"bundlekeel_leader{{{of}}}"] = f"1x{10 * DAY}"
-        made[f'bundlekeel_parameter{{{of},parameter="overloaded_threshold_percent"}}'] = f"{percent}x{10 * DAY}"
+            inputs[f'bundlekeel_broker_score_ratio{{{of},broker="b{number}"}}'] = values
+        inputs[f"bundlekeel_leader{{{of}}}"] = f"1x{10 * DAY}"
+        inputs[f'bundlekeel_parameter{{{of},parameter="overloaded_threshold_percent"}}'] = f"{percent}x{10 * DAY}"
     query = re.sub(r"\$(cluster|job|instance)\b", ".*", query_of("Days until overload"))
-    asked = []
+    queries = []
     for hour, expected in days.items():
-        shown = zip(clusters, expected, strict=False)
-        samples = [{"labels": f'{{cluster="{cluster}"}}', "value": value} for cluster, value in shown]
-        asked.append({"expr": f"round({query}, 0.25)", "eval_time": f"{hour}h", "exp_samples": samples})
-    evaluate(tools, tmp_path / "days.yml", made, *asked, interval="5m")
+        pairs = zip(clusters, expected, strict=False)
+        samples = [{"labels": f'{{cluster="{cluster}"}}', "value": value} for cluster, value in pairs]
+        queries.append({"expr": f"round({query}, 0.25)", "eval_time": f"{hour}h", "exp_samples": samples})
+    evaluate(tools, tmp_path / "days.yml", inputs, *queries, interval="5m")
 
 
 def test_whether_it_acts_is_shown_for_each_cluster(tools: dict[str, Path], tmp_path: Path) -> None:
-    """0: it acts; 1: a code stops it; 2: none leads; 3: none is scraped any more. Why a follower does not act is no
-    matter; where nothing was ever scraped there is no value."""
-    made = {}
+    """0: it acts; 1: a code stops it; 2: there is no leader; 3: no sidecar is scraped any more. The state of a follower
+    does not matter. A cluster that was never scraped has no value.
+    """
+    inputs = {}
     for cluster, leads in (("acts", "1x60"), ("stops", "1x60"), ("none", "0x60"), ("gone", "1x20 stale")):
-        made[f'bundlekeel_leader{{cluster="{cluster}",job="bk",instance="a"}}'] = leads
-    made['bundlekeel_leader{cluster="acts",job="bk",instance="b"}'] = "0x60"
-    made['bundlekeel_obstacle_info{cluster="acts",job="bk",instance="b",code="NotLeader"}'] = "1x60"
-    made['bundlekeel_obstacle_info{cluster="stops",job="bk",instance="a",code="Paused"}'] = "1x60"
-    wanted = [("acts", "leader", 0), ("stops", "Paused", 1), ("none", "leader", 2), ("gone", "sidecars", 3)]
-    samples = [{"labels": f'{{cluster="{a}",code="{code}"}}', "value": value} for a, code, value in wanted]
+        inputs[f'bundlekeel_leader{{cluster="{cluster}",job="bk",instance="a"}}'] = leads
+    inputs['bundlekeel_leader{cluster="acts",job="bk",instance="b"}'] = "0x60"
+    inputs['bundlekeel_obstacle_info{cluster="acts",job="bk",instance="b",code="NotLeader"}'] = "1x60"
+    inputs['bundlekeel_obstacle_info{cluster="stops",job="bk",instance="a",code="Paused"}'] = "1x60"
+    expected = [("acts", "leader", 0), ("stops", "Paused", 1), ("none", "leader", 2), ("gone", "sidecars", 3)]
+    samples = [{"labels": f'{{cluster="{a}",code="{code}"}}', "value": value} for a, code, value in expected]
     query = concrete(query_of("What is in the way"))
-    evaluate(tools, tmp_path / "way.yml", made, {"expr": query, "eval_time": "59m", "exp_samples": samples})
+    evaluate(tools, tmp_path / "way.yml", inputs, {"expr": query, "eval_time": "59m", "exp_samples": samples})
     evaluate(tools, tmp_path / "none.yml", {}, {"expr": query, "eval_time": "59m", "exp_samples": []})
 
 
 def test_alerts_are_ranked(tools: dict[str, Path], tmp_path: Path) -> None:
-    """What fires by its severity, then what is pending, however severe; each once."""
+    """Firing alerts come first, by severity, then pending ones, whatever their severity; each once."""
     ranks = {("critical", "firing"): 3, ("warning", "firing"): 2, ("info", "firing"): 1, ("critical", "pending"): 0}
     labels = 'alertname="Bundlekeel%s",severity="%s",alertstate="%s",job="bk"'
-    shown = {labels % (number, *key): rank for number, (key, rank) in enumerate(ranks.items())}
-    samples = [{"labels": f"{{{key}}}", "value": rank} for key, rank in shown.items()]
+    ranks_by_labels = {labels % (number, *key): rank for number, (key, rank) in enumerate(ranks.items())}
+    samples = [{"labels": f"{{{key}}}", "value": rank} for key, rank in ranks_by_labels.items()]
     query = concrete(query_of("Firing and pending alerts"))
-    made = {f"ALERTS{{{key}}}": "1x60" for key in shown}
-    evaluate(tools, tmp_path / "alerts.yml", made, {"expr": query, "eval_time": "59m", "exp_samples": samples})
+    inputs = {f"ALERTS{{{key}}}": "1x60" for key in ranks_by_labels}
+    evaluate(tools, tmp_path / "alerts.yml", inputs, {"expr": query, "eval_time": "59m", "exp_samples": samples})
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
@@ -215,7 +217,9 @@ def notified(*records: dict[str, Any]) -> list[str]:
 
 
 def test_alerts_notifications_and_runbooks_agree_how_severe_it_is() -> None:
-    """What cannot wait until morning is critical, and nothing else is; a code is as severe in a chat as on a pager."""
+    """Only problems that cannot wait until morning are critical. A code has the same severity in a chat and on a
+    pager.
+    """
     severity = {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
     for alert, text in severity.items():
         page = (RUNBOOKS / f"{alert}.md").read_text(encoding="utf-8")
@@ -228,18 +232,20 @@ def test_alerts_notifications_and_runbooks_agree_how_severe_it_is() -> None:
     assert notified({"kind": "request", "what": "deadman"}) == [severity["BundlekeelFailsafeFailed"]]
     by_code = BY_CODE.fullmatch(severity["BundlekeelChannelFindings"])
     assert by_code is not None
-    told = {code.value for code in FindingCode if notified({"kind": "finding", "code": code.value}) == ["critical"]}
-    assert set(re.findall(r"\w+", by_code[1])) == told | WITHOUT_OWNER
-    assert told and set(FindingCode) > WITHOUT_OWNER
+    finding_codes = {
+        code.value for code in FindingCode if notified({"kind": "finding", "code": code.value}) == ["critical"]
+    }
+    assert set(re.findall(r"\w+", by_code[1])) == finding_codes | WITHOUT_OWNER
+    assert finding_codes and set(FindingCode) > WITHOUT_OWNER
 
 
 def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
-    """By the command of the docs, which needs the rules alone; nothing else of the file changes."""
+    """The command of the docs needs the rules alone, and changes nothing else in the file."""
     guide = (ROOT / "docs/operations/reading-metrics.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^(sed -E .*?) alerts\.yml > ", guide, FLAGS)
     text = (RULES / "alerts.yml").read_text(encoding="utf-8")
-    made = subprocess.run(shlex.split(command), input=text, capture_output=True, text=True, check=True).stdout
-    for rule in (rule for group in yaml.safe_load(made)["groups"] for rule in group["rules"]):
+    result = subprocess.run(shlex.split(command), input=text, capture_output=True, text=True, check=True).stdout
+    for rule in (rule for group in yaml.safe_load(result)["groups"] for rule in group["rules"]):
         assert (
             rule["annotations"]["runbook_url"] == f"https://docs.example.com/operations/runbooks/{rule['alert']}.html"
         )
@@ -247,7 +253,9 @@ def test_alerts_link_to_where_runbooks_and_dashboards_are() -> None:
             rule["annotations"]["dashboard_url"].removeprefix("https://grafana.example.com/d/").partition("{{")
         )
         assert (ROOT / f"deploy/dashboards/{board}.json").is_file()
-    back = re.sub(r"https://docs.example.com/operations/runbooks/(\w+)\.html", r"docs/operations/runbooks/\1.md", made)
+    back = re.sub(
+        r"https://docs.example.com/operations/runbooks/(\w+)\.html", r"docs/operations/runbooks/\1.md", result
+    )
     assert back.replace("https://grafana.example.com/", "") == text
 
 
@@ -257,15 +265,16 @@ def test_an_alert_leads_to_the_dashboard_that_shows_its_series(alert: dict[str, 
     link = alert["annotations"]["dashboard_url"]
     board = link.removeprefix("d/").removesuffix(CHOSEN)
     assert link.endswith(CHOSEN) == (alert["alert"] != "BundlekeelFailsafeFailed")
-    shown = series(" ".join(query for place, query in panel_queries() if place.startswith(f"{board}/")))
-    asked = {name for name in series(alert["expr"]) if name.startswith("bundlekeel_")}
-    assert asked - CONDITIONS <= shown
+    panels_shown = series(" ".join(query for place, query in panel_queries() if place.startswith(f"{board}/")))
+    series_used = {name for name in series(alert["expr"]) if name.startswith("bundlekeel_")}
+    assert series_used - CONDITIONS <= panels_shown
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_runbook_says_where_commands_run_and_what_can_wait(alert: dict[str, Any]) -> None:
-    """How severe it is; one convention for hosts, Kubernetes and Docker; whether it waits until morning, why, and how
-    to see that; when the alert ends."""
+    """It contains the severity; one convention for hosts, Kubernetes and Docker; whether it can wait until morning,
+    why, and how to check that; and when the alert ends.
+    """
     text = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
     severity = re.sub(r"^\{\{.*", "critical, or warning", alert["labels"]["severity"])
     head = f"# {alert['alert']}\n\nSeverity: {severity}. First set up [the commands](index.md#commands).\n"
@@ -294,8 +303,9 @@ UNREADY = ["[-]metadata store zk:zk1:2181/pulsar does not answer", "[-]leadershi
     ],
 )
 async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, release: str, pod: str) -> None:
-    """The lines of the index, with a `kubectl` that prints what it is asked and runs Python here: they go on to the
-    leader's pod where there is one, else to the release's Deployment, and `get` shows what a failing probe answers."""
+    """Run the lines of the index with a `kubectl` that prints its arguments and runs Python here. They go to the
+    leader's pod if there is one, else to the release's Deployment. `get` shows the response of a failing probe.
+    """
     guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(NS=.*?)^```", guide, FLAGS)
     server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
@@ -325,8 +335,9 @@ async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, r
 
 
 async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
-    """By the sidecar's socket, whatever its port and TLS; at a broker by its address. What does not answer says so.
-    Other commands find settings and token, in the folders of the guide for hosts."""
+    """The function uses the sidecar's socket, whatever its port and TLS, and a broker's address. It reports a target
+    that does not respond. Other commands use settings and token in the directories of the guide for hosts.
+    """
     guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(logs.*?)^```", guide, FLAGS)
     host = (ROOT / "docs/operations/systemd.md").read_text(encoding="utf-8")
@@ -347,12 +358,12 @@ async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
     assert "127.0.0.1 port 1" in wrong.decode()
 
 
-@pytest.mark.parametrize(("created", "asked"), [(1, ["logs"]), (0, ["get", "logs"])])
-def test_jobs_of_handback_end_and_show_their_own_log(tmp_path: Path, created: int, asked: list[str]) -> None:
+@pytest.mark.parametrize(("created", "verbs"), [(1, ["logs"]), (0, ["get", "logs"])])
+def test_jobs_of_handback_end_and_show_their_own_log(tmp_path: Path, created: int, verbs: list[str]) -> None:
     """Also where the Job could not be made: no waiting without end, and not the log of a Job that was left over."""
     kubectl = tmp_path / "kubectl"
-    said = 'echo "$*" >> "$0.asked"; case "$*" in *create*) exit $CREATED;; *"get job"*) echo Complete;; esac'
-    kubectl.write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
+    script = 'echo "$*" >> "$0.asked"; case "$*" in *create*) exit $CREATED;; *"get job"*) echo Complete;; esac'
+    kubectl.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     kubectl.chmod(0o755)
     pages = (RUNBOOKS / "index.md", OPERATIONS / "nothing-balances.md")
     guide = "".join(page.read_text(encoding="utf-8") for page in pages)
@@ -366,13 +377,13 @@ def test_jobs_of_handback_end_and_show_their_own_log(tmp_path: Path, created: in
         Path(f"{kubectl}.asked").write_text("", encoding="utf-8")
         subprocess.run(["bash", "-uc", block], env=environ, check=True, timeout=20, capture_output=True)
         lines = Path(f"{kubectl}.asked").read_text(encoding="utf-8").splitlines()
-        assert [line.split()[2] for line in lines if " create " not in line] == asked
+        assert [line.split()[2] for line in lines if " create " not in line] == verbs
         assert re.search(r" job-name=handback(-look)?-\d{10} ", lines[-1])
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda rule: rule["alert"])
 def test_no_broker_is_restarted_without_the_warning(alert: dict[str, Any]) -> None:
-    """Where a mitigation restarts a broker, it leads to what that means for the clients."""
+    """A mitigation that restarts a broker links to the effect on the clients."""
     mitigation = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8").partition("## Mitigation")[2]
     for step in re.split(r"^- ", mitigation.partition("## Verify")[0], flags=re.MULTILINE):
         if re.search(r"(?i)\brestart", step) and re.search(r"(?i)\bbrokers?\b", step):
@@ -384,8 +395,8 @@ def test_whoever_restarts_a_sidecar_is_told_how(alert: dict[str, Any]) -> None:
     """In one place for all: by systemd, in Kubernetes and in Docker."""
     page = (RUNBOOKS / f"{alert['alert']}.md").read_text(encoding="utf-8")
     wait = page.partition("## Can it wait")[2].partition("## Diagnosis")[0]
-    said = wait + page.partition("## Mitigation")[2].partition("## Verify")[0]
-    for step in re.split(r"^- ", said, flags=re.MULTILINE):
+    steps = wait + page.partition("## Mitigation")[2].partition("## Verify")[0]
+    for step in re.split(r"^- ", steps, flags=re.MULTILINE):
         if re.search(r"(?i)(?<!not )\brestart(ed)?\b", step) and re.search(r"(?i)\b(sidecars?|leader)\b", step):
             assert "../restarts.md#restart-a-sidecar" in step
     how = RESTARTS.read_text(encoding="utf-8").partition("\n## Restart a sidecar\n")[2].partition("\n## ")[0]
@@ -405,12 +416,12 @@ def test_a_runbook_explains_every_code_of_its_alert(name: str) -> None:
 
 def test_the_runbook_of_unsplit_bundles_has_every_code() -> None:
     """Each that the rules of splits give is a row of its table, or left out of the alert."""
-    given = {Code[name].value for name in re.findall(r"\bCode\.([A-Z_]+)\b", inspect.getsource(splitting_rules))}
+    codes = {Code[name].value for name in re.findall(r"\bCode\.([A-Z_]+)\b", inspect.getsource(splitting_rules))}
     (rule,) = [rule for rule in ALERTS if rule["alert"] == "BundlekeelHotBundleUnsplit"]
     (left_out,) = re.findall(r'code!~"([^"]+)"', rule["expr"])
     page = (RUNBOOKS / "BundlekeelHotBundleUnsplit.md").read_text(encoding="utf-8")
     rows = re.findall(r"^ *\| (`.+?) \| .+ \| .+ \|$", page, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == given - set(left_out.split("|"))
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == codes - set(left_out.split("|"))
 
 
 def test_a_recalibration_that_waits_for_history_is_no_success() -> None:
@@ -432,7 +443,7 @@ def test_every_step_of_a_runbook_says_what_it_shows(alert: dict[str, Any]) -> No
 
 
 def test_no_runbook_without_an_alert() -> None:
-    """What nobody is sent to grows wrong."""
+    """A runbook without an alert becomes outdated."""
     pages = {file.stem for file in RUNBOOKS.glob("*.md")} - {"index"}
     assert pages == {rule["alert"] for rule in ALERTS} and len(pages) == len(ALERTS)
 
@@ -450,7 +461,7 @@ def test_runbooks_link_to_pages_that_exist(file: Path) -> None:
 
 @pytest.mark.parametrize("file", sorted(RUNBOOKS.glob("*.md")), ids=lambda file: file.stem)
 def test_commands_take_the_names_that_were_set_once(file: Path) -> None:
-    """Nobody has to look through pasted commands for a namespace, or what the chart calls its objects, to change."""
+    """Pasted commands need no manual change for the namespace or the chart's object names."""
     text = file.read_text(encoding="utf-8")
     assert set(re.findall(r"\b(?:kubectl|helm) -n (\S+)", text)) <= {'"$NS"'}
     assert not re.search(r"--namespace[ =]pulsar", text)
@@ -462,17 +473,17 @@ def test_commands_take_the_names_that_were_set_once(file: Path) -> None:
 
 def test_tools_are_installed_when_missing_and_the_refusal_is_one_sentence(tmp_path: Path) -> None:
     """Looked up on the PATH; else apt-get; else what to do."""
-    asked: list[tuple[str, ...]] = []
+    commands: list[tuple[str, ...]] = []
     there: dict[str, str] = {}
 
     def install(command: Any) -> str:
-        asked.append(tuple(command))
+        commands.append(tuple(command))
         if command == INSTALL:
             there.update({name: str(tmp_path / name) for name in ("prometheus", "promtool")})
         return ""
 
     assert ensure(there.get, install) == {name: tmp_path / name for name in ("prometheus", "promtool")}
-    assert asked[-1] == INSTALL
+    assert commands[-1] == INSTALL
     assert ensure(there.get, lambda _: pytest.fail("they are there")) is not None
     with pytest.raises(ToolsMissing) as refused:
         ensure(lambda _: None, lambda _: "E: no")

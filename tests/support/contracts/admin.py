@@ -1,4 +1,4 @@
-"""What every `BrokerAdmin` promises. Mixed into a test class that builds one over a `BrokerModel`.
+"""Contract of every `BrokerAdmin`. Mixed into a test class that builds one over a `BrokerModel`.
 
 `harness` yields (admin, model, forbid): `forbid(error)` makes the permit raise from then on.
 """
@@ -68,8 +68,8 @@ class Recorder:
 
     def total(self, name: str, **labels: str) -> int:
         """The sum of a counter over all series that carry these labels."""
-        wanted = set(labels.items())
-        return sum(n for (key, have), n in self.counts.items() if key == name and wanted <= set(have))
+        pairs = set(labels.items())
+        return sum(n for (key, have), n in self.counts.items() if key == name and pairs <= set(have))
 
 
 class Permit:
@@ -121,7 +121,7 @@ class AdminContract:
         assert harness.model.affinity == {BUNDLE: third}
 
     async def test_claim_takes_an_unowned_bundle(self, harness: Harness) -> None:
-        """An authoritative lookup makes the asked broker the owner when nobody is."""
+        """An authoritative lookup makes the requested broker the owner of an unowned bundle."""
         third = harness.model.brokers[2]
         assert (
             await harness.admin.claim("persistent://public/default/unowned", broker_id=third, permit=harness.permit)
@@ -159,17 +159,19 @@ class AdminContract:
         harness.model.add_loads(BUNDLE, HOT, COLD)
         harness.model.add_loads(OTHER, replace(HOT, topic="persistent://public/default/elsewhere"))
         harness.model.own(OTHER, third)
-        found = await harness.admin.bundle_loads(owner)
-        assert found.names == (BUNDLE,)
-        assert found.traffic.tolist() == [list(HOT.traffic)]
-        assert (found.counts.tolist(), found.faults) == ([[2, 0, 3]], ())
+        loads = await harness.admin.bundle_loads(owner)
+        assert loads.names == (BUNDLE,)
+        assert loads.traffic.tolist() == [list(HOT.traffic)]
+        assert (loads.counts.tolist(), loads.faults) == ([[2, 0, 3]], ())
         assert (await harness.admin.bundle_loads(third)).names == (OTHER,)
         assert (await harness.admin.bundle_loads(first)).names == ()
         with pytest.raises(AdminUnreachable):
             await harness.admin.bundle_loads("10.9.9.9:8080")
 
     async def test_cpu_load(self, harness: Harness) -> None:
-        """What its JVM says; a fault while it does not know, and nobody is asked who is not registered."""
+        """A broker reports the CPU load of its JVM. Without a measurement it is a fault, and an unregistered broker
+        gets no request.
+        """
         first, owner, _ = harness.model.brokers
         harness.model.cpu[owner] = 0.75
         assert await harness.admin.cpu_load(owner) == 0.75
@@ -189,26 +191,28 @@ class AdminContract:
             await harness.admin.cpu_seconds("10.9.9.9:8080")
 
     async def test_counters(self, harness: Harness) -> None:
-        """What its topics have counted since they were loaded, and its process; a fault where it does not tell."""
+        """A broker reports its process and the counters of its topics since they were loaded. A missing value is a
+        fault.
+        """
         first, owner, third = harness.model.brokers
         harness.model.counted = {owner: {TOPIC: (1.0, 2.0, 3.0, 4.5, 5.0, 6.0)}, third: {}}
         harness.model.cpu |= {owner: 0.75, third: 0.5}
-        known = harness.model.endpoints()
-        (found,) = await harness.admin.counters(known[owner])
-        assert (found.namespaces, found.namespace.tolist()) == (("public/default",), [0])
-        assert found.hashes.tolist() == [parse_topic(TOPIC).hash]
-        assert (found.counters.tolist(), found.sessions.tolist()) == ([[1.0, 2.0, 3.0, 4.5]], [[5, 6]])
-        assert found.cpu_seconds == 0.75
-        assert found.from_ms <= found.to_ms
-        (empty,) = await harness.admin.counters(known[third])
+        endpoints = harness.model.endpoints()
+        (counters,) = await harness.admin.counters(endpoints[owner])
+        assert (counters.namespaces, counters.namespace.tolist()) == (("public/default",), [0])
+        assert counters.hashes.tolist() == [parse_topic(TOPIC).hash]
+        assert (counters.counters.tolist(), counters.sessions.tolist()) == ([[1.0, 2.0, 3.0, 4.5]], [[5, 6]])
+        assert counters.cpu_seconds == 0.75
+        assert counters.from_ms <= counters.to_ms
+        (empty,) = await harness.admin.counters(endpoints[third])
         assert (empty.namespaces, empty.counters.shape) == ((), (0, 4))
         with pytest.raises(AdminApiError):
-            await harness.admin.counters(known[first])
+            await harness.admin.counters(endpoints[first])
         with pytest.raises(AdminUnreachable):
-            await harness.admin.counters(replace(known[first], broker_id="10.9.9.9:8080"))
+            await harness.admin.counters(replace(endpoints[first], broker_id="10.9.9.9:8080"))
 
     async def test_client_signs(self, harness: Harness) -> None:
-        """How its clients fare; a fault where it does not tell. An extensible broker is not even asked."""
+        """A broker reports errors of its clients; a missing value is a fault. An extensible broker gets no request."""
         first, owner, third = harness.model.brokers
         harness.model.signs[owner] = ClientSigns(latency_ms=2.5, failures=3, connections=40, lookups_failed=7)
         harness.model.signs[third] = ClientSigns(connections=1)
@@ -227,7 +231,9 @@ class AdminContract:
             await harness.admin.client_signs(owner)
 
     async def test_owned_bundles(self, harness: Harness) -> None:
-        """All that a broker owns, also what has no topics; another cluster's name and unknown brokers are refused."""
+        """All bundles of a broker, those without topics included. Another cluster's name and unknown brokers are
+        refused.
+        """
         first, owner, _ = harness.model.brokers
         bare = "public/default/0xc0000000_0xffffffff"
         harness.model.add(bare, owner)
@@ -244,7 +250,7 @@ class AdminContract:
         harness.model.add_loads(BUNDLE, HOT, COLD)
         answer = await harness.admin.split(BUNDLE, positions=[0x20000000], at=third, permit=harness.permit)
         assert (answer.status, answer.hops) == (204, (third, owner))
-        assert [(seen.at, seen.positions) for seen in harness.model.splits] == [
+        assert [(split.at, split.positions) for split in harness.model.splits] == [
             (third, (0x20000000,)),
             (owner, (0x20000000,)),
         ]

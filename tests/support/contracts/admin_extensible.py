@@ -1,4 +1,4 @@
-"""What a `BrokerAdmin` promises over brokers of the extensible load manager. Mixed into a class that builds one.
+"""Contract of a `BrokerAdmin` over brokers of the extensible load manager. Mixed into a class that builds one.
 
 `harness` yields an admin over a filled `ExtensibleModel`; the first broker leads, the second owns `BUNDLE`.
 """
@@ -29,7 +29,7 @@ class ExtensibleAdminContract:
     """Inherit and provide the fixture `harness`."""
 
     async def test_a_transfer_is_finished_with_its_answer(self, harness: ExtensibleHarness) -> None:
-        """The owner hands the bundle over: when it answers, the channel says Owned at the destination."""
+        """When the owner responds, the channel contains Owned at the destination."""
         _, owner, third = harness.model.brokers
         answer = await harness.admin.unload(BUNDLE, destination=third, at=owner, permit=by_person)
         assert (answer.status, answer.hops) == (204, (owner,))
@@ -51,7 +51,7 @@ class ExtensibleAdminContract:
         assert harness.model.owners[BUNDLE].broker_id == third
 
     async def test_a_transfer_to_the_same_broker_is_a_refusal(self, harness: ExtensibleHarness) -> None:
-        """Brokers say it with a 500, but nothing has happened by then."""
+        """Brokers respond with a 500 but have changed nothing."""
         owner, before = harness.model.brokers[1], list(harness.model.changes)
         with pytest.raises(AdminRefused, match="cannot be transfer to same broker") as refused:
             await harness.admin.unload(BUNDLE, destination=owner, at=owner, permit=by_person)
@@ -60,7 +60,7 @@ class ExtensibleAdminContract:
         assert harness.model.changes == before
 
     async def test_a_transfer_not_finished_in_time_is_of_unknown_outcome(self, harness: ExtensibleHarness) -> None:
-        """The broker's own time-out is a 500, and the transfer goes on."""
+        """The broker's own time-out is a 500, but the transfer continues."""
         _, owner, third = harness.model.brokers
         harness.model.stuck_in = UnitState.ASSIGNING
         with pytest.raises(AdminFault) as fault:

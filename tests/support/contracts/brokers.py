@@ -1,5 +1,6 @@
-"""What `LoadSource`, `Ownership` and `Metadata` promise, for the fakes and for ZooKeeper. A World writes what brokers
-write."""
+"""Contract of `LoadSource`, `Ownership` and `Metadata`, for the fakes and for ZooKeeper. A World writes the documents
+of brokers.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ class BrokersWorld(Protocol):
         """A broker takes a bundle, or disables it while it unloads it."""
 
     def disown(self, bundle: str) -> None:
-        """Its owner gives it up."""
+        """Remove the ownership of a bundle."""
 
     def divide(self, namespace: str, boundaries: list[int]) -> None:
         """A namespace gets these bundles."""
@@ -74,20 +75,20 @@ class BrokersWorld(Protocol):
 async def view(world: BrokersWorld, condition: Callable[[RawClusterView], Any]) -> RawClusterView:
     """The first view of the cluster that satisfies the condition."""
 
-    async def seen() -> RawClusterView | None:
+    async def read_view() -> RawClusterView | None:
         try:
-            found = await world.loads.picture()
+            cluster_view = await world.loads.picture()
         except SnapshotError:
             return None  # the fake's first view comes with the first report
-        return found if condition(found) else None
+        return cluster_view if condition(cluster_view) else None
 
-    found: RawClusterView = await eventually(seen)
-    return found
+    cluster_view: RawClusterView = await eventually(read_view)
+    return cluster_view
 
 
-def ids(found: RawClusterView) -> list[str]:
+def ids(cluster: RawClusterView) -> list[str]:
     """Brokers with a usable report."""
-    return [report.broker_id for report in found.reports]
+    return [report.broker_id for report in cluster.reports]
 
 
 async def check_brokers_come_report_and_go(world: BrokersWorld) -> None:
@@ -97,15 +98,15 @@ async def check_brokers_come_report_and_go(world: BrokersWorld) -> None:
     await world.loads.start()
     world.report("b:8080", 1)
     world.report("a:8080", 1)
-    both = await view(world, lambda found: len(found.reports) == 2)
+    both = await view(world, lambda cluster: len(cluster.reports) == 2)
     assert (ids(both), both.mode, both.excluded) == (["a:8080", "b:8080"], "modular", ())
     assert list(both.endpoints) == ["a:8080", "b:8080"]
     assert both.endpoints["a:8080"].web_url.rstrip("/") == "http://a:8080"
     world.report("a:8080", 2)
-    newer = await view(world, lambda found: found.reports[0].last_update == 2)
+    newer = await view(world, lambda cluster: cluster.reports[0].last_update == 2)
     assert newer.generation > both.generation
     world.remove("a:8080")
-    left = await view(world, lambda found: len(found.reports) == 1)
+    left = await view(world, lambda cluster: len(cluster.reports) == 1)
     assert (ids(left), list(left.endpoints)) == (["b:8080"], ["b:8080"])
 
 
@@ -113,7 +114,7 @@ async def check_waiting_for_a_change(world: BrokersWorld) -> None:
     """`wait_changed` is True when a newer view is there or comes, and False when none comes in time."""
     await world.loads.start()
     world.report("a:8080", 1)
-    first = await view(world, lambda found: found.reports)
+    first = await view(world, lambda cluster: cluster.reports)
     assert await world.loads.wait_changed(first.generation - 1, 5.0)
     assert not await world.loads.wait_changed(first.generation, 0.3)
     waiting = asyncio.create_task(world.loads.wait_changed(first.generation, 60.0))
@@ -127,17 +128,17 @@ async def check_an_unusable_report(world: BrokersWorld) -> None:
     await world.loads.start()
     for broker in ("bad:8080", "good:8080"):
         world.report(broker, 1)
-    await view(world, lambda found: len(found.reports) == 2)
+    await view(world, lambda cluster: len(cluster.reports) == 2)
     world.spoil("bad:8080")
-    found = await view(world, lambda found: found.excluded)
-    assert (ids(found), [broker.broker_id for broker in found.excluded]) == (["good:8080"], ["bad:8080"])
-    assert found.endpoints["bad:8080"].web_url.rstrip("/") == "http://bad:8080"
+    cluster = await view(world, lambda cluster: cluster.excluded)
+    assert (ids(cluster), [broker.broker_id for broker in cluster.excluded]) == (["good:8080"], ["bad:8080"])
+    assert cluster.endpoints["bad:8080"].web_url.rstrip("/") == "http://bad:8080"
     world.report("bad:8080", 2)
-    assert len((await view(world, lambda found: not found.excluded)).reports) == 2
+    assert len((await view(world, lambda cluster: not cluster.excluded)).reports) == 2
 
 
 async def check_stored_averages(world: BrokersWorld) -> None:
-    """In the order asked for, each once; what is not stored is left out."""
+    """Averages come in the requested order, each once, without those that are not stored."""
     await world.loads.start()
     short, long = (3.0, 4.0, 1.0, 2.0), (30.0, 40.0, 10.0, 20.0)
     stored = [
@@ -147,13 +148,13 @@ async def check_stored_averages(world: BrokersWorld) -> None:
     for averages in stored:
         world.average(averages)
     world.report("a:8080", 1)
-    await view(world, lambda found: found.reports)
-    asked = [UPPER, "t/other/0x00000000_0xffffffff", LOWER, UPPER]
-    assert await world.loads.seeds(asked) == [stored[1], stored[0]]
+    await view(world, lambda cluster: cluster.reports)
+    names = [UPPER, "t/other/0x00000000_0xffffffff", LOWER, UPPER]
+    assert await world.loads.seeds(names) == [stored[1], stored[0]]
 
 
 async def check_owners(world: BrokersWorld) -> None:
-    """What the store says now: nobody's, somebody's, disabled by its owner, another's."""
+    """The store contains the current state: unowned, owned, disabled by the owner, owned by another broker."""
     assert await world.ownership.owner(LOWER) is None
     world.own(LOWER, "a:8080")
     owner = await world.ownership.owner(LOWER)
@@ -194,26 +195,25 @@ async def check_topics(world: BrokersWorld) -> None:
     world.partition("persistent://t/ns/plain", 3)
     world.partition("non-persistent://t/ns/plain", 5)
     world.partition("persistent://t/ns/a b/c~*é", 4)
-    asked = ("persistent://t/ns/plain", "non-persistent://t/ns/plain", "persistent://t/ns/a b/c~*é")
-    assert [await world.metadata.partitions(topic) for topic in asked] == [3, 5, 4]
+    topic_names = ("persistent://t/ns/plain", "non-persistent://t/ns/plain", "persistent://t/ns/a b/c~*é")
+    assert [await world.metadata.partitions(topic) for topic in topic_names] == [3, 5, 4]
     assert await world.metadata.partitions("persistent://t/ns/absent") == 0
     assert await world.metadata.partitions("no topic/at") == 0
 
 
 async def check_the_leader_of_the_brokers(world: BrokersWorld) -> None:
-    """None until there is one."""
     assert await world.metadata.metadata_leader() is None
     world.lead("h:8080")
     assert await world.metadata.metadata_leader() == "h:8080"
 
 
 async def check_a_store_that_is_away(world: BrokersWorld) -> None:
-    """Every read fails; what was read before is not handed out as if it still held."""
+    """Every read fails. Earlier results are not returned as if they were current."""
     await world.loads.start()
     world.report("a:8080", 1)
     world.own(LOWER, "a:8080")
     world.divide("t/ns", [0, MIDDLE, END])
-    await view(world, lambda found: found.reports)
+    await view(world, lambda cluster: cluster.reports)
     await world.suspend()
     for read in (
         world.loads.picture,

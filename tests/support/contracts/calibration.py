@@ -1,4 +1,4 @@
-"""What every `CalibrationStore` promises. `put` lays a file below its root."""
+"""Contract of every `CalibrationStore`. `put` lays a file below its root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Put = Callable[[str, bytes], None]
 
 
 def nothing_is_no_error(store: CalibrationStore, put: Put) -> None:
-    """A place nobody wrote to has no proposal."""
+    """An empty place has no proposal."""
     assert store.newest() is None
 
 
@@ -25,7 +25,7 @@ def the_greatest_date_counts(store: CalibrationStore, put: Put) -> None:
 
 
 def other_files_are_passed_over(store: CalibrationStore, put: Put) -> None:
-    """A night without document (the job failed), names that are no dates, files beside it."""
+    """A night without a document (the job failed), names that are not dates, and other files are ignored."""
     put("2026-11-20/thresholds.json", b"there")
     put("2026-11-21/report.html", b"<html>")
     put("latest/thresholds.json", b"no date")
@@ -42,10 +42,10 @@ def the_root_counts_where_there_is_no_date(store: CalibrationStore, put: Put) ->
 
 
 def a_huge_file_is_not_read_whole(store: CalibrationStore, put: Put) -> None:
-    """One byte more than may be, so that it can be told."""
+    """One byte above the limit is read, so that the reader can detect it."""
     put("2026-11-21/thresholds.json", b"x" * (MAX_BYTES + 1000))
-    found = store.newest()
-    assert found is not None and len(found.data) == MAX_BYTES + 1
+    newest = store.newest()
+    assert newest is not None and len(newest.data) == MAX_BYTES + 1
 
 
 CHECKS = (

@@ -1,7 +1,7 @@
-"""What every `Channel` promises: the same tests for the fake and for both variants on real brokers.
+"""Contract of every `Channel`: the same tests for the fake and for both variants on real brokers.
 
-Subclass `ChannelContract` in a test module and give it a fixture `kit`. A kit has a namespace of its own, in which
-nobody looks anything up unless the kit does; on a shared cluster other bundles may change meanwhile.
+Subclass `ChannelContract` in a test module and give it a fixture `kit`. A kit has its own namespace, in which only the
+kit looks up bundles. On a shared cluster other bundles may change meanwhile.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ChannelKit(Protocol):
         """Split an owned bundle in the middle, wait for the brokers' 204; the children, lower first."""
 
     async def owned(self) -> dict[str, str]:
-        """By bundle the broker that says it owns it, without those every broker has by its name (heartbeat, SLA)."""
+        """Return the owner of each bundle as the brokers report it, without heartbeat and SLA bundles."""
 
     async def interrupt(self, channel: Channel) -> None:
         """Make this one unable to follow the channel, at least for a moment, until `mend`."""
@@ -64,18 +64,18 @@ async def following(kit: ChannelKit) -> AsyncIterator[Channel]:
 
 
 async def read(kit: ChannelKit, channel: Channel) -> ChannelView:
-    """Its view, as soon as there is one."""
+    """Wait for the channel's first view and return it."""
     return await eventually(channel.view, within=kit.patience)
 
 
 async def shows(kit: ChannelKit, channel: Channel, bundle: str, owner: str) -> None:
     """Wait until the view says that this broker owns the bundle."""
 
-    async def shown() -> bool:
+    async def is_shown() -> bool:
         unit = (await channel.view()).units.get(bundle)
         return unit is not None and (unit.state, unit.destination) == (UnitState.OWNED, owner)
 
-    await eventually(shown, within=kit.patience)
+    await eventually(is_shown, within=kit.patience)
 
 
 async def refused(kit: ChannelKit, channel: Channel) -> None:
@@ -113,10 +113,10 @@ class ChannelContract:
         assert (view.units[bundle].state, view.units[bundle].destination) == (UnitState.OWNED, owner)
         assert view.units[bundle].version >= 1
         assert view.seen_ms.keys() == view.units.keys()
-        assert all(0 < seen <= view.wall_ms for seen in view.seen_ms.values())
+        assert all(0 < ms <= view.wall_ms for ms in view.seen_ms.values())
 
     async def test_owners_are_those_the_brokers_name(self, kit: ChannelKit) -> None:
-        """Who owns what is what the brokers themselves say."""
+        """The view contains the owners that the brokers report."""
         for number in range(3):
             await kit.own(number)
         async with following(kit) as channel:
@@ -130,7 +130,7 @@ class ChannelContract:
             await eventually(agrees, within=kit.patience)
 
     async def test_one_bundle_is_as_new_as_the_call(self, kit: ChannelKit) -> None:
-        """What a broker has answered for is in `unit` at once, each time; `view` follows."""
+        """`unit` contains a change as soon as the broker has responded. `view` follows later."""
         bundle, owner = await kit.own(0)
         async with following(kit) as channel:
             for _ in range(5):
@@ -141,7 +141,9 @@ class ChannelContract:
             await shows(kit, channel, bundle, owner)
 
     async def test_an_unloaded_bundle_is_free(self, kit: ChannelKit) -> None:
-        """A bundle given up without a destination is Free, its last owner told; the next lookup has it Owned."""
+        """A bundle that is unloaded without a destination is Free, with its last owner. The next lookup makes it
+        Owned.
+        """
         bundle, owner = await kit.own(1)
         async with following(kit) as channel:
             await kit.unload(bundle)
@@ -161,11 +163,11 @@ class ChannelContract:
                 assert unit is not None
                 assert (unit.state, unit.destination) == (UnitState.OWNED, owner)
 
-            async def gone() -> bool:
+            async def is_gone() -> bool:
                 view = await channel.view()
                 return bundle not in view.units and bundle not in view.seen_ms
 
-            await eventually(gone, within=kit.patience)
+            await eventually(is_gone, within=kit.patience)
             assert await channel.unit(bundle) is None
 
     async def test_a_bundle_nobody_wrote_of_has_no_entry(self, kit: ChannelKit) -> None:
@@ -189,7 +191,6 @@ class ChannelContract:
             assert not await channel.wait_changed(after.generation + 1000, 0.1)
 
     async def test_a_view_does_not_change(self, kit: ChannelKit) -> None:
-        """What was handed out stays as it was."""
         bundle, first = await kit.own(0)
         async with following(kit) as channel:
             before = await channel.view()
@@ -197,8 +198,9 @@ class ChannelContract:
             assert before.units[bundle].destination == first
 
     async def test_not_followed_is_said(self, kit: ChannelKit) -> None:
-        """While it cannot be followed the view is refused, not shown as if it were new; later it is whole again, and
-        an entry that did not change keeps its age."""
+        """While the channel cannot be followed, the view is refused, not returned as if it were current. Later it is
+        complete again, and an unchanged entry keeps its age.
+        """
         bundle, owner = await kit.own(0)
         async with following(kit) as channel:
             before = await channel.view()

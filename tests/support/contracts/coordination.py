@@ -1,4 +1,4 @@
-"""What every Coordination promises: the same tests for the fake and for ZooKeeper.
+"""Contract of every Coordination: the same tests for the fake and for ZooKeeper.
 
 Subclass `CoordinationContract` in a test module and give it a fixture `world`.
 """
@@ -33,7 +33,7 @@ class World(Protocol):
         """End the session of `who` at the store; returns once it is connected with a new one."""
 
     async def freeze(self) -> None:
-        """Stop the store: it answers nobody."""
+        """Stop the store: it does not respond."""
 
     async def thaw(self) -> None:
         """Let it answer again."""
@@ -49,9 +49,9 @@ async def eventually(condition: Callable[[], Any], *, within: float = 10.0) -> A
     deadline = time.monotonic() + within
     while True:
         with suppress(StoreError, SnapshotError):
-            found = condition()
-            if found := (await found if inspect.isawaitable(found) else found):
-                return found
+            value = condition()
+            if value := (await value if inspect.isawaitable(value) else value):
+                return value
         assert time.monotonic() < deadline, "the condition did not come true in time"
         await asyncio.sleep(0.02)
 
@@ -76,16 +76,16 @@ class CoordinationContract:
     """The tests. Each docstring is the rule."""
 
     async def test_seats_are_given_lowest_first_and_taken_over(self, world: World) -> None:
-        """Of four that contend, three sit; who leaves makes room for the fourth."""
+        """Three of four contenders get a seat. A member that leaves makes room for the fourth."""
         sidecars = [await world.join() for _ in range(4)]
-        taken = [await s.take_seat(member(f"s{i}"), seats=3) for i, s in enumerate(sidecars)]
-        assert [t.seat if t else None for t in taken] == [0, 1, 2, None]
+        seats = [await s.take_seat(member(f"s{i}"), seats=3) for i, s in enumerate(sidecars)]
+        assert [t.seat if t else None for t in seats] == [0, 1, 2, None]
         await sidecars[1].close()
         last = sidecars[3]
 
         async def seated() -> bool:
-            found = await last.take_seat(member("s3"), seats=3)
-            return found is not None and found.seat == 1
+            seat = await last.take_seat(member("s3"), seats=3)
+            return seat is not None and seat.seat == 1
 
         await eventually(seated)
         assert [(m.id, m.seat, m.url) for m in await last.members()] == [
@@ -97,32 +97,34 @@ class CoordinationContract:
     async def test_simultaneous_contenders_get_different_seats(self, world: World) -> None:
         """A seat has one occupant, however many ask at once."""
         sidecars = [await world.join() for _ in range(4)]
-        taken = await asyncio.gather(*(s.take_seat(member(f"s{i}"), seats=3) for i, s in enumerate(sidecars)))
-        assert sorted(t.seat for t in taken if t is not None) == [0, 1, 2]
+        seats = await asyncio.gather(*(s.take_seat(member(f"s{i}"), seats=3) for i, s in enumerate(sidecars)))
+        assert sorted(t.seat for t in seats if t is not None) == [0, 1, 2]
 
     async def test_a_seat_is_kept(self, world: World) -> None:
-        """Who sits already keeps the seat and takes no second one."""
+        """A member with a seat keeps it and takes no second one."""
         one = await world.join()
         assert await one.take_seat(member("a"), seats=3) == await one.take_seat(member("a"), seats=3)
         assert len(await one.members()) == 1
 
     async def test_a_kept_seat_shows_the_member_as_it_is_now(self, world: World) -> None:
-        """Its settings may be read anew while it sits there."""
+        """A member may re-read its settings while it has a seat."""
         one, other = await world.join(), await world.join()
         await one.take_seat(member("a"), seats=3)
         await one.take_seat(replace(member("a"), settings="changed"), seats=3)
-        assert [(found.id, found.seat, found.settings) for found in await other.members()] == [("a", 0, "changed")]
+        assert [(member_node.id, member_node.seat, member_node.settings) for member_node in await other.members()] == [
+            ("a", 0, "changed")
+        ]
 
     async def test_one_leader_of_many(self, world: World) -> None:
-        """Of many that campaign at once exactly one wins, and everybody sees who."""
+        """Exactly one of many simultaneous campaigners wins, and all see the leader."""
         sidecars = [await world.join() for _ in range(5)]
         epochs = await asyncio.gather(*(s.campaign(member(f"s{i}")) for i, s in enumerate(sidecars)))
         (winner,) = [i for i, epoch in enumerate(epochs) if epoch is not None]
         for sidecar in sidecars:
 
             async def visible(who: Coordination = sidecar) -> bool:
-                found = await who.leader()
-                return found is not None and (found.id, found.epoch) == (f"s{winner}", epochs[winner])
+                leader = await who.leader()
+                return leader is not None and (leader.id, leader.epoch) == (f"s{winner}", epochs[winner])
 
             await eventually(visible)
         for i, sidecar in enumerate(sidecars):
@@ -159,7 +161,7 @@ class CoordinationContract:
         assert await a.leader() is None
 
     async def test_campaigning_again_begins_a_new_term(self, world: World) -> None:
-        """A leader node of one's own session is no obstacle: the old epoch ends, a new one begins."""
+        """A leader node of the member's own session does not block it: the old epoch ends and a new one begins."""
         a = await world.join()
         first = await lead(a, "a")
         second = await a.campaign(member("a"))
@@ -187,15 +189,15 @@ class CoordinationContract:
                     DocumentChange(path="state/more", data=b"x", create=True),
                 ],
             )
-        found = await b.read("state/ledger")
-        assert found is not None
-        assert found.data == b"of b"
+        node = await b.read("state/ledger")
+        assert node is not None
+        assert node.data == b"of b"
         assert await b.read("state/more") is None
         await a.resign(old)
         assert await b.still_leading(new)
 
     async def test_losing_the_session_ends_the_term(self, world: World) -> None:
-        """After the session is gone, leadership is gone, even for the same sidecar with nobody else around."""
+        """Leadership ends with the session, even if no other sidecar runs."""
         a = await world.join()
         old = await lead(a, "a")
         await world.expire(a)
@@ -248,12 +250,12 @@ class CoordinationContract:
         with pytest.raises(StaleWrite):
             await a.write_fenced(epoch, [change])
         await a.write_fenced(epoch, [])
-        found = await a.read("state/there")
-        assert found is not None
-        assert (found.data, found.version) == (b"0", 0)
+        node = await a.read("state/there")
+        assert node is not None
+        assert (node.data, node.version) == (b"0", 0)
 
     async def test_shared_writes_compare_and_set(self, world: World) -> None:
-        """Anybody may write shared state, but only over what it has read."""
+        """Any sidecar may write shared state, but only over the version that it has read."""
         a, b = await world.join(), await world.join()
         assert await a.write_shared("desired/mode", b"observe", version=None) == 0
         with pytest.raises(StaleWrite):
@@ -263,12 +265,14 @@ class CoordinationContract:
             await a.write_shared("desired/mode", b"act", version=0)
         with pytest.raises(StaleWrite):
             await a.write_shared("desired/absent", b"act", version=0)
-        found = await a.read("desired/mode")
-        assert found is not None
-        assert (found.path, found.data, found.version) == ("desired/mode", b"recommend", 1)
+        node = await a.read("desired/mode")
+        assert node is not None
+        assert (node.path, node.data, node.version) == ("desired/mode", b"recommend", 1)
 
     async def test_every_write_changes_the_stamp_of_its_node_alone(self, world: World) -> None:
-        """By anybody, and when the node is made anew: whoever saw the same stamp twice need not read it again."""
+        """A write by any client, a new creation included, changes the stamp. A node with the same stamp need not be
+        read again.
+        """
         a, b = await world.join(), await world.join()
         epoch, paths = await lead(a, "a"), ["state/one", "state/two"]
         assert await b.stamps(paths) == [None, None]
@@ -293,7 +297,7 @@ class CoordinationContract:
         )
 
     async def test_absent_nodes_are_none_and_empty(self, world: World) -> None:
-        """Reading what is not there is no error."""
+        """Reading a missing node is not an error."""
         a = await world.join()
         assert await a.read("state/nothing") is None
         assert await a.read_tree("state/nothing") == []
@@ -342,14 +346,14 @@ class CoordinationContract:
         assert not await a.wait_changed(0.3)
 
     async def test_changes_between_two_waits_are_not_missed(self, world: World) -> None:
-        """What changes while nobody waits is reported by the next wait."""
+        """A change between two waits is reported by the next wait."""
         a, b = await world.join(), await world.join()
         await quiet(a)
         await b.create_sequential("requests/r-", b"")
         assert await a.wait_changed(10.0)
 
     async def test_a_silent_store_fails_calls_promptly(self, world: World) -> None:
-        """While the store is silent every call fails with StoreError soon; later all goes on without a restart."""
+        """While the store is silent every call fails with StoreError soon. Later calls work without a restart."""
         a = await world.join()
         await lead(a, "a")
         calls: list[Callable[[], Awaitable[object]]] = [
@@ -381,7 +385,7 @@ class CoordinationContract:
         await lead(a, "a")
 
     async def test_looking_makes_nothing(self, world: World) -> None:
-        """Where no sidecar ran there is nothing, also after others looked; nor is there anything once it is erased."""
+        """Without a sidecar the store stays empty, also after reads and after it is erased."""
         a, b = await world.join(), await world.join()
         for _ in range(2):
             assert await a.paths() == []
@@ -395,7 +399,9 @@ class CoordinationContract:
         assert await a.paths() == []
 
     async def test_all_is_erased_or_nothing(self, world: World) -> None:
-        """Nothing is lost when something was written after the paths were asked for; afterwards all begins anew."""
+        """Nothing is deleted if a write came after the paths were listed. After a deletion the store can be used
+        again.
+        """
         a, b = await world.join(), await world.join()
         await a.write_shared("desired/x", b"1", version=None)
         before = await b.paths()
@@ -421,14 +427,14 @@ class CoordinationContract:
         await a.write_fenced(epoch, [DocumentChange(path="state/ledger", data=b"kept", create=True)])
         await a.close()
 
-        async def gone() -> bool:
+        async def is_gone() -> bool:
             return await b.leader() is None and await b.members() == []
 
-        await eventually(gone, within=1.5)
+        await eventually(is_gone, within=1.5)
         assert await lead(b, "b") > epoch
-        found = await b.read("state/ledger")
-        assert found is not None
-        assert found.data == b"kept"
+        node = await b.read("state/ledger")
+        assert node is not None
+        assert node.data == b"kept"
 
     async def test_the_session_time_out_is_known(self, world: World) -> None:
         """Deadlines are reckoned from the session time-out in force."""

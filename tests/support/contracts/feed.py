@@ -1,4 +1,4 @@
-"""What every `LoadFeed` promises: the same tests for the fake and for the topics of real brokers.
+"""Contract of every `LoadFeed`: the same tests for the fake and for the topics of real brokers.
 
 Subclass `FeedContract` in a test module and give it a fixture `kit`.
 """
@@ -24,10 +24,10 @@ class Patient(Protocol):
 
 
 class Feed(Protocol[H_co]):
-    """What this contract and the one of usage ask of a feed."""
+    """The part of a feed that this contract and the contract of usage need."""
 
     def tables(self) -> H_co:
-        """What was heard."""
+        """Return the received messages."""
 
 
 class FeedKit(Patient, Protocol):
@@ -67,9 +67,9 @@ async def listening(kit: FeedKit) -> AsyncIterator[LoadFeed]:
 
 
 def heard_all(kit: FeedKit, tables: LoadTables) -> bool:
-    """Whether all brokers said something in both topics."""
-    found = [tables.latest.get(broker_id) for broker_id in kit.broker_ids]
-    return all(heard is not None and heard.load is not None and heard.bundles is not None for heard in found)
+    """Return whether all brokers have sent a message in both topics."""
+    loads = [tables.latest.get(broker_id) for broker_id in kit.broker_ids]
+    return all(load is not None and load.load is not None and load.bundles is not None for load in loads)
 
 
 async def tables_where(kit: Patient, feed: Feed[H_co], condition: Callable[[H_co], bool]) -> H_co:
@@ -96,33 +96,33 @@ class FeedContract:
             tables = feed.tables()
         assert tables.since_ms > 0
         for broker_id in kit.broker_ids:
-            heard = tables.latest[broker_id]
-            assert heard.load is not None
-            assert heard.load.broker_id == broker_id
-            assert heard.load.weighted_max_ema >= 0
-            assert min(heard.load_ms, heard.bundles_ms) >= tables.since_ms
-            assert heard.fault is None
+            load = tables.latest[broker_id]
+            assert load.load is not None
+            assert load.load.broker_id == broker_id
+            assert load.load.weighted_max_ema >= 0
+            assert min(load.load_ms, load.bundles_ms) >= tables.since_ms
+            assert load.fault is None
 
     async def test_withdrawn_figures_are_kept(self, kit: FeedKit) -> None:
         """A broker that takes its load data back has not vanished: what it said stays, marked until it reports."""
         async with listening(kit) as feed:
-            found: list[str] = []
+            loads: list[str] = []
 
             async def withdrawn() -> bool:
                 await kit.withdraw()
                 for _ in range(20):
                     tables = feed.tables()
-                    found.extend(broker for broker, heard in tables.latest.items() if heard.withdrawn_ms)
-                    if found:
+                    loads.extend(broker for broker, load in tables.latest.items() if load.withdrawn_ms)
+                    if loads:
                         assert heard_all(kit, tables)
-                        assert tables.latest[found[0]].withdrawn_ms >= tables.since_ms
+                        assert tables.latest[loads[0]].withdrawn_ms >= tables.since_ms
                         return True
                     await feed.wait_changed(tables.generation, 0.1)
                 return False
 
             await eventually(withdrawn, within=kit.patience)
             await kit.say()
-            await tables_where(kit, feed, lambda tables: not tables.latest[found[0]].withdrawn_ms)
+            await tables_where(kit, feed, lambda tables: not tables.latest[loads[0]].withdrawn_ms)
 
     async def test_waiting(self, kit: FeedKit) -> None:
         """`wait_changed` returns for a message, with newer tables, and otherwise runs out."""
@@ -135,20 +135,21 @@ class FeedContract:
             assert not await feed.wait_changed(feed.tables().generation + 10_000, 0.1)
 
     async def test_tables_do_not_change(self, kit: FeedKit) -> None:
-        """What was handed out stays as it was."""
         async with listening(kit) as feed:
             before = feed.tables()
-            times = {broker: heard.bundles_ms for broker, heard in before.latest.items()}
+            times = {broker: load.bundles_ms for broker, load in before.latest.items()}
             await kit.say()
             await tables_where(
                 kit,
                 feed,
                 lambda tables: all(tables.latest[broker].bundles_ms > times[broker] for broker in kit.broker_ids),
             )
-            assert {broker: heard.bundles_ms for broker, heard in before.latest.items()} == times
+            assert {broker: load.bundles_ms for broker, load in before.latest.items()} == times
 
     async def test_a_gap_is_said_and_figures_stay(self, kit: FeedKit) -> None:
-        """While it cannot listen its state says so, which wakes who waits; later `since_ms` tells of the gap."""
+        """The state reports the interruption and wakes waiting callers; later `since_ms` contains the start of the
+        gap.
+        """
         async with listening(kit) as feed:
             before = feed.tables()
             await kit.interrupt(feed)

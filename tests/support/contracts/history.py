@@ -1,4 +1,4 @@
-"""What every `HistoryStore` and every `HistoryWal` promises."""
+"""Contract of every `HistoryStore` and every `HistoryWal`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.history_cases import START_MS, records_of, sequence
 OTHER_HOUR_MS = START_MS + 3_600_000
 
 
-def same(found: Sequence[CycleRecord], wanted: Sequence[CycleRecord]) -> bool:
+def same(actual: Sequence[CycleRecord], expected: Sequence[CycleRecord]) -> bool:
     """Whether these are the records, to the last bit: each frame's checksum holds, each plan comes out the same."""
-    if [(r.epoch, r.cycle, r.seal, r.outcome) for r in found] != [
-        (r.epoch, r.cycle, r.seal, r.outcome) for r in wanted
+    if [(r.epoch, r.cycle, r.seal, r.outcome) for r in actual] != [
+        (r.epoch, r.cycle, r.seal, r.outcome) for r in expected
     ]:
         return False
-    return all(replay(item).same for item in rebuilt(found))
+    return all(replay(item).same for item in rebuilt(actual))
 
 
 def holds_what_was_published(store: HistoryStore) -> None:
@@ -54,12 +54,12 @@ def merged_files_hold_all(store: HistoryStore) -> None:
     """The larger file has the records of its parts, which stay, and stands for them."""
     records = records_of(sequence(9, 3))
     parts = [store.publish(4, seq, records[3 * seq - 3 : 3 * seq]) for seq in (1, 2, 3)]
-    made = store.merge(parts)
-    assert (made.name, made.folder) == ("4-1-3.parquet", parts[0].folder)
-    assert set(store.files()) == {*parts, made}
-    assert in_force(store.files()) == [made]
-    assert same(store.records(made), [r for part in parts for r in store.records(part)])
-    assert (store.span(made).cycles, store.span(made).cluster) == (9, "east")
+    merged = store.merge(parts)
+    assert (merged.name, merged.folder) == ("4-1-3.parquet", parts[0].folder)
+    assert set(store.files()) == {*parts, merged}
+    assert in_force(store.files()) == [merged]
+    assert same(store.records(merged), [r for part in parts for r in store.records(part)])
+    assert (store.span(merged).cycles, store.span(merged).cluster) == (9, "east")
 
 
 def removed_files_are_gone(store: HistoryStore) -> None:
@@ -74,7 +74,6 @@ def removed_files_are_gone(store: HistoryStore) -> None:
 
 
 def aside_files_are_not_listed(store: HistoryStore) -> None:
-    """What was set aside is nobody's any more."""
     file = store.publish(1, 1, records_of(sequence(1, 6)))
     assert file.name in store.set_aside(file)
     assert store.files() == []
@@ -125,7 +124,7 @@ def numbers_go_on(wal: HistoryWal) -> None:
 
 
 def size_tells_what_is_kept(wal: HistoryWal) -> None:
-    """Bytes grow with records and go with segments; what is set aside is not offered again."""
+    """Bytes grow with records and shrink with segments. A segment that was set aside is not returned again."""
     record = records_of(sequence(1, 3))[0]
     assert wal.size == 0
     wal.append(1, record)

@@ -1,4 +1,4 @@
-"""What `Metadata.policies` promises, for the fake and for ZooKeeper. A World writes the records, as Pulsar would."""
+"""Contract of `Metadata.policies`, for the fake and for ZooKeeper. A World writes the records, as Pulsar would."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class PolicyWorld(Protocol):
 async def settle(world: PolicyWorld, expected: PolicyRecords) -> None:
     """Changes are noticed within a moment, without a call that asks for them."""
 
-    async def seen() -> bool:
+    async def is_current() -> bool:
         try:
             return await world.metadata.policies(CLUSTER, SPACES) == expected
         except CodecError:
-            return False  # what was there before
+            return False
 
-    await eventually(seen)
+    await eventually(is_current)
 
 
 async def check_nothing_there(world: PolicyWorld) -> None:
@@ -118,7 +118,7 @@ async def check_broken_records(world: PolicyWorld) -> None:
 
 
 async def check_a_store_that_is_away(world: PolicyWorld) -> None:
-    """What was read before is not handed out as if it still held."""
+    """Earlier results are not returned as if they were current."""
     await world.put_isolation({"gold": GOLD})
     await settle(world, PolicyRecords(isolation=(DECODED,)))
     await world.suspend()

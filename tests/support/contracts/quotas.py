@@ -1,4 +1,4 @@
-"""What every `QuotaAdmin` promises. Mixed into a test class that builds one over brokers with topics of `NAMESPACE`."""
+"""Contract of every `QuotaAdmin`. Mixed into a test class that builds one over brokers with topics of `NAMESPACE`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class QuotaHarness:
     set_namespace_rates: Callable[[Rate, Rate], Awaitable[None]]
 
 
-async def becomes(read: Callable[[], Awaitable[object]], wanted: object) -> None:
+async def becomes(read: Callable[[], Awaitable[object]], expected: object) -> None:
     """Brokers answer from caches that follow a moment later."""
 
     async def is_so() -> bool:
-        return await read() == wanted
+        return await read() == expected
 
     await eventually(is_so)
 
@@ -60,7 +60,9 @@ class QuotaContract:
         ],
     )
     async def test_topic_rates_round_trip(self, harness: QuotaHarness, place: PolicyKey, rate: Rate) -> None:
-        """None, set, changed, removed; the name may hold odd characters. Removing what is not there is quiet."""
+        """No rate, set, changed, removed; the name may contain special characters. Removing a missing rate is not an
+        error.
+        """
         admin = harness.admin
         assert await admin.topic_rate(place, permit=by_person) is None
         await admin.set_topic_rate(place, Rate(1, 1), permit=by_person)
@@ -82,12 +84,12 @@ class QuotaContract:
             assert caught.value.status == 404
 
     async def test_namespace_rates(self, harness: QuotaHarness) -> None:
-        """Those of this cluster."""
-        found = await harness.admin.namespace_rates(NAMESPACE, harness.cluster)
-        assert (found.publish, found.dispatch, found.resource_group) == (None, None, "")
+        """Only the rates of this cluster are read."""
+        rates = await harness.admin.namespace_rates(NAMESPACE, harness.cluster)
+        assert (rates.publish, rates.dispatch, rates.resource_group) == (None, None, "")
         await harness.set_namespace_rates(Rate(40, 4000), Rate(30, 3000, period=2))
-        wanted = NamespaceRates(publish=Rate(40, 4000), dispatch=Rate(30, 3000, period=2))
-        await becomes(lambda: harness.admin.namespace_rates(NAMESPACE, harness.cluster), wanted)
+        expected = NamespaceRates(publish=Rate(40, 4000), dispatch=Rate(30, 3000, period=2))
+        await becomes(lambda: harness.admin.namespace_rates(NAMESPACE, harness.cluster), expected)
         assert (await harness.admin.namespace_rates(NAMESPACE, "elsewhere-too")).publish is None
 
     async def test_resource_groups(self, harness: QuotaHarness) -> None:
@@ -116,11 +118,11 @@ class QuotaContract:
     async def test_topics_of_other_namespaces_are_not_told(self, harness: QuotaHarness) -> None:
         """Each topic with its broker; nothing of namespaces that were not asked for."""
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             # Statistics are made at intervals: a topic that was loaded just now is in none yet.
             return TOPIC in (await harness.admin.topic_rates(harness.broker, [NAMESPACE])).names
 
-        await eventually(told)
+        await eventually(is_reported)
         assert (await harness.admin.topic_rates(harness.broker, ["public/other"])).names == ()
-        found = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
-        assert found.broker == harness.broker and (found.rates >= 0).all()
+        rates = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
+        assert rates.broker == harness.broker and (rates.rates >= 0).all()

@@ -1,4 +1,4 @@
-"""What every `UsageFeed` promises: the same tests for the fake, and for the adapter over a script and over brokers.
+"""Contract of every `UsageFeed`: the same tests for the fake, and for the adapter over a script and over brokers.
 
 Subclass `UsageContract` in a test module and give it a fixture `kit`.
 """
@@ -29,10 +29,10 @@ class UsageKit(Patient, Protocol):
         """A feed, not started yet; the test closes it."""
 
     async def say(self, message: UsageMessage) -> None:
-        """A broker says this."""
+        """Publish a message of a broker."""
 
     async def say_nonsense(self) -> None:
-        """Somebody says what cannot be understood."""
+        """Publish bytes that cannot be decoded."""
 
     async def interrupt(self, feed: UsageFeed) -> None:
         """Make the feed unable to listen, at least for a moment, until `mend`."""
@@ -54,32 +54,32 @@ async def listening(kit: UsageKit) -> AsyncIterator[UsageFeed]:
 
 
 async def heard(kit: UsageKit, feed: UsageFeed, message: UsageMessage) -> UsageTables:
-    """Have this said until it was heard: its groups are then those of its broker."""
+    """Publish `message` until the feed has received it: its groups are then the groups of its broker."""
     before = feed.tables()
 
-    def shown(tables: UsageTables) -> bool:
+    def is_shown(tables: UsageTables) -> bool:
         groups = tables.latest.get(message.broker, {})
-        told = {item.group: item for item in message.groups}
-        return groups.keys() == told.keys() and all(
-            (told[name].publish is None or newer(groups[name].publish_ms, name, "publish_ms"))
-            and (told[name].dispatch is None or newer(groups[name].dispatch_ms, name, "dispatch_ms"))
+        usages = {item.group: item for item in message.groups}
+        return groups.keys() == usages.keys() and all(
+            (usages[name].publish is None or newer(groups[name].publish_ms, name, "publish_ms"))
+            and (usages[name].dispatch is None or newer(groups[name].dispatch_ms, name, "dispatch_ms"))
             for name in groups
         )
 
     def newer(at_ms: int, name: str, side: str) -> bool:
-        known = before.latest.get(message.broker, {}).get(name, ReceivedUsage())
-        return at_ms > int(getattr(known, side))
+        before_usage = before.latest.get(message.broker, {}).get(name, ReceivedUsage())
+        return at_ms > int(getattr(before_usage, side))
 
-    async def said() -> bool:
+    async def is_stated() -> bool:
         await kit.say(message)
         # Not over and over: what comes late would be news to the next rule.
         for _ in range(60):
-            if shown(feed.tables()):
+            if is_shown(feed.tables()):
                 return True
             await asyncio.sleep(0.05)
         return False
 
-    await eventually(said, within=kit.patience)
+    await eventually(is_stated, within=kit.patience)
     return feed.tables()
 
 
@@ -114,21 +114,21 @@ class UsageContract:
             )
 
     async def test_nonsense_changes_nothing_else(self, kit: UsageKit) -> None:
-        """It is told as a fault; the figures before it stay, the next good message is heard."""
+        """A broken message is reported as a fault. Earlier values stay, and the next valid message is received."""
         async with listening(kit) as feed:
             before = await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
             assert before.fault == ""
 
-            async def told() -> bool:
+            async def is_reported() -> bool:
                 await kit.say_nonsense()
                 return feed.tables().fault != ""
 
-            await eventually(told, within=kit.patience)
+            await eventually(is_reported, within=kit.patience)
             assert feed.tables().latest[FIRST]["acme"].publish == LITTLE
             await heard(kit, feed, usage_message(SECOND, acme=(LITTLE, MUCH)))
 
     async def test_a_gap_is_said_and_figures_stay(self, kit: UsageKit) -> None:
-        """While it cannot listen its state says so; later `since_ms` tells of the gap."""
+        """The state reports the interruption; later `since_ms` contains the start of the gap."""
         async with listening(kit) as feed:
             before = await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
             await kit.interrupt(feed)

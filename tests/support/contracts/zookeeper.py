@@ -40,9 +40,9 @@ def chroot(zookeeper: Cluster) -> Iterator[str]:
 @pytest.fixture
 async def client(zookeeper: Cluster, chroot: str) -> AsyncIterator[ZkClient]:
     """A connected client below the chroot."""
-    found = await connect(zookeeper, chroot)
-    yield found
-    await found.close()
+    client_ = await connect(zookeeper, chroot)
+    yield client_
+    await client_.close()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def with_kazoo(hosts: str, action: Any) -> Any:
 
 
 def put(kazoo: KazooClient, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-    """Write a node, with what is above it if it is not there yet."""
+    """Write a node, with its missing parents."""
     if kazoo.exists(path):
         kazoo.set(path, data)
     else:
@@ -88,10 +88,10 @@ async def connect(
     zookeeper: Cluster, chroot: str, *, session_seconds: float = SESSION_SECONDS, call_seconds: float = CALL_SECONDS
 ) -> ZkClient:
     """A client that has its first session."""
-    found = ZkClient(zookeeper.zk_hosts, chroot, session_seconds=session_seconds, call_timeout_seconds=call_seconds)
-    found.start()
-    await until_connected(found)
-    return found
+    client_ = ZkClient(zookeeper.zk_hosts, chroot, session_seconds=session_seconds, call_timeout_seconds=call_seconds)
+    client_.start()
+    await until_connected(client_)
+    return client_
 
 
 async def until_connected(client: ZkClient, *, not_session: int | None = None) -> None:

@@ -93,7 +93,8 @@ def test_a_situation_that_there_is_not_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(SITUATIONS))
 def test_checks_of_a_situation_are_those_of_the_product(name: str) -> None:
     """By name and remedy: the fake answers with what it is given."""
-    source = re.sub(r'"\s+f?"', "", "".join(map(inspect.getsource, (doctor, doctor_checks, go_live, readings, service))))
+    modules = (doctor, doctor_checks, go_live, readings, service)
+    source = re.sub(r'"\s+f?"', "", "".join(map(inspect.getsource, modules)))
     for check in SITUATIONS[name].checks:
         assert f'"{check.name}"' in source
         assert check.fix.partition(" zk:")[0] in source

@@ -65,7 +65,7 @@ def ask(method, path, body=None):
 
 
 def remote(url):
-    """A connection to the leader's port; with TLS on, never one in the clear, over which the token would go."""
+    """Return a connection to the leader's port. With TLS on it is never unencrypted, because it carries the token."""
     parts = urlsplit(url)
     if parts.scheme != "https" and os.environ.get("BUNDLEKEEL_TLS_CA"):
         raise Refused(503, f"the leader's address {url} is not encrypted, and BUNDLEKEEL_TLS_CA is set")
@@ -76,17 +76,17 @@ def remote(url):
 
 
 def send(connection, method, path, body, headers):
-    """One request below /api/v1; the decoded answer, or Refused."""
+    """Send one request below /api/v1 and return the decoded response. Raises Refused if the status is an error."""
     try:
         text = None if body is None else json.dumps(body)
         connection.request(method, "/api/v1/" + path, text, {"Content-Type": "application/json", **headers})
         answer = connection.getresponse()
-        said = json.loads(answer.read() or b"null")
+        reply = json.loads(answer.read() or b"null")
     finally:
         connection.close()
     if answer.status >= 300:
-        raise Refused(answer.status, (said or {}).get("detail", "") if isinstance(said, dict) else said)
-    return said
+        raise Refused(answer.status, (reply or {}).get("detail", "") if isinstance(reply, dict) else reply)
+    return reply
 
 
 def named():
@@ -94,34 +94,34 @@ def named():
     if os.environ.get("BUNDLEKEEL_BROKER"):
         return os.environ["BUNDLEKEEL_BROKER"]
     pod = (os.environ.get("HOSTNAME") or socket.gethostname()).split(".")[0]
-    known = {item["broker"] for item in ask("GET", "brokers") + ask("GET", "operations")["drains"]}
-    found = [broker for broker in known if broker.split(":")[0].split(".")[0] == pod]
-    if len(found) == 1:
-        return found[0]
-    # A sidecar without a seat knows no brokers; Pulsar takes the same name unless it is told another.
+    brokers = {item["broker"] for item in ask("GET", "brokers") + ask("GET", "operations")["drains"]}
+    matches = [broker for broker in brokers if broker.split(":")[0].split(".")[0] == pod]
+    if len(matches) == 1:
+        return matches[0]
+    # A sidecar without a seat knows no brokers. Pulsar uses the same name unless another one is configured.
     return f"{socket.getfqdn()}:{os.environ.get('BUNDLEKEEL_BROKER_PORT', '8080')}"
 
 
 def drain(until):
-    """Ask for the drain and wait until the broker is empty, or only what is bound to it is left."""
+    """Request the drain and wait until the broker is empty, or only bundles remain that must stay."""
     broker = named()
     if ours(broker) is None:
         ask("POST", f"brokers/{quote(broker, safe='')}/drain", {"execute": True, "reason": REASON, "by": BY})
     free = time.monotonic()
     while True:
         # Looked at once at least, however long the asking took.
-        said = ask("GET", "operations")
-        found = of(broker, said)
-        if found is None:
+        operations = ask("GET", "operations")
+        row = of(broker, operations)
+        if row is None:
             return "the drain was ended by somebody"
-        if found["state"] in ("empty", "blocked"):
-            return f"{broker} {found['state']}, {found['left']} left, {found['moved']} moved"
-        free = free if said.get("held") else time.monotonic()
+        if row["state"] in ("empty", "blocked"):
+            return f"{broker} {row['state']}, {row['left']} left, {row['moved']} moved"
+        free = free if operations.get("held") else time.monotonic()
         if time.monotonic() > free + HELD_SECONDS:
-            return f"nothing is moved now ({said['held']}: {said['held_explanation']}), {found['left']} left"
+            return f"nothing is moved now ({operations['held']}: {operations['held_explanation']}), {row['left']} left"
         left = until - time.monotonic()
         if left <= 0:
-            return f"out of time, {found['left']} left"
+            return f"out of time, {row['left']} left"
         time.sleep(min(1.0, left))
 
 
@@ -130,8 +130,8 @@ def back(until):
     while time.monotonic() < until:
         try:
             broker = named()
-            found = ours(broker)
-            if found is None or found["reason"] != REASON:
+            row = ours(broker)
+            if row is None or row["reason"] != REASON:
                 return "nothing of ours to end"
             path = f"brokers/{quote(broker, safe='')}"
             ask("POST", f"{path}/uncordon", {"reason": "the broker is back", "by": BY})
@@ -156,12 +156,12 @@ def ours(broker):
 
 
 def of(broker, operations):
-    """The drain of this broker in what people asked for."""
+    """Return the drain of this broker among the operators' requests."""
     return next((item for item in operations["drains"] if item["broker"] == broker), None)
 
 
 def say(text):
-    """To the log of the container, also from a preStop hook, whose own output is lost."""
+    """Write to the log of the container, also from a preStop hook, whose own output is lost."""
     line = f"bundlekeel: {text}\n"
     sys.stderr.write(line)
     if os.environ.get("BUNDLEKEEL_LOG"):
