@@ -1,4 +1,4 @@
-"""The local log of history as files: what others do to its folder, and two threads at once."""
+"""The local log of history as files: foreign files in its directory, and two threads in parallel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def filled(folder: Path, segments: int) -> FileWal:
 
 
 def test_a_deleted_segment_does_not_hold_up_those_after_it(tmp_path: Path) -> None:
-    """Somebody made room by hand: what is gone is counted, and the rest can be published."""
     wal = filled(tmp_path, 3)
     (tmp_path / "1-2.wal").unlink()
     assert [len(wal.records(segment)) for segment in wal.closed()] == [1, 0, 1]
@@ -41,10 +40,10 @@ def test_segments_may_be_discarded_while_the_next_one_gets_its_number(tmp_path: 
     """One thread publishes, the other one writes."""
     wal = filled(tmp_path, 3)
     numbers = wal._seen(1)
-    found = [next(numbers)]
+    result = [next(numbers)]
     wal.discard(Segment(epoch=1, seq=2))
-    found.extend(numbers)
-    assert max(found) == Segment(epoch=1, seq=3)
+    result.extend(numbers)
+    assert max(result) == Segment(epoch=1, seq=3)
     wal.close()
 
 
@@ -61,8 +60,8 @@ def most_bytes_of_a_file(limit: int) -> Iterator[None]:
 
 def only_file(folder: Path) -> Path:
     """The one segment in it."""
-    (found,) = folder.glob("*.wal")
-    return found
+    (paths,) = folder.glob("*.wal")
+    return paths
 
 
 def test_a_short_write_leaves_nothing_in_front_of_the_next_record(tmp_path: Path) -> None:
@@ -107,7 +106,6 @@ def test_records_after_a_failed_truncation_go_into_a_new_segment(
 
 
 def test_a_record_is_on_the_disk_when_append_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Synced once a record, when all of it is written."""
     synced: list[int] = []
     really = os.fsync
 

@@ -16,7 +16,6 @@ ROUTES = ["/api/v1/state", "/api/v1/events", "/api/v1/bundles?limit=1", "/livez"
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_it_answers_as_get_does(path: str) -> None:
-    """The same status and headers over a real connection, which goes on afterwards; a stream does not begin."""
     server = ApiServer((await Shop().open()).service, "127.0.0.1", 0, None)
     async with httpx.AsyncClient(base_url=await server.start(), timeout=5) as http:
         try:

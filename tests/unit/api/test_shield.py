@@ -1,4 +1,4 @@
-"""What a request must pass before any route: Host, Origin, content type, size; and what every answer carries."""
+"""Checks before any route: Host, Origin, content type, size; and the headers of every response."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ READ_ONLY_POSTS = {"/api/v1/plans", "/api/v1/assignments"}
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app as it listens on TCP, with two more names."""
     app = create_app(Shop().service, mutations=False, allowed_hosts=["10.1.2.3", "keel.example", ".svc.local"])
-    async with client(app) as made:
-        yield made
+    async with client(app) as zk:
+        yield zk
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,10 @@ async def test_origin_of_writes(http: httpx.AsyncClient, headers: dict[str, str]
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 async def test_only_json_is_taken(http: httpx.AsyncClient, kind: str) -> None:
-    """What a plain form can send is refused."""
     assert (await http.post("/api/v1/plans", content="{}", headers={"Content-Type": kind})).status_code == 415
 
 
 async def test_large_bodies_are_refused(http: httpx.AsyncClient) -> None:
-    """By the announced length, and by what really comes."""
     headers = {"Content-Type": "application/json"}
     big = b"[" + b"1," * MAX_BODY_BYTES + b"1]"
     assert (await http.post("/api/v1/plans", content=big, headers=headers)).status_code == 413
@@ -118,13 +116,11 @@ async def test_without_authentication_nothing_on_tcp_changes_anything(http: http
 
 
 def test_the_committed_document_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """config/openapi.json is what the code says; `python -m dev.docs write` writes it."""
     committed = (pytestconfig.rootpath / "config" / "openapi.json").read_text(encoding="utf-8")
     assert committed == openapi_text()
 
 
 def test_answers_are_described_without_a_validator_for_each() -> None:
-    """Those of FastAPI cost most of the time it takes to make an app, and no answer passes them."""
     contexts = list(iter_route_contexts(create_app(Shop().service, mutations=True).routes))
     assert all(issubclass(get_type_hints(context.endpoint)["return"], Response) for context in contexts)
     assert not any(context.response_field for context in contexts)
@@ -150,5 +146,4 @@ def test_the_reference_page_has_every_problem(pytestconfig: pytest.Config) -> No
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """docs/reference/api.md is what the code says."""
     assert (pytestconfig.rootpath / "docs" / "reference" / "api.md").read_text(encoding="utf-8") == api_page()
