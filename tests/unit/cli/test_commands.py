@@ -39,10 +39,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, P
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     socket = tmp_path_factory.mktemp("run") / "keel.sock"
-    made = Served(loop, socket)
+    result = Served(loop, socket)
     with structlog.testing.capture_logs():
-        yield made, socket
-    made.do(made.server.stop())
+        yield result, socket
+    result.do(result.server.stop())
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -128,7 +128,6 @@ def test_where_if_unowned(sidecar: Sidecar, name: str, body: dict[str, str], out
 
 
 def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
-    """What does not exist is bad news; without a sidecar there is no answer."""
     result = sidecar.run("where", "shop/nowhere", "--if-unowned")
     assert result.exit_code == 1 and "does not exist" in result.stderr
     assert sidecar.run("where", "orders", "--if-unowned", "--url", "http://127.0.0.1:1", to="none").exit_code == 3
@@ -141,7 +140,6 @@ def test_where_if_unowned_of_nothing(sidecar: Sidecar) -> None:
 def test_at_80_columns_no_name_is_torn(
     sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, command: str, output: str
 ) -> None:
-    """Headers, brokers, codes and ranges of bundles stand in one piece, and each sentence is whole."""
     monkeypatch.setenv("COLUMNS", "80")
     sidecar.do(sidecar.shop.service.requests.pin(BUNDLE, seconds=None, reason="r", by="ann"))
     sidecar.do(sidecar.shop.turns())
@@ -175,7 +173,6 @@ def test_tables_fit_the_terminal(
 def test_a_row_is_one_line_where_that_fits(
     sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch, columns: str, stacked: bool
 ) -> None:
-    """By what the rows take, not by a width for all; and no name is torn where stacked rows keep it whole."""
     monkeypatch.setenv("COLUMNS", columns)
     lines = sidecar.run("brokers").stdout.splitlines()
     assert any("broker-0.pulsar:8080" in line and "HitCount" in line for line in lines) is not stacked
@@ -186,8 +183,8 @@ def test_a_row_is_one_line_where_that_fits(
 def test_a_list_without_rows_says_what_would_make_one(sidecar: Sidecar) -> None:
     """Instead of a bare header; JSON stays a list."""
     tables = (["bundles", "-n", "shop/idle"], ["plan", "list"])
-    for command, told in zip(tables, ("no bundles: ", "no plans: `bundlekeel plan` makes one"), strict=True):
-        assert told in sidecar.run(*command).stdout
+    for command, output in zip(tables, ("no bundles: ", "no plans: `bundlekeel plan` makes one"), strict=True):
+        assert output in sidecar.run(*command).stdout
         assert json.loads(sidecar.run(*command, "-o", "json").stdout) == []
 
 
@@ -216,18 +213,18 @@ def test_an_empty_list_is_no_answer_about_a_namespace_that_does_not_exist(
     sidecar: Sidecar, namespace: str, code: int
 ) -> None:
     """A namespace without a reported bundle has none to show; a mistyped one is an error."""
-    shown = sidecar.run("bundles", "-n", namespace)
-    assert shown.exit_code == code and ("does not exist" in shown.stderr) == bool(code)
+    output = sidecar.run("bundles", "-n", namespace)
+    assert output.exit_code == code and ("does not exist" in output.stderr) == bool(code)
 
 
 def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
     """Load before and after, moves with their reason, refusals grouped with their meaning, the next command."""
     sidecar.do(sidecar.shop.service.requests.pin(BUNDLES[6], seconds=None, reason="r", by="ann"))
     text = sidecar.run("plan", "--ignore-hit-counts", "--set", "max_moves_per_cycle=1").stdout
-    (request,) = (asked["request"] for asked in sidecar.service.asked("make_plan"))
+    (request,) = (answer["request"] for answer in sidecar.service.asked("make_plan"))
     assert request.parameters == {"max_moves_per_cycle": "1"}
     assert (request.strategy, request.ignore_hit_counts) == (None, True)
-    (made,) = sidecar.do(sidecar.shop.service.plans())
+    (view,) = sidecar.do(sidecar.shop.service.plans())
     for part in (
         "max/mean of score 1.89 → ",
         "82.0%",
@@ -235,7 +232,7 @@ def test_a_plan_says_what_why_and_what_not(sidecar: Sidecar) -> None:
         BUNDLE,
         "Pinned",
         Code.PINNED.explanation,
-        f"plan execute {made.hash}",
+        f"plan execute {view.hash}",
     ):
         assert part in text
 
@@ -255,7 +252,6 @@ FIRST = ("set `mode: act` in the settings file", "`bundlekeel mode act`", "`bund
 def test_a_plan_names_no_command_that_would_be_refused(
     sidecar: Sidecar, mode: Mode, ceiling: Mode, paused: bool, first: tuple[str, ...]
 ) -> None:
-    """In another mode than act, or paused, it says so, and what has to change."""
     sidecar.be(mode=ceiling)
     if mode != ceiling:
         sidecar.do(sidecar.shop.service.set_mode(mode, reason="r", by="ann"))
@@ -272,7 +268,7 @@ def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
     """The last line: how even the load is then, and what that takes. It cannot be carried out."""
     text = sidecar.run("plan", "--scale", "2", "--keep-hit-counts").stdout
     assert "plan execute" not in text
-    (request,) = (asked["request"] for asked in sidecar.service.asked("make_plan"))
+    (request,) = (answer["request"] for answer in sidecar.service.asked("make_plan"))
     assert (request.traffic_scale, request.ignore_hit_counts) == (2.0, False)
     finished = Finish(max_mean=1.1, moves=23, cycles=6, seconds=241.0, complete=True)
     sidecar.service.results["make_plan"] = lambda plan: replace(plan, finished=finished)
@@ -286,7 +282,7 @@ def test_a_what_if_ends_with_how_it_ends(sidecar: Sidecar) -> None:
 def test_a_plan_with_other_brokers(sidecar: Sidecar) -> None:
     """Taken out and added ones, each option as often as wanted."""
     sidecar.run("plan", "--remove-broker", BROKERS[0], "--add-broker", "new-1", "--add-broker", "new-2")
-    (request,) = (asked["request"] for asked in sidecar.service.asked("make_plan"))
+    (request,) = (answer["request"] for answer in sidecar.service.asked("make_plan"))
     assert (request.remove_brokers, request.add_brokers) == ((BROKERS[0],), ("new-1", "new-2"))
 
 
@@ -296,12 +292,12 @@ def test_settings_and_help_are_whole_at_80_columns(
     """No name of a parameter is cut off, and a paragraph of the help fills its lines."""
     monkeypatch.setenv("COLUMNS", "80")
     (file := tmp_path / "keel.yaml").write_text("cluster: a\nmetadata_store: zk:h:2181\n", encoding="utf-8")
-    shown = sidecar.run("config", "show", "-c", str(file), to="none").stdout
+    output = sidecar.run("config", "show", "-c", str(file), to="none").stdout
     for part in ("parameters.move_price: ", "parameters.split_hit_count: ", "  maxUnloadPercentage"):
-        assert part in shown
+        assert part in output
     used = {key for key, rows in BY_PULSAR_KEY.items() if any(spec.instead not in BY_NAME for spec in rows)}
-    assert used <= {line.split()[0] for line in shown.splitlines()}
-    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    assert used <= {line.split()[0] for line in output.splitlines()}
+    assert "…" not in output and max(map(len, output.splitlines())) <= 80
     listed = sidecar.run("config", "parameters", to="none").stdout
     assert "…" not in listed and max(map(len, listed.splitlines())) <= 80
     assert {line.strip() for line in listed.splitlines()} >= {*BY_NAME, *BY_PULSAR_KEY}
@@ -310,10 +306,9 @@ def test_settings_and_help_are_whole_at_80_columns(
 
 @pytest.mark.parametrize("command", ["plan", "simulate", "quota set", "config init", "bundles", "drain"])
 def test_help_has_no_types_of_the_program(sidecar: Sidecar, command: str) -> None:
-    """A number is a number; what a text is, repeatable or not, is said by its name, as `--broker BROKER`."""
-    shown = sidecar.run(*command.split(), "--help", to="none").stdout
-    assert "-n " not in shown or re.search(r"--namespace +-n +NAMESPACE", shown)
-    assert not re.findall(r"<str>|<text>|<int|<float|list\[", shown)
+    output = sidecar.run(*command.split(), "--help", to="none").stdout
+    assert "-n " not in output or re.search(r"--namespace +-n +NAMESPACE", output)
+    assert not re.findall(r"<str>|<text>|<int|<float|list\[", output)
 
 
 def test_an_idle_cluster_is_called_idle(sidecar: Sidecar) -> None:
@@ -356,12 +351,12 @@ def test_status_is_bad_news_when_not_ready(sidecar: Sidecar) -> None:
 
 def test_status_of_a_follower_says_who_acts(sidecar: Sidecar) -> None:
     """A follower never acts itself: what counts is whether the leader does, and why not."""
-    for mode, said in (("recommend", "not acting (RecommendOnly"), ("act", "acting: yes, by pod-a")):
+    for mode, message in (("recommend", "not acting (RecommendOnly"), ("act", "acting: yes, by pod-a")):
         sidecar.be(mode=mode)
         sidecar.service.results["state"] = lambda state: replace(
             state, member="pod-b", role="follower", acting_obstacle="NotLeader"
         )
-        assert said in sidecar.run("status").stdout
+        assert message in sidecar.run("status").stdout
 
 
 def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> None:
@@ -372,18 +367,18 @@ def test_what_people_asked_for_shows_where_one_looks_first(sidecar: Sidecar) -> 
     sidecar.do(requests.pin(BUNDLE, seconds=None, **who))
     sidecar.do(requests.exclude("t:acme", seconds=None, **who))
     sidecar.do(requests.pause_scope("tenant:shop", seconds=None, **who))
-    said = sidecar.run("status").stdout
-    assert "1 cordon, 1 warm, 1 pin, 1 exclusion, 1 paused scope; see `bundlekeel operations`" in said
-    assert "ok cordoned" in said and "ok cordoned" in sidecar.run("brokers").stdout
+    output = sidecar.run("status").stdout
+    assert "1 cordon, 1 warm, 1 pin, 1 exclusion, 1 paused scope; see `bundlekeel operations`" in output
+    assert "ok cordoned" in output and "ok cordoned" in sidecar.run("brokers").stdout
 
 
 def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
     """A duration ago, a day, or a moment; then all of it is asked for, page by page, not the newest twenty."""
     before = time.time() * 1000
     assert sidecar.run("journal", "--kind", "move", "--since", "24h").exit_code == 0
-    asked = sidecar.service.asked("journal")[-1]
-    period = asked["period"]
-    assert (asked["limit"], asked["kind"], period.until_ms) == (1000, "move", 0)
+    answer = sidecar.service.asked("journal")[-1]
+    period = answer["period"]
+    assert (answer["limit"], answer["kind"], period.until_ms) == (1000, "move", 0)
     assert period.since_ms == pytest.approx(before - 86_400_000, abs=60_000)
     sidecar.run("verdicts", "--since", "yesterday", "--until", "today")
     period = sidecar.service.asked("verdicts")[-1]["period"]
@@ -401,7 +396,6 @@ def test_a_time_is_asked_for_as_people_write_it(sidecar: Sidecar) -> None:
 
 
 def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
-    """A night of nothing is no screen of it; JSON keeps every cycle."""
     (row,) = sidecar.do(sidecar.shop.service.verdicts(1))
     rows = [replace(row, cycle=number) for number in range(1, 41)]
     sidecar.service.results["verdicts"] = lambda _: rows
@@ -417,17 +411,17 @@ def test_cycles_that_decide_the_same_are_one_line(sidecar: Sidecar) -> None:
 def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
     """Each line with its next step; exit code 1: no go."""
     sidecar.service.results["doctor"] = lambda _: list(CHECKS)
-    found = sidecar.run("doctor", "--for", "act")
+    result = sidecar.run("doctor", "--for", "act")
     assert sidecar.service.asked("doctor") == [{"for_act": True}]
-    assert found.exit_code == 1 and found.stdout.splitlines()[-1] == "no go: shedding"
-    assert "→ run `bundlekeel takeover`" in found.stdout
+    assert result.exit_code == 1 and result.stdout.splitlines()[-1] == "no go: shedding"
+    assert "→ run `bundlekeel takeover`" in result.stdout
     sidecar.service.results["doctor"] = lambda _: list(CHECKS[::2])
-    found = sidecar.run("doctor", "--for", "act")
-    assert found.exit_code == 0 and found.stdout.splitlines()[-1] == "go; look at the warnings first"
+    result = sidecar.run("doctor", "--for", "act")
+    assert result.exit_code == 0 and result.stdout.splitlines()[-1] == "go; look at the warnings first"
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "told"),
+    ("command", "code", "message"),
     [
         (["journal", "--limit", "x"], 2, "'x': expected a whole number"),
         (["journal", "--limit=-1", "--limit", "x"], 2, "'x': expected a whole number"),
@@ -440,30 +434,30 @@ def test_doctor_for_act_ends_with_go_or_no_go(sidecar: Sidecar) -> None:
         (["token", "new", "a b"], 2, "(allowed: letters, digits, _ - @, up to 64)"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_is_allowed(sidecar: Sidecar, command: list[str], code: int, told: str) -> None:
+def test_a_wrong_value_is_told_with_what_is_allowed(
+    sidecar: Sidecar, command: list[str], code: int, message: str
+) -> None:
     """In words of the command line, not in pydantic's."""
     own = command[0] == "token" or "--url" in command
     answer = CliRunner().invoke(make_app(FakeWiring), command) if own else sidecar.run(*command, to="url")
-    assert answer.exit_code == code and told in answer.stderr
+    assert answer.exit_code == code and message in answer.stderr
     assert "Input should be" not in answer.stderr
 
 
 def test_a_wrong_value_that_is_not_found_is_left_out() -> None:
-    """As that of `-n5` or of an argument; `'': expected …` would blame what nobody wrote."""
     app = typer.Typer()
 
     @app.command(cls=type(get_command(make_app(FakeWiring)).commands["bundles"]))  # type: ignore[attr-defined]
     def show(count: int, size: Annotated[int, typer.Option("-n")] = 1) -> None: ...
 
     for command in (["x"], ["1", "-nx"]):
-        told = " ".join(CliRunner().invoke(app, command).stderr.split())
-        assert ": expected a whole number" in told and "''" not in told
+        output = " ".join(CliRunner().invoke(app, command).stderr.split())
+        assert ": expected a whole number" in output and "''" not in output
 
 
 def test_forms_of_output_do_not_break_at_80_columns(sidecar: Sidecar) -> None:
-    """Beside the longest option that a command has."""
-    told = CliRunner(env={"COLUMNS": "80"}).invoke(make_app(FakeWiring), ["transfer", "--help"]).stdout
-    assert "table, wide, json or yaml" in " ".join(told.replace("│", "").split())
+    output = CliRunner(env={"COLUMNS": "80"}).invoke(make_app(FakeWiring), ["transfer", "--help"]).stdout
+    assert "table, wide, json or yaml" in " ".join(output.replace("│", "").split())
     assert sidecar.run("status", "-o", "json").exit_code == 0
 
 
@@ -496,12 +490,12 @@ def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: dict
 
 def test_a_plan_is_executed(moving: Sidecar) -> None:
     """The command waits for its task, and the leader moves the bundles of the plan."""
-    made = moving.plan()
-    command = ["plan", "execute", made.hash, "--reason", "r", "--by", "ann"]
+    plan = moving.plan()
+    command = ["plan", "execute", plan.hash, "--reason", "r", "--by", "ann"]
     result = moving.run(*command, "--wait")
     assert result.exit_code == 0, result.output
-    assert moving.service.asked("execute") == [{"hash_": made.hash} | WHO]
-    assert all(moving.shop.cluster.owners()[move.bundle] == move.target for move in made.moves)
+    assert moving.service.asked("execute") == [{"hash_": plan.hash} | WHO]
+    assert all(moving.shop.cluster.owners()[move.bundle] == move.target for move in plan.moves)
     refused = moving.run(*command, to="url")
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
 
@@ -536,21 +530,23 @@ FAILURES: list[tuple[list[str], Callable[[Spied], None] | None, int, str]] = [
 ]
 
 
-def fails(sidecar: Sidecar, command: list[str], prepare: Callable[[Spied], None] | None, code: int, said: str) -> None:
+def fails(
+    sidecar: Sidecar, command: list[str], prepare: Callable[[Spied], None] | None, code: int, message: str
+) -> None:
     """One command that fails."""
     if prepare:
         prepare(sidecar.service)
     result = sidecar.run(*command)
     assert result.exit_code == code, result.output
-    assert said in result.stderr and "Traceback" not in result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(("command", "prepare", "code", "said"), FAILURES, ids=lambda item: str(item)[:40])
+@pytest.mark.parametrize(("command", "prepare", "code", "message"), FAILURES, ids=lambda item: str(item)[:40])
 def test_exit_codes(
-    sidecar: Sidecar, command: list[str], prepare: Callable[[Spied], None] | None, code: int, said: str
+    sidecar: Sidecar, command: list[str], prepare: Callable[[Spied], None] | None, code: int, message: str
 ) -> None:
     """Stable exit codes, and a message on stderr that helps."""
-    fails(sidecar, command, prepare, code, said)
+    fails(sidecar, command, prepare, code, message)
 
 
 @pytest.mark.parametrize(
@@ -570,16 +566,14 @@ def test_exit_codes(
     ],
 )
 def test_unreachable(sidecar: Sidecar, options: list[str], tried: str, advice: str) -> None:
-    """Exit code 3, what was tried, and what to do: not what was done already."""
     Path("keel.yaml").write_text("api: {port: 1, socket: missing.sock}\n")
     result = sidecar.run("status", *options, to="none")
     assert result.exit_code == 3
-    told = result.stderr.replace(f"{Path.cwd()}/", "")
-    assert told.startswith(f"error: no sidecar answers at {tried}") and advice in told
+    changed = result.stderr.replace(f"{Path.cwd()}/", "")
+    assert changed.startswith(f"error: no sidecar answers at {tried}") and advice in changed
 
 
 def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its socket when there is one, else host and port; the environment names file or URL too."""
     Path("socket.yaml").write_text(f"api: {{socket: {sidecar.socket}, port: 1}}\n")
     listens = f"api: {{socket: null, port: {sidecar.url.rpartition(':')[2]}}}"
     Path("port.yaml").write_text(f"cluster: {sidecar.service.state().cluster}\n{listens}\n")
@@ -587,13 +581,13 @@ def test_the_settings_file_names_the_sidecar(sidecar: Sidecar, monkeypatch: pyte
     assert sidecar.run("brokers", "-c", "port.yaml", to="none").exit_code == 0
     assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_CONFIG": "socket.yaml"}).exit_code == 0
     assert sidecar.run("brokers", to="none", env={"BUNDLEKEEL_URL": sidecar.url}).exit_code == 0
-    # What is typed goes before the environment: a pause must not reach the cluster of a forgotten variable.
+    # An option takes precedence over the environment: a pause must not reach the cluster of an old variable.
     elsewhere = {"BUNDLEKEEL_URL": sidecar.url}
     for typed in (["--socket", "none.sock"], ["-c", "nofile.yaml"]):
         assert sidecar.run("pause", "--reason", "r", *typed, to="none", env=elsewhere).exit_code in (2, 3)
     assert {name for name, _ in sidecar.service.calls} == {"brokers", "state"}
-    shown = sidecar.run("config", "show", "-c", "port.yaml", "-o", "json", to="none", env=elsewhere)
-    assert json.loads(shown.stdout)["api"]["socket"] is None
+    output = sidecar.run("config", "show", "-c", "port.yaml", "-o", "json", to="none", env=elsewhere)
+    assert json.loads(output.stdout)["api"]["socket"] is None
     two = sidecar.run("brokers", "--url", sidecar.url, "--socket", "socket.yaml", to="none")
     assert two.exit_code == 2 and "give one of them" in two.stderr
     wrong = sidecar.run("brokers", "--url", "localhost:1", to="none")

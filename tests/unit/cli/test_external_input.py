@@ -1,4 +1,4 @@
-"""What others wrote: it is read within bounds, or it is set aside by itself. Named by the items of issue H."""
+"""Foreign input is read within bounds, or set aside without affecting the rest. Named by the items of issue H."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ async def brokers() -> AsyncIterator[HttpBrokers]:
 @pytest.fixture
 async def kit(brokers: HttpBrokers) -> AsyncIterator[Kit]:
     """An adapter over them."""
-    made = Kit(brokers, AdminOptions(read_timeout=5), None)
-    yield made
-    await made.admin.close()
+    result = Kit(brokers, AdminOptions(read_timeout=5), None)
+    yield result
+    await result.admin.close()
 
 
 def page(body: bytes, *, status: int = 200, **headers: str) -> Callable[[object], Answer]:
     """One answer of any bytes; underscores in names of headers are hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda _seen: Answer(status=status, headers=named, body=body)
+    return lambda _request: Answer(status=status, headers=named, body=body)
 
 
 # --- 2: an error page ---------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ async def test_h02_a_title_is_still_the_reason(brokers: HttpBrokers, kit: Kit) -
 
 
 async def test_h03_a_record_that_cannot_be_encoded_spoils_no_other(brokers: HttpBrokers, kit: Kit) -> None:
-    """A lone surrogate in a reason stood in the open chunk of records: nothing was recorded after it."""
+    """A lone surrogate in a reason was in the open chunk of records: no later record was stored."""
     brokers.script(1, page(b'{"reason":"\\ud800 no"}', status=412))
     with pytest.raises(AdminApiError) as caught:
         await unload(kit, brokers, at=1)
@@ -120,7 +120,9 @@ async def test_h03_an_unreadable_broker_costs_itself_in_a_cycle(brokers: HttpBro
 
 
 async def test_h11_no_answer_is_unpacked(brokers: HttpBrokers, kit: Kit) -> None:
-    """200 KB of gzip are 200 MB. Nobody asked for an encoding: the answer is unreadable, its outcome unknown."""
+    """200 KB of gzip are 200 MB. The client did not request an encoding: the response is unreadable, its outcome
+    unknown.
+    """
     bomb = gzip.compress(b'{"a":"' + b" " * 20_000_000 + b'"}')
     brokers.script(1, page(bomb, Content_Encoding="gzip"))
     tracemalloc.start()
@@ -130,7 +132,7 @@ async def test_h11_no_answer_is_unpacked(brokers: HttpBrokers, kit: Kit) -> None
     tracemalloc.stop()
     assert peak < 5_000_000
     assert caught.value.outcome_unknown
-    assert {seen.headers["accept-encoding"] for seen in brokers.seen} == {"identity"}
+    assert {request.headers["accept-encoding"] for request in brokers.seen} == {"identity"}
 
 
 async def test_h11_a_compressed_page_is_read_up_to_the_limit(
@@ -144,8 +146,8 @@ async def test_h11_a_compressed_page_is_read_up_to_the_limit(
     body = b"# a comment\n" * 50_000 + b"process_cpu_seconds_total 2.5\n"
     packed = gzip.compress(body)
     brokers.script(1, page(packed, Content_Encoding="gzip"))
-    (found,) = await admin.counters(owner)
-    assert found.cpu_seconds == 2.5
+    (readings,) = await admin.counters(owner)
+    assert readings.cpu_seconds == 2.5
     assert brokers.seen[-1].headers["accept-encoding"] == "gzip"
     for answer in (gzip.compress(body * 100), packed[:-9], body):
         brokers.script(1, page(answer, Content_Encoding="gzip"))
@@ -172,10 +174,9 @@ async def test_h11_another_sidecar_has_a_limit_too(packed: bool) -> None:
     plan = b'{"hash":"' + b"0" * 40_000_000 + b'","expires_ms":1,"moves":[]}'
 
     class Endless(BaseHTTPRequestHandler):
-        """Answers with more than anybody needs."""
+        """Send a response without end."""
 
         def do_GET(self) -> None:
-            """The same to every question."""
             body = gzip.compress(plan, 1) if packed else plan
             self.send_response(200)
             if packed:
@@ -227,7 +228,6 @@ async def test_h10_requests_nobody_can_read_are_a_pause(data: bytes) -> None:
     [[1, 2, 3], [{}], [{"bundle": 7}], {"a": 1}, [[[]]]],
 )
 async def test_h10_records_that_are_none_keep_nobody_from_leading(records: Any) -> None:
-    """They are left out, and a new chunk begins behind them."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     epoch = first.shared_state.current_epoch()
@@ -244,7 +244,6 @@ async def test_h10_records_that_are_none_keep_nobody_from_leading(records: Any) 
 
 
 async def test_h10_the_leaders_state_inflates_within_a_limit() -> None:
-    """A node of 40 KB that is 80 MB: what was known before stays, and a term still begins."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     await first.shared_state.save(first.shared_state.cycle_state(), {}, epoch=first.shared_state.current_epoch())
@@ -272,13 +271,12 @@ async def test_h10_the_leaders_state_inflates_within_a_limit() -> None:
     ],
 )
 async def test_h10_one_bad_request_does_not_hold_up_the_others(data: bytes) -> None:
-    """It is taken with what can be read of it, or with nothing; the next one is taken too."""
     leader = await FakeSidecar(FakeCluster()).lead()
     await leader.coordination.create_sequential("requests/req-", data)
     await leader.shared_state.leave_request({"hash": "abc"})
-    taken = await leader.shared_state.take_requests()
-    assert [body.get("hash", "") for _, body in taken] == ["", "abc"]
-    "".join(str(body) for _, body in taken).encode()
+    requests = await leader.shared_state.take_requests()
+    assert [body.get("hash", "") for _, body in requests] == ["", "abc"]
+    "".join(str(body) for _, body in requests).encode()
 
 
 @pytest.mark.parametrize("when", ["9" * 400, "1" + "0" * 15, "-5", '"soon"'])
@@ -289,11 +287,11 @@ async def test_h10_an_intents_times_are_bounded(when: str) -> None:
     record |= {"deadline_ms": "WHEN", "cycle_id": "", "topic": ""}
     data = json.dumps(record).replace('"WHEN"', when).encode()
     await bench.world.coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=data, create=True)])
-    world, seen = await _successor(bench), dict[str, float]()
-    first = await _settled(world, seen)
+    world, ports = await _successor(bench), dict[str, float]()
+    first = await _settled(world, ports)
     assert (first.frozen, list(first.unreadable)) == (frozenset({BUNDLE}), [intent_path(BUNDLE)])
     bench.clock.now += INTENT_SECONDS + MARGIN_SECONDS + 1
-    assert [item.outcome for item in (await _settled(world, seen)).settled] == ["unknown"]
+    assert [item.outcome for item in (await _settled(world, ports)).settled] == ["unknown"]
 
 
 @pytest.mark.parametrize("name", ["%2E%2E", "%2F", "%00", "x"])
@@ -304,8 +302,8 @@ async def test_h10_an_intent_of_no_bundle_is_left_where_it_is(name: str) -> None
     await bench.world.coordination.write_fenced(1, [DocumentChange(path=f"splits/{name}", data=b"{}", create=True)])
     world = await _successor(bench)
     bench.clock.now += 10_000
-    found = await _settled(world, {})
-    assert (found.frozen, found.settled, list(found.unreadable)) == (frozenset(), (), [f"intents/{name}"])
+    result = await _settled(world, {})
+    assert (result.frozen, result.settled, list(result.unreadable)) == (frozenset(), (), [f"intents/{name}"])
     assert list((await settle_splits(world, epoch=2, seen={}))[2]) == [f"splits/{name}"]
 
 
@@ -325,7 +323,7 @@ async def test_h10_a_splits_positions_lie_inside_its_bundle(positions: str) -> N
 
 
 async def test_h13_no_record_of_the_journal_holds_an_escape() -> None:
-    """The path is decoded before it is written down: `%1b[2J` would clear the terminal of who reads it."""
+    """Rule: the path is decoded before it is recorded: `%1b[2J` would clear the terminal of its reader."""
     records: list[Any] = []
 
     async def refused(scope: Any, receive: Any, send: Any) -> None:
@@ -347,7 +345,6 @@ async def test_h13_no_record_of_the_journal_holds_an_escape() -> None:
 
 
 async def _successor(bench: Bench) -> MovePorts:
-    """The ports of who leads epoch 2."""
     return replace(bench.world, coordination=await bench.depose())
 
 
@@ -355,8 +352,8 @@ def _outcome(bundle: str, error: str) -> MoveOutcome:
     return MoveOutcome(bundle=bundle, source="a", destination="b", outcome="refused", error=error)
 
 
-async def _settled(ports: MovePorts, seen: dict[str, float]) -> Any:
-    return await settle_intents(ports.coordination, ports.ownership, epoch=2, clock=ports.clock, seen=seen)
+async def _settled(ports: MovePorts, values: dict[str, float]) -> Any:
+    return await settle_intents(ports.coordination, ports.ownership, epoch=2, clock=ports.clock, seen=values)
 
 
 def test_h13_what_the_command_line_prints_holds_no_escape() -> None:

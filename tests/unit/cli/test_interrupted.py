@@ -1,4 +1,4 @@
-"""What a command tells that is interrupted, or whose output cannot be written."""
+"""Output of commands that are interrupted, or whose output cannot be written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         (["drain", BROKERS[1], "--yes"], f"bundlekeel uncordon {BROKERS[1]}"),
         (["warm", BROKERS[2], "--yes"], f"bundlekeel uncordon {BROKERS[2]}"),
@@ -37,23 +37,22 @@ def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda item: item[0] if isinstance(item, list) else "",
 )
 def test_who_interrupts_a_wait_is_told_that_it_goes_on_and_what_ends_it(
-    sidecar: Sidecar, command: list[str], said: str
+    sidecar: Sidecar, command: list[str], message: str
 ) -> None:
-    """It said nothing, and the drain went on."""
     command = [*command, sidecar.plan().hash] if command[0] == "plan" else command
     result = sidecar.run(*command, "--wait", *WHO)
     assert result.exit_code == 130, result.output
     last = result.stderr.splitlines()[-1]
     assert last.startswith("error: ") and "it goes on, see `bundlekeel " in last
-    assert f"; `{said}" in last and last.endswith('--reason "…"` ends it')
+    assert f"; `{message}" in last and last.endswith('--reason "…"` ends it')
 
 
 @pytest.mark.parametrize("command", ["config parameters", "config parameters -o json", "version", "--help"])
 def test_output_that_cannot_be_written_is_one_line(command: str) -> None:
     """A full disk gave a traceback and exit code 1, which means bad news."""
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        asked = [sys.executable, "-m", "bundlekeel", *command.split()]
-        ran = subprocess.run(asked, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        request = [sys.executable, "-m", "bundlekeel", *command.split()]
+        ran = subprocess.run(request, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ran.stderr == "error: standard output cannot be written: No space left on device\n"
     assert ran.returncode == 3
 

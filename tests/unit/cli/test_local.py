@@ -49,10 +49,9 @@ def test_run_takes_file_and_mode(wiring: FakeWiring) -> None:
 
 @pytest.mark.parametrize("columns", ["", "80"])
 def test_no_line_ends_with_blanks(wiring: FakeWiring, columns: str) -> None:
-    """Neither into a pipe nor on a terminal, where they would be copied along."""
-    shown = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env={"COLUMNS": columns}).stdout
-    assert shown.endswith(" warning\n") and "\n\n" not in shown
-    assert [line for line in shown.split("\n") if line != line.rstrip()] == []
+    output = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env={"COLUMNS": columns}).stdout
+    assert output.endswith(" warning\n") and "\n\n" not in output
+    assert [line for line in output.split("\n") if line != line.rstrip()] == []
 
 
 def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> None:
@@ -68,15 +67,14 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(wiring: FakeWiring) -> Non
 
 def test_where_without_a_store_says_that_it_asks_no_sidecar(tmp_path: Path) -> None:
     """Though a variable or an option names one."""
-    asked = [sys.executable, "-m", "bundlekeel", "where", "shop/orders", "--socket", "nowhere.sock"]
-    ran = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "bundlekeel", "where", "shop/orders", "--socket", "nowhere.sock"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 2 and ran.stderr.startswith("error: metadata_store: it is missing (allowed: ")
     assert ran.stderr.endswith("; `where` reads the metadata store itself; with --if-unowned it asks a sidecar\n")
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
 def test_where_says_unowned(wiring: FakeWiring, output: str) -> None:
-    """A row a partition; an unowned one is an answer with exit code 0."""
     result = invoke(wiring, "where", "orders", "-o", output)
     assert result.exit_code == 0
     assert "orders-partition-1" in result.stdout and "unowned" in result.stdout
@@ -104,14 +102,14 @@ def test_where_warns_of_a_topic_that_does_not_exist(
     wiring.where = lambda *_: [row]  # type: ignore[method-assign]
     result = invoke(wiring, "where", topic, "-o", "json")
     assert result.exit_code == 0 and json.loads(result.stdout) == [row]
-    told = f"warning: topic {topic} does not exist; this is the bundle that it would be in{warned}\n"
-    assert result.stderr == (told if warned is not None else "")
+    expected = f"warning: topic {topic} does not exist; this is the bundle that it would be in{warned}\n"
+    assert result.stderr == (expected if warned is not None else "")
 
 
 def test_a_takeovers_table_says_what_was_true_before(wiring: FakeWiring) -> None:
     """After a partial takeover the brokers still shed: `true` is as wanted."""
-    shown = invoke(wiring, "takeover", "--dry-run").stdout
-    assert "sheds before" in shown and "sheds after" in shown
+    output = invoke(wiring, "takeover", "--dry-run").stdout
+    assert "sheds before" in output and "sheds after" in output
 
 
 def test_where_says_that_the_owner_of_a_system_bundle_may_not_be_recorded(wiring: FakeWiring) -> None:
@@ -123,7 +121,6 @@ def test_where_says_that_the_owner_of_a_system_bundle_may_not_be_recorded(wiring
 
 @pytest.mark.parametrize("output", ["table", "wide", "json"])
 def test_j08_where_by_a_listener(wiring: FakeWiring, output: str) -> None:
-    """Its address instead of the broker's own, and its name beside it."""
     result = invoke(wiring, "where", "orders", "--listener", "external", "-o", output)
     assert result.exit_code == 0
     assert "pulsar://example.com:31000" in result.stdout and "broker-0.pulsar:6650" not in result.stdout
@@ -131,7 +128,6 @@ def test_j08_where_by_a_listener(wiring: FakeWiring, output: str) -> None:
 
 
 def test_j08_where_by_an_unknown_listener_is_wrong_usage(wiring: FakeWiring) -> None:
-    """Those that exist are named; no broker owns a bundle by `--if-unowned`, so there is no address to show."""
     unknown = invoke(wiring, "where", "orders", "--listener", "extern")
     assert (unknown.exit_code, "it has external" in unknown.stderr) == (2, True)
     both = invoke(wiring, "where", "orders", "--listener", "external", "--if-unowned")
@@ -139,7 +135,6 @@ def test_j08_where_by_an_unknown_listener_is_wrong_usage(wiring: FakeWiring) -> 
 
 
 def test_takeover_asks_first(wiring: FakeWiring) -> None:
-    """What would change is shown before the question; no means nothing was changed."""
     no = invoke(wiring, "takeover", "--reason", "r", "--by", "ann", typed="n\n")
     assert no.exit_code == 4 and "nothing was changed" in no.stderr
     assert wiring.calls == [("takeover", ("brokers", "r", "ann", True))]
@@ -165,7 +160,6 @@ def test_takeover_and_handback_without_a_question(wiring: FakeWiring) -> None:
 
 @pytest.mark.parametrize("command", ["takeover", "handback"])
 def test_only_a_dry_run_needs_no_reason(wiring: FakeWiring, command: str) -> None:
-    """As of every other command; a reason of blanks is none."""
     assert invoke(wiring, command, "--dry-run").exit_code == 0
     wiring.calls.clear()
     for more in ([], ["--yes"], ["--yes", "--reason", " "]):
@@ -175,7 +169,6 @@ def test_only_a_dry_run_needs_no_reason(wiring: FakeWiring, command: str) -> Non
 
 
 def test_a_blank_reason_is_wrong_before_a_sidecar_is_asked(wiring: FakeWiring) -> None:
-    """Not "no sidecar answers" first: the mistake would be told only once there is one."""
     refused = invoke(wiring, "pause", "--reason", " ", "--socket", "nowhere.sock")
     assert refused.exit_code == 2 and "must say something" in refused.stderr
 
@@ -200,8 +193,8 @@ def test_uninstall_of_nothing_says_so(wiring: FakeWiring) -> None:
     """Once all is deleted, or under a cluster's name that was mistyped; nothing is asked."""
     wiring.nodes = []
     for how in (["--dry-run"], ["--yes"], []):
-        said = invoke(wiring, "uninstall", *how)
-        assert (said.exit_code, said.stdout) == (0, "nothing is there: /bundlekeel/standalone does not exist\n")
+        result = invoke(wiring, "uninstall", *how)
+        assert (result.exit_code, result.stdout) == (0, "nothing is there: /bundlekeel/standalone does not exist\n")
     assert ("uninstall", False) not in wiring.calls
 
 
@@ -230,9 +223,9 @@ def test_version_and_help(wiring: FakeWiring) -> None:
     names = "run status brokers bundles plan why verdicts journal where doctor takeover handback pause resume mode"
     for name in (*names.split(), "config", "decide", "version"):
         assert f" {name} " in text
-    said = " ".join(text.split())
-    assert "Exit codes" in said and "a wait ran out of time" in said and "4 refused" in said
-    assert "Begin with config init" in said.replace("`", "") and "BUNDLEKEEL_CONFIG" in said
+    expected = " ".join(text.split())
+    assert "Exit codes" in expected and "a wait ran out of time" in expected and "4 refused" in expected
+    assert "Begin with config init" in expected.replace("`", "") and "BUNDLEKEEL_CONFIG" in expected
     assert "--install-completion" in text
 
 
@@ -285,12 +278,11 @@ def test_little_is_imported_for_little() -> None:
 
 @pytest.mark.parametrize("command", ["status", "journal"])
 def test_a_question_to_a_sidecar_imports_what_asks_and_draws(command: str) -> None:
-    """By its address or socket. The settings, numpy and what only a sidecar needs take longer than the rest."""
     code = (
         "import sys, atexit; from bundlekeel.wiring import main; atexit.register(lambda: print(*sys.modules)); main()"
     )
-    asked = [sys.executable, "-c", code, *command.split(), "--socket", "nowhere.sock"]
-    ran = subprocess.run(asked, capture_output=True, text=True, check=False)
+    request = [sys.executable, "-c", code, *command.split(), "--socket", "nowhere.sock"]
+    ran = subprocess.run(request, capture_output=True, text=True, check=False)
     imported = set(ran.stdout.split())
     assert ran.returncode == 3 and "httpx" in imported
     heavy = {"numpy", "structlog", "httpx._main", "kazoo", "fastapi", "bundlekeel.settings.model"}
@@ -298,7 +290,6 @@ def test_a_question_to_a_sidecar_imports_what_asks_and_draws(command: str) -> No
 
 
 def test_a_command_builds_no_schema_of_the_journal() -> None:
-    """That takes longer than all other answers together, and only the API needs it."""
     code = (
         "import bundlekeel.cli.journal; from bundlekeel.daemon.answers.journal import JournalRecord as record; "
         "print(record.__pydantic_complete__)"
@@ -307,7 +298,6 @@ def test_a_command_builds_no_schema_of_the_journal() -> None:
 
 
 def test_no_color(wiring: FakeWiring) -> None:
-    """NO_COLOR is heeded even where colour is forced by a terminal."""
     env = {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "100"}
     plain = CliRunner().invoke(make_app(lambda: wiring), ["doctor"], env=env, color=True).stdout
     assert "\x1b[3" not in plain
@@ -339,7 +329,6 @@ def test_units() -> None:
 
 
 def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentences of a sidecar have UTC, tables the zone of who reads them."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
@@ -370,10 +359,8 @@ def test_the_interval_has_a_unit() -> None:
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
-    """docs/reference/cli.md is what the code says."""
     assert (pytestconfig.rootpath / "docs" / "reference" / "cli.md").read_text(encoding="utf-8") == cli_page()
 
 
 def test_the_list_of_commands_names_config_init(wiring: FakeWiring) -> None:
-    """The same help says to begin with it."""
     assert "Write (`init`), check and show settings; list the parameters." in invoke(wiring, "--help").stdout

@@ -43,7 +43,7 @@ def unloaded(sidecar: Sidecar, bundle: str = BUNDLE) -> None:
     sidecar.do(sidecar.shop.turns())
 
 
-def asked(sidecar: Sidecar) -> None:
+def make_requests(sidecar: Sidecar) -> None:
     """Let operators have made a request of every kind."""
     requests, who = sidecar.shop.service.requests, {"reason": "disks", "by": "ann"}
     sidecar.do(requests.drain(BROKERS[1], dry_run=False, **who))
@@ -62,7 +62,7 @@ def test_reads(sidecar: Sidecar, command: list[str], output: str) -> None:
     if command[0] == "review":
         sidecar.run("unload", BUNDLE, "--yes", *WHO)
     else:
-        asked(sidecar)
+        make_requests(sidecar)
     result = sidecar.run(*command, "-o", output)
     assert result.exit_code == 0, result.output
     read: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load}
@@ -71,7 +71,7 @@ def test_reads(sidecar: Sidecar, command: list[str], output: str) -> None:
 
 def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
     """Progress and ETA of a drain, what stays and why; pins, exclusions, paused scopes."""
-    asked(sidecar)
+    make_requests(sidecar)
     sidecar.do(sidecar.shop.turns(2))
     text = " ".join(sidecar.run("operations").stdout.split())
     for part in (
@@ -89,7 +89,6 @@ def test_operations_tell_everything_that_was_asked(sidecar: Sidecar) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_ids_of_proposals_are_whole(width: int) -> None:
-    """They are typed again to approve one; on any terminal, and whatever the reason."""
     row = ReviewView(
         id=PROPOSAL,
         kind="plan",
@@ -160,7 +159,6 @@ CHANGES: list[tuple[list[str], str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("command", "name", "expected"), CHANGES, ids=lambda item: str(item)[:30])
 def test_changes(sidecar: Sidecar, command: list[str], name: str, expected: dict[str, Any]) -> None:
-    """They reach the service with person and reason; over TCP they are refused with the way out."""
     requests, who = sidecar.shop.service.requests, {"reason": "before", "by": "bob"}
     sidecar.do(requests.pin(BUNDLES[3], seconds=None, **who))
     sidecar.do(requests.exclude("t:acme", seconds=None, **who))
@@ -193,7 +191,6 @@ def test_a_proposal_is_approved_or_discarded_by_a_second_person(sidecar: Sidecar
 
 
 def test_a_dry_run_says_that_nothing_was_done_and_what_would_be(sidecar: Sidecar) -> None:
-    """The bundle first, then the move, and what every other broker says."""
     sidecar.do(sidecar.shop.service.requests.cordon(BROKERS[1], **BY))
     sidecar.do(sidecar.shop.service.requests.pin(BUNDLES[1], seconds=None, **BY))
     text = " ".join(sidecar.run("transfer", BUNDLE, "--to", ROOMY, *WHO).stdout.split())
@@ -218,7 +215,6 @@ DRY = [
 
 @pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
 def test_a_dry_run_needs_no_reason(sidecar: Sidecar, command: list[str]) -> None:
-    """Looking is free; only what is carried out ends in the journal."""
     result = sidecar.run(*command)
     assert result.exit_code == 0, result.output
     assert "dry run" in " ".join(result.stdout.split())
@@ -236,7 +232,6 @@ def test_a_refused_dry_run_is_exit_code_4(sidecar: Sidecar) -> None:
 
 
 def test_at_80_columns_names_can_be_copied(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bundle, source and target of each move stand in one piece."""
     monkeypatch.setenv("COLUMNS", "80")
     for command in (["drain", BROKERS[0]], ["warm", BROKERS[2]], ["unload", "shop/orders"]):
         lines = [line.strip() for line in sidecar.run(*command).stdout.splitlines()]
@@ -245,7 +240,6 @@ def test_at_80_columns_names_can_be_copied(sidecar: Sidecar, monkeypatch: pytest
 
 
 def test_an_answer_shows_no_list_of_python(sidecar: Sidecar) -> None:
-    """What an uncordon ended."""
     sidecar.run("cordon", BROKERS[1], *WHO)
     text = sidecar.run("uncordon", BROKERS[1], *WHO).stdout
     assert "cordon" in text and "[" not in text
@@ -259,7 +253,6 @@ def test_what_a_code_means_is_told_once(sidecar: Sidecar) -> None:
 
 
 def test_a_refusal_names_the_option_that_allows_it(sidecar: Sidecar) -> None:
-    """Of a bundle that moved lately; a split has no such option. Another obstacle may show then: no promise."""
     unloaded(sidecar)
     for command in (["transfer", BUNDLE, "--to", BROKERS[1]], ["unload", BUNDLE]):
         assert "`--override-cool-down` lifts that" in sidecar.run(*command, *WHO).stdout
@@ -271,9 +264,9 @@ def test_no_option_is_said_to_lift_a_refusal_of_the_target(sidecar: Sidecar) -> 
     unloaded(sidecar)
     sidecar.do(sidecar.shop.turns())
     sidecar.do(sidecar.shop.service.requests.cordon(BROKERS[1], **BY))
-    said = sidecar.run("transfer", BUNDLE, "--to", BROKERS[1]).stdout.splitlines()[-1]
-    assert "(`--override-cool-down` lifts that)" in said
-    assert said.endswith("Cordoned (end the cordon or drain: `bundlekeel uncordon`)")
+    output = sidecar.run("transfer", BUNDLE, "--to", BROKERS[1]).stdout.splitlines()[-1]
+    assert "(`--override-cool-down` lifts that)" in output
+    assert output.endswith("Cordoned (end the cordon or drain: `bundlekeel uncordon`)")
 
 
 @pytest.mark.parametrize("command", DRY, ids=lambda item: item[0])
@@ -304,7 +297,6 @@ def test_j08_the_unload_of_a_namespace_tells_what_moves_and_what_stays(moving: S
 
 
 def test_waiting_for_a_task_and_for_a_second_person(moving: Sidecar) -> None:
-    """--wait tells how the task ended; what is proposed has none yet."""
     command = ["transfer", BUNDLE, "--to", ROOMY, "--yes", "--wait", *WHO]
     result = moving.run(*command)
     assert result.exit_code == 0 and "task req-0000000000: done" in result.stdout
@@ -344,7 +336,6 @@ def test_drain_waits_until_the_broker_is_empty(moving: Sidecar) -> None:
 
 
 def test_drain_waits_for_a_follower_that_does_not_know_of_it_yet(moving: Sidecar) -> None:
-    """The first answer may precede the follower's view; nobody ended the drain."""
     unseen = iter((True, True))
     moving.service.results["requests.operations"] = lambda view: (
         replace(view, drains=[]) if next(unseen, False) else view
@@ -355,29 +346,25 @@ def test_drain_waits_for_a_follower_that_does_not_know_of_it_yet(moving: Sidecar
 
 
 def test_a_drain_that_was_waited_for_gives_no_estimate(moving: Sidecar) -> None:
-    """What is over takes no more time."""
     started = moving.run("drain", ROOMY, "--yes", *WHO)
     waited = moving.run("drain", ROOMY, "--yes", "--wait", *WHO)
     assert "until that is done" in started.stdout and "until that is done" not in waited.stdout
 
 
 def test_what_is_held_is_not_waited_for(moving: Sidecar) -> None:
-    """Before a takeover, after a handback: the drain is noted and moves nothing, and nobody waits ten minutes."""
     shed = Code.BROKERS_SHED_THEMSELVES
     moving.shop.cluster.model.dynamic["loadBalancerSheddingEnabled"] = "true"
     moving.do(moving.shop.turns(2))
     result = moving.run("drain", BROKERS[1], "--yes", "--wait", "--within", "1s", *WHO)
     assert result.exit_code == 4 and f"held ({shed})" in result.stderr, result.output
     assert f"nothing is moved now: {explain(shed)} ({shed}). It is noted" in " ".join(result.stderr.split())
-    shown = moving.run("operations").stdout
-    assert shown.startswith("nothing is moved now: ") and f"{BROKERS[1]}: held ({shed})" in shown
+    output = moving.run("operations").stdout
+    assert output.startswith("nothing is moved now: ") and f"{BROKERS[1]}: held ({shed})" in output
     result = moving.run("warm", ROOMY, "--yes", "--wait", "--within", "1s", *WHO)
     assert result.exit_code == 4
 
 
 def test_no_move_is_promised_that_is_not_carried_out(sidecar: Sidecar) -> None:
-    """By the leader's last cycle, in a dry run and after --yes."""
-
     def put_aside(state: State) -> State:
         assert state.cycle is not None
         return replace(state, cycle=replace(state.cycle, obstacle=Code.PUT_ASIDE))
@@ -385,9 +372,9 @@ def test_no_move_is_promised_that_is_not_carried_out(sidecar: Sidecar) -> None:
     sidecar.service.results["state"] = put_aside
     for command in (["drain", BROKERS[1]], ["transfer", BUNDLE, "--to", ROOMY]):
         for more in ([], ["--yes", *WHO]):
-            said = " ".join(sidecar.run(*command, *more).stdout.split())
-            assert f"nothing is carried out now: {explain(Code.PUT_ASIDE)} ({Code.PUT_ASIDE})" in said
-            assert "--yes carries it out" not in said and "the next cycle begins it" not in said
+            expected = " ".join(sidecar.run(*command, *more).stdout.split())
+            assert f"nothing is carried out now: {explain(Code.PUT_ASIDE)} ({Code.PUT_ASIDE})" in expected
+            assert "--yes carries it out" not in expected and "the next cycle begins it" not in expected
 
 
 def test_warm_waits_until_nothing_more_comes(moving: Sidecar) -> None:
@@ -413,28 +400,26 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "said"), ENDS, ids=lambda item: str(item)[:30])
-def test_what_has_no_end_says_so(sidecar: Sidecar, command: list[str], said: str) -> None:
-    """`until 0` is no time."""
-    assert said in " ".join(sidecar.run(*command, *WHO).stdout.split())
+@pytest.mark.parametrize(("command", "message"), ENDS, ids=lambda item: str(item)[:30])
+def test_what_has_no_end_says_so(sidecar: Sidecar, command: list[str], message: str) -> None:
+    assert message in " ".join(sidecar.run(*command, *WHO).stdout.split())
 
 
 @pytest.mark.parametrize(
-    ("scope", "said"), [([], "everything: resumed by ann"), (["--scope", "tenant:shop"], "tenant:shop: resumed")]
+    ("scope", "message"), [([], "everything: resumed by ann"), (["--scope", "tenant:shop"], "tenant:shop: resumed")]
 )
-def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], said: str) -> None:
+def test_resume_says_what_it_did(sidecar: Sidecar, scope: list[str], message: str) -> None:
     """Not only who asked, and why; JSON stays the answer of the API."""
     sidecar.run("pause", "--scope", "tenant:shop", *WHO)
     sidecar.run("pause", *WHO)
     result = sidecar.run("resume", *scope, *WHO)
-    assert result.exit_code == 0 and result.stdout.startswith(said)
+    assert result.exit_code == 0 and result.stdout.startswith(message)
     assert ("still paused, until `resume --scope`: tenant:shop" in result.stderr) is not scope
     sidecar.run("pause", *scope, *WHO)
     assert json.loads(sidecar.run("resume", *scope, *WHO, "-o", "json").stdout)["by"] == "ann"
 
 
 def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
-    """As with --scope; it is sent all the same, since this sidecar may not know of a pause yet."""
     result = sidecar.run("resume", *WHO)
     assert (result.exit_code, result.stdout) == (1, "") and "there was no pause of everything" in result.stderr
     assert sidecar.service.asked("resume") == [BY]
@@ -444,8 +429,8 @@ def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
 def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(sidecar: Sidecar, command: list[str]) -> None:
     """The brokers' own shedding is off: with the balancer stopped an overloaded broker stays as it is."""
     assert "sheds" not in sidecar.run(*command, *WHO).stderr
-    taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=[], ended=None)
-    sidecar.service.results["state"] = lambda state: replace(state, takeover=taken)
+    view = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=[], ended=None)
+    sidecar.service.results["state"] = lambda state: replace(state, takeover=view)
     assert "warning: nobody sheds what is taken over" in sidecar.run(*command, *WHO).stderr
     assert "sheds" not in sidecar.run("mode", "act", *WHO).stderr
     assert "sheds" not in sidecar.run("mode").stderr
@@ -460,7 +445,6 @@ def test_a_scope_that_matches_nothing_warns(sidecar: Sidecar) -> None:
 
 @pytest.mark.parametrize("command", [["pause"], ["pin", BUNDLE], ["exclude", "t:shop"]], ids=lambda item: item[0])
 def test_how_long_has_a_unit(sidecar: Sidecar, command: list[str]) -> None:
-    """Who types `5` means minutes or hours."""
     result = sidecar.run(*command, "--for", "5", *WHO)
     assert result.exit_code == 2 and "--for '5': expected a unit, such as 90s, 30m, 2h or 1d" in result.stderr
     assert not sidecar.service.calls
@@ -513,24 +497,22 @@ FAILURES: list[tuple[list[str], Callable[[Spied], None] | None, int, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("command", "prepare", "code", "said"), FAILURES, ids=lambda item: getattr(item, "__name__", str(item))[:40]
+    ("command", "prepare", "code", "message"), FAILURES, ids=lambda item: getattr(item, "__name__", str(item))[:40]
 )
 def test_exit_codes(
-    sidecar: Sidecar, command: list[str], prepare: Callable[[Spied], None] | None, code: int, said: str
+    sidecar: Sidecar, command: list[str], prepare: Callable[[Spied], None] | None, code: int, message: str
 ) -> None:
     """Stable exit codes, and a message on stderr that helps."""
-    fails(sidecar, command, prepare, code, said)
+    fails(sidecar, command, prepare, code, message)
 
 
 def test_a_drain_that_somebody_ended_is_no_success(moving: Sidecar) -> None:
-    """Its bundles are still there."""
     moving.service.results["requests.operations"] = lambda view: replace(view, drains=[])
     result = moving.run("drain", ROOMY, "--yes", "--wait", "--within", "1s", *WHO)
     assert result.exit_code == 1 and "not drained any more" in result.stderr
 
 
 async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
-    """What a code means is told once, and each bundle has its own detail."""
     rows = [refusal(Code.COOL_DOWN, f"b{n}", detail=f"until 9:0{n}") for n in range(3)] + [refusal(Code.PINNED, "b3")]
     service = (await Shop().open()).service
     view = replace(await service.requests.unload_namespace("shop/orders"), refusals=rows)
@@ -544,29 +526,27 @@ async def test_bundles_that_stay_for_one_reason_are_listed_below_it() -> None:
 
 def test_a_refusal_says_each_reason_once(sidecar: Sidecar) -> None:
     """A reason that the sentence has already is not listed below it; others are."""
-    said = "not carried out: Pinned: until noon"
-    sidecar.service.fail["requests.manual_move"] = Conflict(said, difference=["Pinned: until noon", "b-1 is gone"])
+    expected = "not carried out: Pinned: until noon"
+    sidecar.service.fail["requests.manual_move"] = Conflict(expected, difference=["Pinned: until noon", "b-1 is gone"])
     result = sidecar.run("transfer", BUNDLE, "--to", BROKERS[2], "--yes", *WHO)
-    assert result.stderr.splitlines() == [f"error: {said}", "  - b-1 is gone"]
+    assert result.stderr.splitlines() == [f"error: {expected}", "  - b-1 is gone"]
 
 
 def test_what_unpin_ended(sidecar: Sidecar) -> None:
-    """As `uncordon` says it."""
     sidecar.run("pin", BUNDLE, *WHO)
-    said = sidecar.run("unpin", BUNDLE, *WHO).stdout
-    assert [line.split() for line in said.splitlines()] == [["bundle", BUNDLE], ["ended", "pin"]]
+    output = sidecar.run("unpin", BUNDLE, *WHO).stdout
+    assert [line.split() for line in output.splitlines()] == [["bundle", BUNDLE], ["ended", "pin"]]
 
 
 def test_what_include_ended_and_what_the_mode_was(sidecar: Sidecar) -> None:
     """`include` printed the pattern alone; `mode act` looked like a change where it was none."""
     sidecar.run("exclude", "t:shop", *WHO)
-    said = sidecar.run("include", "t:shop", *WHO).stdout
-    assert [line.split() for line in said.splitlines()] == [["pattern", "t:shop"], ["ended", "exclusion"]]
-    said = sidecar.run("mode", "act", *WHO).stdout
-    assert said.splitlines()[-1].split() == ["before", "act"]
+    output = sidecar.run("include", "t:shop", *WHO).stdout
+    assert [line.split() for line in output.splitlines()] == [["pattern", "t:shop"], ["ended", "exclusion"]]
+    output = sidecar.run("mode", "act", *WHO).stdout
+    assert output.splitlines()[-1].split() == ["before", "act"]
 
 
 def test_dry_runs_need_the_socket_too(sidecar: Sidecar) -> None:
-    """Of a dry run it said only that no changes are accepted."""
     result = sidecar.run("drain", BROKERS[1], to="url")
     assert result.exit_code == 4 and "accepts no changes, and no dry runs of them; use the unix socket" in result.stderr

@@ -1,4 +1,4 @@
-"""What `status` and `brokers` show of a sidecar's answers."""
+"""Output of `status` and `brokers` for the responses of a sidecar."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = ["served", "sidecar"]
 
 def test_a_name_that_is_too_long_for_its_column_is_broken_between_its_parts() -> None:
     """After one of `/_.,-`. Words are kept whole."""
-    made, file = table("name", ">score", "note"), io.StringIO()
-    made.add_row("persistent://shop/orders/line-items", "1", "owned by broker-0.pulsar.example:8080 now")
-    Console(width=40, file=file).print(made)
+    rows, file = table("name", ">score", "note"), io.StringIO()
+    rows.add_row("persistent://shop/orders/line-items", "1", "owned by broker-0.pulsar.example:8080 now")
+    Console(width=40, file=file).print(rows)
     assert [line.rstrip() for line in file.getvalue().splitlines()] == [
         "name             score  note",
         "persistent://        1  owned by",
@@ -39,9 +39,9 @@ def test_a_name_that_is_too_long_for_its_column_is_broken_between_its_parts() ->
 
 def test_a_grid_breaks_no_word_that_has_a_seam_elsewhere() -> None:
     """A key of the brokers has no mark, but humps."""
-    made, file = grid("bold"), io.StringIO()
-    made.add_row("key", "all: loadBalancerReportUpdateThresholdPercentage 10")
-    Console(width=36, file=file).print(made)
+    candidates, file = grid("bold"), io.StringIO()
+    candidates.add_row("key", "all: loadBalancerReportUpdateThresholdPercentage 10")
+    Console(width=36, file=file).print(candidates)
     assert [line.rstrip() for line in file.getvalue().splitlines()] == [
         "key  all: loadBalancerReportUpdate",
         "     ThresholdPercentage 10",
@@ -50,10 +50,10 @@ def test_a_grid_breaks_no_word_that_has_a_seam_elsewhere() -> None:
 
 def test_a_table_without_room_for_a_word_is_printed_row_by_row() -> None:
     """Each cell after its header; nothing is torn or cut off."""
-    made, file = table("id", ">score", "note", "", title="all", caption="end"), io.StringIO()
-    made.add_row(Text("a" * 20), "1 M", "held\nnow", "x")
-    made.add_row("b", "2 M", "", "")
-    Console(width=30, file=file).print(made)
+    rows, file = table("id", ">score", "note", "", title="all", caption="end"), io.StringIO()
+    rows.add_row(Text("a" * 20), "1 M", "held\nnow", "x")
+    rows.add_row("b", "2 M", "", "")
+    Console(width=30, file=file).print(rows)
     assert [line.rstrip() for line in file.getvalue().splitlines()] == [
         "all",
         "a" * 20,
@@ -73,14 +73,13 @@ def test_at_60_columns_no_name_is_torn(sidecar: Sidecar, monkeypatch: pytest.Mon
     sidecar.shop.follow_channel()
     if command == "review list":
         sidecar.run("unload", BUNDLE, "--yes", "--reason", "r")
-    shown = sidecar.run(*command.split()).stdout
-    assert max(map(len, shown.splitlines())) <= 60
-    known = {"bundles": ["0x00000000_", "0x10000000", "pulsar:8080"], "review list": ["approve", "discard"]}
-    assert {*known.get(command, BROKERS[:3])} <= set(re.split(r"[\s,]+", shown)), shown
+    output = sidecar.run(*command.split()).stdout
+    assert max(map(len, output.splitlines())) <= 60
+    expected_names = {"bundles": ["0x00000000_", "0x10000000", "pulsar:8080"], "review list": ["approve", "discard"]}
+    assert {*expected_names.get(command, BROKERS[:3])} <= set(re.split(r"[\s,]+", output)), output
 
 
 def test_a_topic_stands_in_one_piece_at_80_columns(sidecar: Sidecar, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its bundle, state and addresses stand below it."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = sidecar.run("where", "persistent://shop/orders/created", to="none").stdout.splitlines()
     assert lines[0] == "persistent://shop/orders/created-partition-0"
@@ -93,12 +92,11 @@ def test_a_topic_stands_in_one_piece_at_80_columns(sidecar: Sidecar, monkeypatch
 
 
 def test_status_says_what_exactly_stops_the_leader(sidecar: Sidecar) -> None:
-    """Which brokers, or who and why; nothing where there is nothing to add."""
     sidecar.service.results["state"] = lambda state: replace(
         state, acting=False, acting_obstacle="FrozenReports", acting_detail="broker-1:8080"
     )
-    said = " ".join(sidecar.run("status").stdout.split())
-    assert "their reports never change: broker-1:8080)" in said
+    expected = " ".join(sidecar.run("status").stdout.split())
+    assert "their reports never change: broker-1:8080)" in expected
     sidecar.be(mode="recommend")
     assert "not carried out)" in " ".join(sidecar.run("status").stdout.split())
 
@@ -111,18 +109,19 @@ def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:
 
 
 def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> None:
-    """Without it nobody can tell whether mode recommend means that no balancer works."""
-    taken = TakeoverView(active=True, by="ann", reason="go live", wall_ms=0, namespaces=["shop/a", "b/c"], ended=None)
+    view = TakeoverView(active=True, by="ann", reason="go live", wall_ms=0, namespaces=["shop/a", "b/c"], ended=None)
     ended = EndedView(by="bob", reason="release", wall_ms=0, deadman=False)
 
-    def said(takeover: TakeoverView | None) -> str:
+    def status_text(takeover: TakeoverView | None) -> str:
         sidecar.service.results["state"] = lambda state: replace(state, takeover=takeover)
         return " ".join(sidecar.run("status").stdout.split())
 
-    assert "takeover none: the brokers shed by their own settings" in said(None)
-    assert "takeover of shop/a, b/c only, in force since 19" in said(taken) and ", by ann: go live" in said(taken)
-    assert "takeover of shop/a, b/c only, ended 19" in said(replace(taken, active=False, ended=ended))
-    assert "by bob: release" in said(replace(taken, namespaces=[], active=False, ended=ended))
+    assert "takeover none: the brokers shed by their own settings" in status_text(None)
+    assert "takeover of shop/a, b/c only, in force since 19" in status_text(
+        view
+    ) and ", by ann: go live" in status_text(view)
+    assert "takeover of shop/a, b/c only, ended 19" in status_text(replace(view, active=False, ended=ended))
+    assert "by bob: release" in status_text(replace(view, namespaces=[], active=False, ended=ended))
 
 
 def test_brokers_that_shed_by_themselves_are_named(sidecar: Sidecar) -> None:
@@ -136,16 +135,15 @@ def test_brokers_that_shed_by_themselves_are_named(sidecar: Sidecar) -> None:
 def test_status_says_what_it_has_not_read_yet(sidecar: Sidecar) -> None:
     """Started while the metadata store is away, it knows neither a takeover nor moves, and claims nothing."""
     sidecar.service.results["state"] = lambda state: replace(state, takeover=None, takeover_known=False, cycle=None)
-    said = " ".join(sidecar.run("status").stdout.split())
-    assert "takeover not known yet" in said and "ledger not known yet" in said
+    expected = " ".join(sidecar.run("status").stdout.split())
+    assert "takeover not known yet" in expected and "ledger not known yet" in expected
 
 
 def test_status_names_the_bundles_of_open_intents(sidecar: Sidecar) -> None:
-    """They are what `where` and `unload` need; a line only where there are some."""
     assert "intents" not in sidecar.run("status").stdout
     sidecar.service.results["state"] = lambda state: replace(state, intents=[BUNDLE, "a/b/0x0_0x1"])
-    said = " ".join(sidecar.run("status").stdout.split())
-    assert f"intents of an earlier leader, open: {BUNDLE}, a/b/0x0_0x1 ready" in said
+    expected = " ".join(sidecar.run("status").stdout.split())
+    assert f"intents of an earlier leader, open: {BUNDLE}, a/b/0x0_0x1 ready" in expected
 
 
 @pytest.mark.parametrize(("order", "field"), [("score", "score_ratio"), ("traffic", "predicted_throughput")])
@@ -156,8 +154,8 @@ def test_brokers_can_be_sorted(sidecar: Sidecar, order: str, field: str) -> None
     sidecar.do(sidecar.shop.turns())
     rows = json.loads(sidecar.run("brokers", "--sort", order, "-o", "json").stdout)
     figures = [row.get(field) for row in rows]
-    known = [figure for figure in figures if figure is not None]
-    assert known == sorted(known, reverse=True) and figures[-1] is None and len(set(known)) > 1
+    expected_keys = [figure for figure in figures if figure is not None]
+    assert expected_keys == sorted(expected_keys, reverse=True) and figures[-1] is None and len(set(expected_keys)) > 1
     wrong = sidecar.run("brokers", "--sort", "size")
     assert wrong.exit_code == 2 and "traffic" in wrong.stderr
 
@@ -168,14 +166,13 @@ def test_mode_without_a_word_only_reads(sidecar: Sidecar) -> None:
     sidecar.run("mode", "recommend", "--reason", "r")
     sidecar.do(sidecar.shop.turns())
     sidecar.service.reset()
-    shown = sidecar.run("mode")
-    assert shown.exit_code == 0 and shown.stdout.startswith("recommend (ceiling act), not acting")
+    output = sidecar.run("mode")
+    assert output.exit_code == 0 and output.stdout.startswith("recommend (ceiling act), not acting")
     assert json.loads(sidecar.run("mode", "-o", "json").stdout) == {"mode": "recommend", "mode_ceiling": "act"}
     assert {name for name, _ in sidecar.service.calls} <= {"state"}
 
 
 def test_an_answer_of_another_release_is_said() -> None:
-    """Its fields are others: the table cannot be drawn, and the message names the field and the way out."""
     with pytest.raises(CliError, match=r"`broker`.*sidecar's release") as caught:
         decoded(list[BrokerView], [{"name": "b-1"}])
     assert caught.value.code == 3
@@ -187,8 +184,8 @@ def test_another_clusters_sidecar_at_the_port_of_the_settings_is_not_asked(sidec
     ours = sidecar.service.state().cluster
     for cluster, code in ((ours, 0), ("pulsar-9", 3)):
         Path("port.yaml").write_text(f"cluster: {cluster}\napi: {{socket: null, port: {port}}}\n")
-        assert (shown := sidecar.run("plan", "-c", "port.yaml", to="none")).exit_code == code
-    assert f"is of the cluster '{ours}', port.yaml of 'pulsar-9'; " in shown.stderr and shown.stdout == ""
+        assert (output := sidecar.run("plan", "-c", "port.yaml", to="none")).exit_code == code
+    assert f"is of the cluster '{ours}', port.yaml of 'pulsar-9'; " in output.stderr and output.stdout == ""
     assert sidecar.run("pause", "--reason", "r", "-c", "port.yaml", to="none").exit_code == 3
     assert "pause" not in {name for name, _ in sidecar.service.calls}
 
@@ -211,36 +208,36 @@ def test_what_a_person_has_ended_is_not_told_as_in_the_way(
     state = sidecar.shop.service.state()
     cycle = replace(state.cycle, obstacle=code) if state.cycle is not None else None
     assert cycle is not None
-    taken = None
+    claimed = None
     if "taken_ms" in changed:
         at_ms = cycle.wall_ms + changed["taken_ms"]
-        taken = TakeoverView(active=True, by="ann", reason="go", wall_ms=at_ms, namespaces=[], ended=None)
-    shown = replace(
+        claimed = TakeoverView(active=True, by="ann", reason="go", wall_ms=at_ms, namespaces=[], ended=None)
+    page_text = replace(
         state,
-        **{"mode": "act", "paused": None, "acting": False, "acting_obstacle": code, "cycle": cycle, "takeover": taken}
+        **{"mode": "act", "paused": None, "acting": False, "acting_obstacle": code, "cycle": cycle, "takeover": claimed}
         | {key: value for key, value in changed.items() if key == "mode"},
     )
-    sidecar.service.results["state"] = lambda _: shown
-    said = sidecar.run("mode").stdout
-    assert ("decided anew with the next cycle" in said) == over and ("not acting" in said) != over
+    sidecar.service.results["state"] = lambda _: page_text
+    output = sidecar.run("mode").stdout
+    assert ("decided anew with the next cycle" in output) == over and ("not acting" in output) != over
 
 
 def test_summary_says_how_often_the_sidecar_followed(sidecar: Sidecar) -> None:
     """And where the reasons of these cycles are, also if it leads now; of a sidecar that led all the time nothing."""
     assert "as a follower" not in sidecar.run("summary").stdout
     sidecar.service.results["summary"] = lambda answer: replace(answer, cycles=915, followed=775)
-    said = " ".join(sidecar.run("summary").stdout.split())
+    expected = " ".join(sidecar.run("summary").stdout.split())
     assert (
-        "as a follower 775 of 915 cycles: `moves` has what the leader of that time did; its reasons are in the" in said
+        "as a follower 775 of 915 cycles: `moves` has what the leader of that time did; its reasons are in the"
+        in expected
     )
-    assert "summary of the sidecar that led then (`bundlekeel status` names the one that leads now)" in said
+    assert "summary of the sidecar that led then (`bundlekeel status` names the one that leads now)" in expected
 
 
 def test_summary_says_whose_people_it_lists(sidecar: Sidecar) -> None:
-    """What was asked of other sidecars is in their journals alone, also where this list is empty."""
-    said = " ".join(sidecar.run("summary").stdout.split())
-    assert "asked of this sidecar, and takeovers; ask each of the others, too: what is still in force is in" in said
-    assert "`bundlekeel operations`" in said
+    expected = " ".join(sidecar.run("summary").stdout.split())
+    assert "asked of this sidecar, and takeovers; ask each of the others, too: what is still in force is in" in expected
+    assert "`bundlekeel operations`" in expected
 
 
 def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar) -> None:
@@ -249,13 +246,12 @@ def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar) -> None:
     sidecar.service.results["state"] = lambda state: replace(
         state, acting=False, acting_obstacle=code, acting_detail=names
     )
-    said = " ".join(sidecar.run("status").stdout.split())
-    assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in said
+    expected = " ".join(sidecar.run("status").stdout.split())
+    assert "the brokers shed load themselves: b-1:8080, b-2:8080; run `bundlekeel takeover`)" in expected
 
 
 def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) -> None:
-    """As every other empty list does."""
-    shown, file = sidecar.do(sidecar.shop.service.quotas.view()), io.StringIO()
-    for answer in (shown, replace(shown, groups=[])):
+    view, file = sidecar.do(sidecar.shop.service.quotas.view()), io.StringIO()
+    for answer in (view, replace(view, groups=[])):
         Console(width=80, file=file).print(groups(answer, TableLayout()))
     assert file.getvalue().count("`bundlekeel quota set` makes one") == 1

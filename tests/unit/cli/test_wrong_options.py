@@ -1,4 +1,4 @@
-"""What commands say of options that name something wrong: the option as it was typed, what is allowed, the way out."""
+"""Errors of commands for invalid options: the option as typed, the allowed values, the next step."""
 
 from __future__ import annotations
 
@@ -21,42 +21,39 @@ __all__ = ["served", "sidecar"]
 
 
 def test_a_wrong_parameter_is_named_with_its_option(sidecar: Sidecar) -> None:
-    """Of several `--set` its value alone would not say which."""
     wrong = ConfigError("unknown parameter", field=r"parameters.fo\o", value="1", allowed="a name")
     sidecar.service.fail["make_plan"] = wrong
-    told = sidecar.run("plan", "--set", "cpu_weight=1", "--set", "bandwidth_in_weight=1")
-    assert told.exit_code == 2 and r"--set fo\o = '1': unknown parameter (allowed: a name)" in told.stderr
+    result = sidecar.run("plan", "--set", "cpu_weight=1", "--set", "bandwidth_in_weight=1")
+    assert result.exit_code == 2 and r"--set fo\o = '1': unknown parameter (allowed: a name)" in result.stderr
 
 
 def test_an_https_address_of_a_sidecar_without_tls_is_told_the_other_one(sidecar: Sidecar) -> None:
     """Advice to start a sidecar would not help: one answers there."""
-    told = sidecar.run("status", "--url", sidecar.url.replace("http", "https"), to="none")
-    assert told.exit_code == 3 and f"without TLS; is it {sidecar.url}?" in told.stderr
-    assert "SSL" not in told.stderr and "start one" not in told.stderr
+    result = sidecar.run("status", "--url", sidecar.url.replace("http", "https"), to="none")
+    assert result.exit_code == 3 and f"without TLS; is it {sidecar.url}?" in result.stderr
+    assert "SSL" not in result.stderr and "start one" not in result.stderr
 
 
 def test_a_broker_or_namespace_that_is_not_there_is_no_empty_channel(sidecar: Sidecar) -> None:
-    """As with `bundles`; brokers that are gone are named while bundles are still theirs."""
     sidecar.service.fail["bundles"] = NotFound("no broker 'x'; nearest: broker-0.pulsar:8080")
-    told = sidecar.run("channel", "--broker", "x")
-    assert told.exit_code == 1 and "no broker 'x'; nearest:" in told.stderr and told.stdout == ""
+    result = sidecar.run("channel", "--broker", "x")
+    assert result.exit_code == 1 and "no broker 'x'; nearest:" in result.stderr and result.stdout == ""
     assert "no namespace" not in sidecar.run("channel", "--namespace", "shop/orders").stderr
     assert "shop/nowhere does not exist" in sidecar.run("channel", "--namespace", "shop/nowhere").stderr
     assert "--state 'foo' is not one of 'Init', 'Free', 'Owned'" in sidecar.run("channel", "--state", "foo").stderr
 
 
 @pytest.mark.parametrize(
-    ("given", "hint"),
+    ("arguments", "hint"),
     [
         (("transfer", "--force"), ""),
         (("pin", "--until", "1h"), ""),
         (("pause", "--resaon", "x"), "; did you mean --reason?"),
     ],
 )
-def test_an_unknown_option_suggests_what_is_near(sidecar: Sidecar, given: tuple[str, ...], hint: str) -> None:
-    """The two dashes alone are no likeness."""
-    told = sidecar.run(*given, to="none").stderr
-    assert told == f"error: no such option: {given[1]}{hint or f'; see `bundlekeel {given[0]} -h`'}\n"
+def test_an_unknown_option_suggests_what_is_near(sidecar: Sidecar, arguments: tuple[str, ...], hint: str) -> None:
+    output = sidecar.run(*arguments, to="none").stderr
+    assert output == f"error: no such option: {arguments[1]}{hint or f'; see `bundlekeel {arguments[0]} -h`'}\n"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +66,8 @@ def test_an_unknown_option_suggests_what_is_near(sidecar: Sidecar, given: tuple[
     ],
 )
 def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: str, says: str) -> None:
-    """Of a group as of the program."""
-    told = CliRunner().invoke(make_app(FakeWiring), command.split(), env={"COLUMNS": "100"})
-    assert told.exit_code == 2 and says in told.stderr
+    result = CliRunner().invoke(make_app(FakeWiring), command.split(), env={"COLUMNS": "100"})
+    assert result.exit_code == 2 and says in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -105,9 +101,8 @@ def test_a_command_that_is_not_there_is_told_the_nearest_ones_or_all(command: st
     ],
 )
 def test_wrong_usage_is_one_line(sidecar: Sidecar, command: str, says: str) -> None:
-    """As every other error, with the help that shows what is right; no frame, whose lines no search finds."""
-    told = sidecar.run(*command.split(), to="none", env={"COLUMNS": "80"})
-    assert (told.exit_code, told.stderr, told.stdout) == (2, f"error: {says}\n", "")
+    result = sidecar.run(*command.split(), to="none", env={"COLUMNS": "80"})
+    assert (result.exit_code, result.stderr, result.stdout) == (2, f"error: {says}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -120,16 +115,15 @@ def test_wrong_usage_is_one_line(sidecar: Sidecar, command: str, says: str) -> N
     ],
 )
 def test_a_value_of_a_variable_is_told_by_its_variable(variable: str, value: str, says: str) -> None:
-    """Nobody typed the option."""
     command = ["status", *(() if variable == "BUNDLEKEEL_URL" else ("--url", "https://127.0.0.1:1"))]
-    told = CliRunner(env={variable: value}).invoke(make_app(FakeWiring), command)
-    assert told.exit_code == 2 and told.stderr.startswith(f"error: {says}")
+    result = CliRunner(env={variable: value}).invoke(make_app(FakeWiring), command)
+    assert result.exit_code == 2 and result.stderr.startswith(f"error: {says}")
 
 
 def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) -> None:
     """No error without a text in front of it."""
-    told = sidecar.run("config", to="none")
-    assert told.exit_code == 2 and "Usage: bundlekeel config" in told.output and "error" not in told.stderr
+    result = sidecar.run("config", to="none")
+    assert result.exit_code == 2 and "Usage: bundlekeel config" in result.output and "error" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -165,51 +159,49 @@ def test_a_command_alone_that_needs_another_prints_its_help(sidecar: Sidecar) ->
     ],
 )
 def test_a_value_is_checked_before_a_sidecar_is_asked(command: str, says: str) -> None:
-    """Nobody has to start one to learn what is wrong with it."""
-    told = without_sidecar(command)
-    assert told.exit_code == 2 and says in told.stderr
-    assert "(allowed: " in told.stderr and "no sidecar" not in told.stderr
+    result = without_sidecar(command)
+    assert result.exit_code == 2 and says in result.stderr
+    assert "(allowed: " in result.stderr and "no sidecar" not in result.stderr
 
 
 @pytest.mark.parametrize("option", ["--tls-ca", "--tls-cert", "--tls-key"])
 def test_files_of_tls_need_an_address_with_tls(option: str) -> None:
-    """Who names a CA believes that the connection is encrypted, and so is the token."""
     for address in (("--url", "http://127.0.0.1:1"), ("--socket", "/nonexistent.sock")):
-        told = CliRunner().invoke(make_app(FakeWiring), ["status", *address, option, "ca.pem"])
-        assert told.exit_code == 2 and told.stderr.startswith(f"error: {option} has no effect with ")
-        assert "give an https:// address, or omit it" in told.stderr
+        result = CliRunner().invoke(make_app(FakeWiring), ["status", *address, option, "ca.pem"])
+        assert result.exit_code == 2 and result.stderr.startswith(f"error: {option} has no effect with ")
+        assert "give an https:// address, or omit it" in result.stderr
 
 
 def test_a_key_needs_its_certificate() -> None:
     """It was not shown to the sidecar, which refused."""
-    told = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", "https://127.0.0.1:1", "--tls-key", "k.pem"])
-    assert told.exit_code == 2 and "--tls-key has no effect without --tls-cert" in told.stderr
+    result = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", "https://127.0.0.1:1", "--tls-key", "k.pem"])
+    assert result.exit_code == 2 and "--tls-key has no effect without --tls-cert" in result.stderr
 
 
 def test_a_file_that_holds_no_certificate_is_told_in_words(tmp_path: Path) -> None:
     """Without OpenSSL's code and line."""
     (tmp_path / "ca").write_text("no PEM")
     command = ["status", "--url", "https://127.0.0.1:1", "--tls-ca", str(tmp_path / "ca")]
-    told = CliRunner().invoke(make_app(FakeWiring), command).stderr
-    assert told == f"error: --tls-ca: TLS files {tmp_path / 'ca'} cannot be used: no certificate or crl found\n"
+    output = CliRunner().invoke(make_app(FakeWiring), command).stderr
+    assert output == f"error: --tls-ca: TLS files {tmp_path / 'ca'} cannot be used: no certificate or crl found\n"
 
 
 def test_a_certificate_that_cannot_be_used_is_told_by_its_option(tmp_path: Path) -> None:
     """The message named `--tls-ca`, which was not given."""
     (tmp_path / "cert").write_text("no PEM")
     command = ["status", "--url", "https://127.0.0.1:1", "--tls-cert", str(tmp_path / "cert")]
-    told = CliRunner().invoke(make_app(FakeWiring), command)
-    assert told.exit_code == 2
-    assert told.stderr.startswith(
+    result = CliRunner().invoke(make_app(FakeWiring), command)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
         f"error: --tls-cert without --tls-key: TLS files {tmp_path / 'cert'} cannot be used: "
     )
 
 
-@pytest.mark.parametrize(("given", "at"), [("07:09", "2026-11-28T07:09"), ("00:00", "2026-11-28T00:00")])
-def test_an_hour_alone_is_one_of_today(given: str, at: str) -> None:
+@pytest.mark.parametrize(("value", "at"), [("07:09", "2026-11-28T07:09"), ("00:00", "2026-11-28T00:00")])
+def test_an_hour_alone_is_one_of_today(value: str, at: str) -> None:
     """Local, as all other times; it was refused."""
     now = dt.datetime.fromisoformat("2026-11-28T07:36:59").astimezone()
-    assert moment_ms(given, now, "wrong") == dt.datetime.fromisoformat(at).astimezone().timestamp() * 1000
+    assert moment_ms(value, now, "wrong") == dt.datetime.fromisoformat(at).astimezone().timestamp() * 1000
     for wrong in ("25:00", "07", "0709", "7.09"):
         with pytest.raises(CliError, match="wrong"):
             moment_ms(wrong, now, "wrong")
@@ -222,7 +214,6 @@ def test_why_asks_once(sidecar: Sidecar) -> None:
 
 
 def without_sidecar(command: str) -> Result:
-    """What a command answers where none runs."""
     reason = [] if command.split(maxsplit=1)[0] in ("plan", "bundles", "where", "why", "channel") else ["--reason", "x"]
     return CliRunner().invoke(make_app(FakeWiring), [*shlex.split(command), *reason, "--socket", "/nonexistent.sock"])
 
@@ -241,8 +232,8 @@ def without_sidecar(command: str) -> Result:
 )
 def test_an_empty_text_is_named_and_refused(command: str, says: str) -> None:
     """A variable of a shell that is not set: the path would be another, or the whole list be meant."""
-    told = without_sidecar(command)
-    assert told.exit_code == 2 and told.stderr.startswith(f"error: {says}")
+    result = without_sidecar(command)
+    assert result.exit_code == 2 and result.stderr.startswith(f"error: {says}")
 
 
 def test_an_option_without_a_value_by_default_may_be_empty(sidecar: Sidecar) -> None:
@@ -253,10 +244,9 @@ def test_an_option_without_a_value_by_default_may_be_empty(sidecar: Sidecar) -> 
 
 @pytest.mark.parametrize("command", ["drain b:80", "warm b:80", "unload a/b/0x0_0x1", "plan execute HASH --reason x"])
 def test_a_limit_of_waiting_needs_somebody_who_waits(command: str) -> None:
-    """It looked as if the command would wait so long."""
-    told = without_sidecar(f"{command} --within 1h")
-    assert told.exit_code == 2
-    assert told.stderr == "error: --within '1h' has no effect without --wait: add --wait, or omit --within\n"
+    result = without_sidecar(f"{command} --within 1h")
+    assert result.exit_code == 2
+    assert result.stderr == "error: --within '1h' has no effect without --wait: add --wait, or omit --within\n"
 
 
 @pytest.mark.parametrize(
@@ -265,16 +255,15 @@ def test_a_limit_of_waiting_needs_somebody_who_waits(command: str) -> None:
 )
 def test_nothing_is_waited_for_in_a_dry_run(command: str) -> None:
     """It ended with exit code 0 as if the broker were empty, and a script restarted it."""
-    told = without_sidecar(f"{command} --wait --reason upgrade")
-    assert told.exit_code == 2
-    assert told.stderr == "error: --wait has no effect without --yes: add --yes, or omit --wait\n"
+    result = without_sidecar(f"{command} --wait --reason upgrade")
+    assert result.exit_code == 2
+    assert result.stderr == "error: --wait has no effect without --yes: add --yes, or omit --wait\n"
 
 
 @pytest.mark.parametrize("command", ["pin", "unpin", "split", "transfer --to b:8080"])
 def test_a_namespace_is_refused_where_a_bundle_belongs(command: str) -> None:
-    """As the sidecar does."""
-    told = without_sidecar(f"{command} shop/orders")
-    assert told.exit_code == 1 and "'shop/orders' is a namespace; name a bundle of it" in told.stderr
+    result = without_sidecar(f"{command} shop/orders")
+    assert result.exit_code == 1 and "'shop/orders' is a namespace; name a bundle of it" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -294,6 +283,6 @@ def test_a_value_is_named_by_its_option(
 ) -> None:
     """And not by the setting or field that it becomes."""
     monkeypatch.chdir(tmp_path)
-    told = CliRunner().invoke(make_app(FakeWiring), command.split())
-    assert told.exit_code == 2 and told.stderr.startswith(f"error: {says}")
+    result = CliRunner().invoke(make_app(FakeWiring), command.split())
+    assert result.exit_code == 2 and result.stderr.startswith(f"error: {says}")
     assert not list(tmp_path.iterdir())
