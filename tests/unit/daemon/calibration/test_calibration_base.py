@@ -29,7 +29,6 @@ class Erring(MemoryCalibration):
     errs = True
 
     def newest(self) -> FoundDocument | None:
-        """As long as it errs."""
         if self.errs:
             raise ValueError("theirs")
         return super().newest()
@@ -49,8 +48,6 @@ async def test_nothing_by_itself_before_the_cluster_is_seen() -> None:
 
 
 async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
-    """Somebody changed the setting below: what was adopted is not in force, so nothing is reverted because of it, and
-    no later proposal waits for its trial."""
     store = MemoryCalibration()
     sidecar = await ready(store)
     await sidecar.calibration.check()
@@ -71,11 +68,10 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
 
 
 async def test_the_proposal_is_shown_with_the_fields_that_the_api_documents() -> None:
-    """All of them and no other, to the last interval: answers pass on what the codec of the document makes."""
     sidecar = await ready(MemoryCalibration())
     await sidecar.calibration.check()
-    shown, kind = (await sidecar.calibration.view()).document, TypeAdapter(ProposalView)
-    assert kind.dump_python(kind.validate_python(shown)) == shown
+    thresholds_view, kind = (await sidecar.calibration.view()).document, TypeAdapter(ProposalView)
+    assert kind.dump_python(kind.validate_python(thresholds_view)) == thresholds_view
 
 
 async def test_a_trial_that_has_measured_nothing_says_so_and_why() -> None:
@@ -102,12 +98,12 @@ async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> 
     sidecar.live_on(TRIAL_SECONDS / 2, 0.10)
     store.put(NEXT, proposal(sidecar, parameters={LOW: proposed(22.5, 20.0)}))
     await sidecar.cycle.turn()
-    made = await sidecar.calibration.adopt(digest=None, force=False, reason="b", by="ann")
+    adopted = await sidecar.calibration.adopt(digest=None, force=False, reason="b", by="ann")
     ended = f"(b). The trial of {first} ends without a result; a revert begins it again. Once adopted"
-    assert ended in made.sentence
+    assert ended in adopted.sentence
     sidecar.live_on(TRIAL_SECONDS / 10, 0.10)
-    said = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
-    assert said.endswith(f"In force now: {first}, {LOW} 20, on trial again, from the beginning")
+    expected = (await sidecar.calibration.revert(digest=None, reason="c", by="ann")).sentence
+    assert expected.endswith(f"In force now: {first}, {LOW} 20, on trial again, from the beginning")
     view = (await sidecar.calibration.view()).adopted
     assert (view.digest, view.state, view.trial.seconds) == (first, "trial", 0.0)
     sidecar.live_on(2 * TRIAL_SECONDS, 0.10)
@@ -117,8 +113,7 @@ async def test_a_revert_brings_back_the_trial_that_a_second_adoption_ended() -> 
 
 
 async def test_the_leader_adopts_nothing_after_a_person_reverted() -> None:
-    """The next night brings other values, which nobody has refused yet: the revert would last for a night. So it is
-    until a person adopts; then one a night again. A revert of what earlier nights adopted counts as well."""
+    """Rule: a revert lasts until an operator adopts again; then the leader adopts one proposal per night again."""
     store = MemoryCalibration()
     sidecar = await ready(store)
     await sidecar.calibration.check()
@@ -126,9 +121,9 @@ async def test_the_leader_adopts_nothing_after_a_person_reverted() -> None:
     await sidecar.calibration.revert(digest=None, reason="clients complain", by="ann")
     await night(sidecar, 0.03, proposed(22.5, 15.0))
     assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
-    (found,) = (await sidecar.calibration.view()).objections
-    assert found.person == "yes"
-    assert found.detail == "a person reverted 0.0 days ago; until a person adopts, at most 30.0 days more"
+    (objections,) = (await sidecar.calibration.view()).objections
+    assert objections.person == "yes"
+    assert objections.detail == "a person reverted 0.0 days ago; until a person adopts, at most 30.0 days more"
     await night(sidecar, 29.0, proposed(17.5, 15.0))
     assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
     assert [what for what in sidecar.told() if what != "refused"] == ["adopted", "reverted"]
@@ -140,7 +135,6 @@ async def test_the_leader_adopts_nothing_after_a_person_reverted() -> None:
 
 
 async def test_the_leader_adopts_again_thirty_days_after_a_person_reverted() -> None:
-    """As long as the reverted values are barred."""
     store = MemoryCalibration()
     sidecar = await ready(store)
     await sidecar.calibration.check()
@@ -162,14 +156,13 @@ async def test_a_night_is_counted_from_the_last_revert_too() -> None:
     assert sidecar.told()[:2] == ["adopted", "reverted"]
     await night(sidecar, 0.1, proposed(17.5, 15.0))
     assert (await sidecar.codes()) == [Code.ON_PROBATION.value]
-    (found,) = (await sidecar.calibration.view()).objections
-    assert found.detail == "the last adoption or revert was 2.4 h ago; one in 20 h"
+    (objections,) = (await sidecar.calibration.view()).objections
+    assert objections.detail == "the last adoption or revert was 2.4 h ago; one in 20 h"
     await night(sidecar, 0.8, proposed(17.5, 15.0))
     assert sidecar.told()[-1] == "adopted"
 
 
 async def night(sidecar: Calibrated, days: float, low: dict[str, Any]) -> None:
-    """So many days later the job proposes this low threshold."""
     sidecar.clock.offset += days * 86_400
     sidecar.proposed.put(PATH, proposal(sidecar, parameters={LOW: low}))
     await sidecar.cycle.turn()
@@ -177,7 +170,6 @@ async def night(sidecar: Calibrated, days: float, low: dict[str, Any]) -> None:
 
 
 async def test_a_restart_does_not_begin_anew_to_wait_for_the_first_proposal() -> None:
-    """Sidecars that restart each week would never say that none has come. With `off` nobody waits."""
     cluster, store = FakeCluster(clock=WallClock()), MemoryCalibration()
 
     async def age(name: str, mode: str, days: float) -> float:
@@ -226,7 +218,6 @@ class FullMemory(MemoryLoadSource):
 
 
 async def test_a_trial_is_measured_by_the_weights_from_before_it() -> None:
-    """As its evidence is, and the time before: a weight that hides a difference is no better balance."""
     weight = {"direct_memory_weight": proposed(1.0, 0.0, minimum=0.0, maximum=2.0)}
     cluster = FakeCluster(clock=WallClock())
     cluster.source = FullMemory(cluster.clock)
@@ -238,14 +229,13 @@ async def test_a_trial_is_measured_by_the_weights_from_before_it() -> None:
     assert before == pytest.approx(2.0) and sidecar.told() == ["adopted"]
     assert await noted_imbalance(sidecar) == pytest.approx(before)
     assert sidecar.cycle.report.plan.imbalance("score_before") < 1.2
-    # Once it is kept, what is in force counts.
+    # Once it is confirmed, the active values count.
     sidecar.live_on(100 * TRIAL_SECONDS, 0.1)
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted", "kept"] and await noted_imbalance(sidecar) < 0.2
 
 
 async def noted_imbalance(sidecar: Calibrated) -> float:
-    """Of one more cycle, ten seconds later."""
     old = sidecar.shared_state.realised.buckets
     sidecar.clock.offset += 10
     sidecar.cluster.publish()

@@ -1,4 +1,4 @@
-"""Strategies that plan along: beside the cycle, with their own memory, seen in metrics and the next journal line."""
+"""Strategies that plan in parallel to the cycle with their own memory, shown in metrics and the next journal line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class Playing(FakeSidecar):
         self.cycle.listeners = (*self.cycle.listeners, self.heard)
 
     def heard(self, _epoch: object, given: PlanInput | None, result: PlanResult | None, _record: object) -> None:
-        """Note what was planned."""
         if given is not None and result is not None:
             self.given.append(given)
             self.results.append(result)
@@ -45,7 +44,6 @@ class Playing(FakeSidecar):
 
 
 def planned(strategy: str) -> Plan:
-    """What a strategy plans for three brokers, one of which has everything."""
     sidecar = FakeSidecar(FakeCluster(clock=WallClock()), params=replace(EAGER, strategy=strategy))
     return asyncio.run(_one_plan(sidecar))
 
@@ -58,34 +56,32 @@ async def _one_plan(sidecar: FakeSidecar) -> Plan:
 
 def test_a_plan_agrees_with_itself() -> None:
     """No disagreement, no regret."""
-    made = planned("avg")
-    assert made.moves
-    found = compared(made, made)
-    assert (found.disagreement, found.agreement, found.regret) == (0.0, "both_move", 0.0)
+    result = planned("avg")
+    assert result.moves
+    comparison = compared(result, result)
+    assert (comparison.disagreement, comparison.agreement, comparison.regret) == (0.0, "both_move", 0.0)
 
 
 def test_plans_that_differ() -> None:
     """Shares of moves, who acts alone, and which one leaves the brokers more even."""
-    made = planned("avg")
-    rest = replace(made, moves=(), loads=tuple(replace(row, score_after=row.score_before) for row in made.loads))
-    assert compared(made, rest).agreement == "only_live" and compared(rest, made).agreement == "only_shadow"
+    result = planned("avg")
+    rest = replace(result, moves=(), loads=tuple(replace(row, score_after=row.score_before) for row in result.loads))
+    assert compared(result, rest).agreement == "only_live" and compared(rest, result).agreement == "only_shadow"
     assert compared(rest, rest).agreement == "both_rest" and compared(rest, rest).disagreement == 0.0
-    assert compared(made, rest).disagreement == 1.0
-    assert compared(rest, made).regret > 0 > compared(made, rest).regret
-    assert len(made.moves) > 1
-    fewer = replace(made, moves=made.moves[1:])
-    assert compared(made, fewer).disagreement == pytest.approx(1 / len(made.moves))
+    assert compared(result, rest).disagreement == 1.0
+    assert compared(rest, result).regret > 0 > compared(result, rest).regret
+    assert len(result.moves) > 1
+    fewer = replace(result, moves=result.moves[1:])
+    assert compared(result, fewer).disagreement == pytest.approx(1 / len(result.moves))
 
 
 def test_drains_are_no_disagreement() -> None:
-    """They are asked for, whatever the strategy."""
-    made = planned("avg")
-    drains = replace(made, moves=tuple(replace(move, rule=DRAIN) for move in made.moves))
+    result = planned("avg")
+    drains = replace(result, moves=tuple(replace(move, rule=DRAIN) for move in result.moves))
     assert compared(drains, drains).agreement == "both_rest" and compared(drains, drains).moves == 0
 
 
 async def test_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
-    """In `compat` the other shedders plan along with Pulsar's default placement: half of AvgShedder is no pair."""
     params = replace(EAGER, strategy="avg", placement="avg", compat="4.2")
     sidecar = Playing(FakeCluster(clock=WallClock()), "threshold", params=params)
     await sidecar.lead()
@@ -97,8 +93,6 @@ async def test_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
 
 
 async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those after it play, and its mistake is raised to the task that counts it."""
-
     def broken(_: Context) -> Decision:
         raise ZeroDivisionError("theirs")
 
@@ -123,19 +117,18 @@ async def test_they_plan_beside_the_cycle_and_are_told_with_the_next() -> None:
     agreement = sidecar.metric("shadow_cycles_total")
     assert 'strategy="threshold"' in agreement and 'strategy="overload"' in agreement and '"avg"' not in agreement
     await sidecar.cycle.turn()
-    told = sidecar.line()["shadow"]
-    assert told["cycle"] == report.cycle and set(told["strategies"]) == {"threshold", "overload"}
-    wanted = plan(
+    text = sidecar.line()["shadow"]
+    assert text["cycle"] == report.cycle and set(text["strategies"]) == {"threshold", "overload"}
+    expected = plan(
         replace(sidecar.given[0], params=replace(EAGER, strategy="threshold"), memory=type(sidecar.given[0].memory)())
     ).plan
-    assert told["strategies"]["threshold"]["plan_hash"] == wanted.hash
-    assert told["strategies"]["threshold"]["regret"] == compared(sidecar.results[0].plan, wanted).regret
+    assert text["strategies"]["threshold"]["plan_hash"] == expected.hash
+    assert text["strategies"]["threshold"]["regret"] == compared(sidecar.results[0].plan, expected).regret
     await sidecar.cycle.turn()
     assert "shadow" not in sidecar.line()
 
 
 async def test_nothing_of_it_touches_the_live_plan() -> None:
-    """The same plans with and without, and nothing but the live strategy's moves is made."""
     plain, playing = (
         Playing(FakeCluster(clock=WallClock())),
         Playing(FakeCluster(clock=WallClock()), "threshold", "uniform"),
@@ -157,14 +150,14 @@ async def test_each_has_its_own_memory() -> None:
     context = Parameters(move_price=50)
     sidecar = Playing(FakeCluster(clock=WallClock()), "avg", params=replace(context, strategy="overload"))
     await sidecar.lead()
-    seen = []
+    entries = []
     for _ in range(3):
         await sidecar.cycle.turn()
         await sidecar.play()
-        seen.append(sidecar.shadow_strategies.news()["strategies"]["avg"]["moves"])
+        entries.append(sidecar.shadow_strategies.news()["strategies"]["avg"]["moves"])
         sidecar.clock.offset += 60
         sidecar.cluster.publish()
-    assert seen[0] == 0 and seen[1] > 0
+    assert entries[0] == 0 and entries[1] > 0
 
 
 async def test_a_cycle_does_not_wait() -> None:

@@ -1,4 +1,4 @@
-"""Clocks that are set, and clocks that differ: rests and deadlines go by the boot clock and by first sight."""
+"""Clocks that are set, and clocks that differ: cool-downs and deadlines follow the boot clock and the first sight."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ class SetClock(SystemClock):
 
 @pytest.mark.parametrize("hours", [-2, 2])
 async def test_h04_a_wall_clock_that_is_set_voids_no_cool_down(hours: int) -> None:
-    """Two hours forward or back: what was moved rests on, and is free when its cool-down is over by the boot clock."""
     clock = SetClock()
     cluster = FakeCluster(clock=clock)  # type: ignore[arg-type]
     sidecar = await FakeSidecar(cluster, params=with_params(cool_down_seconds=600.0)).lead()
@@ -98,7 +97,6 @@ class Ahead(TestClock):
 
 
 def intent_of(bundle: str, source: str, target: str, *, epoch: int, wall_ms: int, number: int = 1) -> Intent:
-    """What the leader of that epoch writes, with 120 s to go."""
     return Intent(
         id=f"{epoch}.{number}",
         bundle=bundle,
@@ -115,7 +113,6 @@ def intent_of(bundle: str, source: str, target: str, *, epoch: int, wall_ms: int
 
 @pytest.mark.parametrize("hours", [-2, 0, 2])
 async def test_h04_a_successor_counts_rests_from_first_sight(hours: int) -> None:
-    """Its clock is two hours ahead or behind: of a rest as much is left as was left when the state was stored."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     now = cluster.clock.wall_ms()
@@ -127,14 +124,13 @@ async def test_h04_a_successor_counts_rests_from_first_sight(hours: int) -> None
     cluster.store.expire(first.coordination)
     await second.leadership.turn()
     assert second.leadership.leading
-    found = second.shared_state.taken_over()
-    age = second.clock.wall_ms() - found.recent["t/ns/x"].at_ms
+    state = second.shared_state.taken_over()
+    age = second.clock.wall_ms() - state.recent["t/ns/x"].at_ms
     assert age == pytest.approx(100_000, abs=5_000)
-    assert found.completed_ms == now, "the failsafe job judges that one"
+    assert state.completed_ms == now, "the failsafe job judges that one"
 
 
 async def test_h04_a_follower_that_watched_counts_on() -> None:
-    """First sight was while the first leader led: what has passed since counts."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     second = await FakeSidecar(FakeCluster(clock=Ahead(cluster.clock, HOUR_MS), store=cluster.store), "b").lead()
@@ -149,8 +145,7 @@ async def test_h04_a_follower_that_watched_counts_on() -> None:
 
 
 async def call_after_the_state(cluster: FakeCluster, others: list[FakeSidecar]) -> LedgerEntry:
-    """Of a leader that stores its state, and announces a move minutes later, when that has its turn; then it dies. The
-    others saw the state at once."""
+    """Store the state and die before an announced move executes. The others saw the state immediately."""
     first = await FakeSidecar(cluster, "a").lead()
     for other in others:
         await other.lead()
@@ -191,9 +186,9 @@ async def test_h04_a_move_settled_in_a_later_term_rests_from_then_on(hours: int,
     last.cluster.model.own(moved.bundle, moved.target)
     await last.leadership.turn()
     assert last.leadership.leading
-    found, now = last.shared_state.taken_over(), last.clock.wall_ms()
-    assert now - found.recent[moved.bundle].at_ms == pytest.approx(0, abs=5_000)
-    (booked,) = found.ledger.entries
+    state, now = last.shared_state.taken_over(), last.clock.wall_ms()
+    assert now - state.recent[moved.bundle].at_ms == pytest.approx(0, abs=5_000)
+    (booked,) = state.ledger.entries
     assert now - booked.landed_ms == pytest.approx(0, abs=5_000)
     assert now - booked.opened_ms == pytest.approx(300_000, abs=5_000)
 
@@ -207,10 +202,10 @@ async def test_h04_which_record_is_that_of_an_open_move(epoch: int, ended: int, 
     now = sidecar.clock.wall_ms()
     entry = LedgerEntry(bundle=BUNDLE, source=B, target=C, opened_ms=now, traffic=(1.0,) * 4, pressure=())
     await sidecar.shared_state.save(CycleState(ledger=Ledger(entries=(entry,))), {}, epoch=1)
-    found = MoveOutcome(bundle=BUNDLE, source=B, destination=C, outcome="done", landed_on=C, epoch=epoch)
-    sidecar.shared_state.moves.append(found.record() | {"wall_ms": now + ended, "landed_ms": now + ended})
-    taken = sidecar.shared_state.taken_over()
-    assert (BUNDLE in taken.recent, len(taken.ledger.entries)) == (booked, int(booked))
+    outcome = MoveOutcome(bundle=BUNDLE, source=B, destination=C, outcome="done", landed_on=C, epoch=epoch)
+    sidecar.shared_state.moves.append(outcome.record() | {"wall_ms": now + ended, "landed_ms": now + ended})
+    state = sidecar.shared_state.taken_over()
+    assert (BUNDLE in state.recent, len(state.ledger.entries)) == (booked, int(booked))
 
 
 def remembered(later: int) -> StrategyMemory:
@@ -226,7 +221,6 @@ def remembered(later: int) -> StrategyMemory:
 
 
 def test_h04_every_moment_of_a_standing_is_rebased() -> None:
-    """Nested ones, and names with a moment; none stays none, and lengths and counters are no moments."""
     entry = LedgerEntry(bundle="x", source="s", target="t", opened_ms=5, landed_ms=0, traffic=(1.0,) * 4, pressure=())
     cycle_state = CycleState(
         cycle=4,
@@ -237,8 +231,8 @@ def test_h04_every_moment_of_a_standing_is_rebased() -> None:
         ),
         external_moves=ExternalMoves(undone=(("y", 2),), rest_until_ms=1),
     )
-    found = rebased(cycle_state, 100)
-    assert found == replace(
+    rebased_thresholds = rebased(cycle_state, 100)
+    assert rebased_thresholds == replace(
         cycle_state,
         memory=remembered(100),
         ledger=Ledger(entries=(replace(entry, opened_ms=105),)),
@@ -260,11 +254,11 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
     written = clock.wall_ms() - int(1000 * ahead)
     intent = intent_of(BUNDLE, B, C, epoch=0, wall_ms=written)
     await coordination.write_fenced(1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)])
-    seen: FirstSeen = {}
+    first_seen: FirstSeen = {}
 
     async def frozen() -> bool:
-        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
-        return bool(found.frozen)
+        settlement = await settle_intents(coordination, model, epoch=1, clock=clock, seen=first_seen)
+        return bool(settlement.frozen)
 
     assert await frozen()
     clock.now += 134.9
@@ -274,23 +268,22 @@ async def test_h08_a_frozen_intent_is_settled_by_first_sight(ahead: float) -> No
 
 
 async def test_h08_the_next_intent_of_a_bundle_has_its_own_first_sight() -> None:
-    """Of two intents left by two leaders, one after the other, the second one is frozen for its whole length too."""
     store, model, clock = MemoryStore(), BrokerModel([B, C]), VirtualClock()
     model.add(BUNDLE, B)
     coordination = MemoryCoordination(store)
     await coordination.start()
     await coordination.campaign(Member(id="m2"))
-    seen: FirstSeen = {}
+    first_seen: FirstSeen = {}
     for number in (1, 2):
         intent = intent_of(BUNDLE, B, C, epoch=0, wall_ms=clock.wall_ms(), number=number)
         await coordination.write_fenced(
             1, [DocumentChange(path=intent_path(BUNDLE), data=intent.encode(), create=True)]
         )
-        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
-        assert found.frozen == {BUNDLE}
+        settlement = await settle_intents(coordination, model, epoch=1, clock=clock, seen=first_seen)
+        assert settlement.frozen == {BUNDLE}
         clock.now += 136.0
-        found = await settle_intents(coordination, model, epoch=1, clock=clock, seen=seen)
-        assert not found.frozen
+        settlement = await settle_intents(coordination, model, epoch=1, clock=clock, seen=first_seen)
+        assert not settlement.frozen
 
 
 async def test_h22_the_failsafe_looks_again_before_each_write() -> None:
@@ -309,8 +302,8 @@ async def test_h22_the_failsafe_looks_again_before_each_write() -> None:
 
     late = Late(cluster)
     await late.coordination.start()
-    found = await late.judge()
-    assert found.state == "alive"
+    result = await late.judge()
+    assert result.state == "alive"
     assert not watchman.changes()
     assert cluster.model.dynamic[SHEDDING] == "false"
 
@@ -331,6 +324,6 @@ async def test_h22_a_sign_of_life_between_two_writes_stops_the_second() -> None:
 
     watchman.admin = Waking(cluster.model)
     watchman.admin.set_endpoints(cluster.model.endpoints())
-    found = await watchman.judge()
-    assert found.state == "alive"
+    result = await watchman.judge()
+    assert result.state == "alive"
     assert len(watchman.changes()) == 1

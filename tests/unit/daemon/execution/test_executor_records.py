@@ -40,7 +40,6 @@ def test_which_deadlines_a_leader_writes(length_ms: int, good: bool) -> None:
 
 @pytest.mark.parametrize("landed", [C, ""])
 async def test_every_field_of_what_was_settled(landed: str) -> None:
-    """As its intent told it, and what was found; without an owner it ends when it is settled. The margin is 15 s."""
     successor = await Successor().start()
     await successor.find(intent().encode())
     if landed:
@@ -55,8 +54,8 @@ async def test_every_field_of_what_was_settled(landed: str) -> None:
     successor.clock.now += 120 + MARGIN - 0.5
     assert (await settle()).frozen == {BUNDLE}
     successor.clock.now += 0.5
-    found = await settle()
-    assert found.settled == (
+    settled = await settle()
+    assert settled.settled == (
         MoveOutcome(
             bundle=BUNDLE,
             source=A,
@@ -74,7 +73,7 @@ async def test_every_field_of_what_was_settled(landed: str) -> None:
             cycle_id="7",
         ),
     )
-    assert found.unreadable == {}
+    assert settled.unreadable == {}
 
 
 async def test_nodes_that_are_no_intents() -> None:
@@ -84,13 +83,13 @@ async def test_nodes_that_are_no_intents() -> None:
     strange = DocumentChange(path="intents/what", data=Intent.encode(intent()), create=True)
     await successor.coordination.write_fenced(2, [strange])
     for frozen in ({BUNDLE}, set()):
-        found = await settle_intents(
+        settlement = await settle_intents(
             successor.coordination, successor.ownership, epoch=2, clock=successor.clock, seen=successor.seen
         )
-        assert (set(found.frozen), set(found.unreadable)) == (frozen, {intent_path(BUNDLE), "intents/what"})
-        assert found.unreadable["intents/what"] == "its name is that of no bundle"
+        assert (set(settlement.frozen), set(settlement.unreadable)) == (frozen, {intent_path(BUNDLE), "intents/what"})
+        assert settlement.unreadable["intents/what"] == "its name is that of no bundle"
         successor.clock.now += 120 + MARGIN
-    assert found.settled == (
+    assert settlement.settled == (
         MoveOutcome(
             bundle=BUNDLE,
             source="",
@@ -108,7 +107,6 @@ async def test_nodes_that_are_no_intents() -> None:
 
 
 def test_the_whole_record_of_a_move() -> None:
-    """As the journal and the history have it."""
     outcome = MoveOutcome(
         bundle=BUNDLE,
         source=B,
@@ -151,7 +149,7 @@ def test_the_whole_record_of_a_move() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "ending"),
+    ("values", "ending"),
     [
         ({"outcome": "done", "landed_on": C}, f"done, owned by {C}"),
         ({"outcome": "released"}, "released, owned by no broker"),
@@ -159,9 +157,8 @@ def test_the_whole_record_of_a_move() -> None:
         ({"outcome": "refused", "code": "AdminRefused", "error": "409"}, "refused (AdminRefused: 409)"),
     ],
 )
-def test_the_sentence_of_a_move_says_why_it_failed(known: dict[str, Any], ending: str) -> None:
-    """A bundle whose move was refused stays with its broker: nothing is said of an owner."""
-    record = MoveOutcome(bundle=BUNDLE, source=B, destination=C, **known).record()
+def test_the_sentence_of_a_move_says_why_it_failed(values: dict[str, Any], ending: str) -> None:
+    record = MoveOutcome(bundle=BUNDLE, source=B, destination=C, **values).record()
     assert record["sentence"] == f"{BUNDLE}: {B} -> {C}, {ending}"
 
 
@@ -169,17 +166,16 @@ BEGUN = 1_790_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("known", "ended_ms"),
+    ("values", "ended_ms"),
     [
         ({"outcome": "done", "landed_on": "b", "landed_wall_ms": BEGUN + 11_000}, BEGUN + 11_000),
         ({"outcome": "unknown"}, BEGUN + 12_000),
         ({"outcome": "refused"}, BEGUN + 12_000),
     ],
 )
-def test_when_a_record_says_that_a_move_ended(known: dict[str, Any], ended_ms: int) -> None:
-    """Cool-downs and the journal's order go by it. A landing is when the owner was seen, not when that was written
-    down; without one it is when the wait ended, not when it was admitted."""
+def test_when_a_record_says_that_a_move_ended(values: dict[str, Any], ended_ms: int) -> None:
+    """Rule: a landing is timed by the sight of the owner, not by its record; without one by the end of the wait."""
     outcome = MoveOutcome(
-        bundle="t/n/0x0_0x1", source="a", destination="b", started_wall_ms=BEGUN, seconds=12.0, **known
+        bundle="t/n/0x0_0x1", source="a", destination="b", started_wall_ms=BEGUN, seconds=12.0, **values
     )
     assert outcome.record()["wall_ms"] == ended_ms

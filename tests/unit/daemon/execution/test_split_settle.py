@@ -25,7 +25,6 @@ async def successor(bench: Bench) -> MovePorts:
 
 
 async def left_open(bench: Bench, data: bytes = b"") -> MovePorts:
-    """An intent of epoch 1 stands, and epoch 2 leads."""
     now = bench.clock.wall_ms()
     intent = SplitIntent(
         id="1.s1", bundle=BUNDLE, broker=B, rule="hot", positions=(POSITION,), epoch=1, member="m1", wall_ms=now,
@@ -51,26 +50,25 @@ async def test_a_successor_waits_until_the_call_must_be_over() -> None:
     """Frozen until the deadline and a margin, then not split, and never repeated."""
     bench = await Bench().lead()
     world = await left_open(bench)
-    seen: FirstSeen = {}
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    first_seen: FirstSeen = {}
+    assert await settle_splits(world, epoch=2, seen=first_seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 134
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    assert await settle_splits(world, epoch=2, seen=first_seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 2
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, _ = await settle_splits(world, epoch=2, seen=first_seen)
     assert frozen == frozenset()
     assert [(o.outcome, o.code, o.rest_seconds(9)) for o in settled] == [("unknown", Code.LEFT_BY_EARLIER_LEADER, 9)]
     assert bench.calls() == 0
 
 
 async def test_an_unreadable_intent_is_waited_for_too() -> None:
-    """Whatever stands there, its name says which bundle to leave alone."""
     bench = await Bench().lead()
     world = await left_open(bench, b"{")
-    seen: FirstSeen = {}
-    frozen, settled, unreadable = await settle_splits(world, epoch=2, seen=seen)
+    first_seen: FirstSeen = {}
+    frozen, settled, unreadable = await settle_splits(world, epoch=2, seen=first_seen)
     assert (frozen, settled, list(unreadable)) == (frozenset({BUNDLE}), [], [split_path(BUNDLE)])
     bench.clock.now += 140
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, _ = await settle_splits(world, epoch=2, seen=first_seen)
     assert (frozen, [o.bundle for o in settled]) == (frozenset(), [BUNDLE])
 
 
@@ -81,12 +79,12 @@ async def test_own_intents_and_an_unreadable_store() -> None:
     assert await settle_splits(world, epoch=1, seen={}) == (frozenset(), [], {})
     bench.metadata.suspended = True
     bench.clock.now += 500
-    seen: FirstSeen = {}
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    first_seen: FirstSeen = {}
+    assert await settle_splits(world, epoch=2, seen=first_seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 500
     bench.metadata.suspended = False
     with pytest.raises(LeadershipLost):
-        await settle_splits(bench.world, epoch=3, seen=seen)
+        await settle_splits(bench.world, epoch=3, seen=first_seen)
 
 
 async def test_boundaries_without_owners_are_waited_for_in_extensible_mode() -> None:
@@ -111,8 +109,8 @@ async def test_boundaries_decide_once_the_call_must_be_over() -> None:
     bench = await Bench(mode="extensible").lead()
     world = await left_open(bench)
     bench.divided(BUNDLE, CHILDREN)
-    seen: FirstSeen = {}
-    assert await settle_splits(world, epoch=2, seen=seen) == (frozenset({BUNDLE}), [], {})
+    first_seen: FirstSeen = {}
+    assert await settle_splits(world, epoch=2, seen=first_seen) == (frozenset({BUNDLE}), [], {})
     bench.clock.now += 140
-    frozen, settled, _ = await settle_splits(world, epoch=2, seen=seen)
+    frozen, settled, _ = await settle_splits(world, epoch=2, seen=first_seen)
     assert (frozen, [(o.outcome, o.children) for o in settled]) == (frozenset(), [("done", CHILDREN)])

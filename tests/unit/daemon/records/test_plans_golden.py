@@ -49,20 +49,20 @@ FRAMES = [item.frame for item in rebuilt(RECORDS)]
 GOLDEN = [part.split("\n")[1:-1] for part in (HERE / "plans_golden.txt").read_text().split("== ")[1:]]
 
 
-def as_json(made: Plan) -> str:
+def as_json(result: Plan) -> str:
     """Every value of a plan without its name, so that a new field does not change the text."""
-    values: dict[str, Any] = {name: getattr(made, name) for name in PLAN}
-    values["closed"] = sorted(made.closed)
+    values: dict[str, Any] = {name: getattr(result, name) for name in PLAN}
+    values["closed"] = sorted(result.closed)
     for name, columns in (("moves", MOVE), ("splits", SPLIT)):
-        values[name] = [[getattr(item, column) for column in columns] for item in getattr(made, name)]
+        values[name] = [[getattr(item, column) for column in columns] for item in getattr(result, name)]
     return json.dumps([values[name] for name in sorted(values)], separators=(",", ":"))
 
 
 def section(frame: Frame) -> list[str]:
     """Return hash and plan of a recorded input."""
-    made = plan(input_of(frame)).plan
-    text = as_json(made)
-    return [made.hash, text if len(text) <= LONGEST else hashlib.sha256(text.encode()).hexdigest()]
+    result = plan(input_of(frame)).plan
+    text = as_json(result)
+    return [result.hash, text if len(text) <= LONGEST else hashlib.sha256(text.encode()).hexdigest()]
 
 
 def test_each_record_has_a_plan() -> None:
@@ -92,8 +92,8 @@ async def test_the_recorder_writes_the_same_history(tmp_path: Path) -> None:
     task = asyncio.create_task(recorder.run())
     for record, frame in zip(RECORDS, FRAMES, strict=True):
         assert frame is not None
-        given = input_of(frame)
-        recorder.take(record.epoch, given, plan(given), record.outcome.details["report"])
+        plan_input = input_of(frame)
+        recorder.take(record.epoch, plan_input, plan(plan_input), record.outcome.details["report"])
         await asyncio.sleep(0)
         while recorder._queue:  # noqa: ASYNC110 - another thread works
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""How often and how exactly brokers report is read from each of them, not assumed to be stock."""
+"""The reporting interval and precision of brokers are read from each of them, not assumed to be stock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANGE, SHORTEST, LONGEST = (
 TOP = "loadBalancerMaxNumberOfBundlesInBundleLoadReport"
 
 
-async def asked(cluster: FakeCluster) -> FakeSidecar:
+async def start_sidecar(cluster: FakeCluster) -> FakeSidecar:
     """A sidecar that has asked every broker for its configuration."""
     sidecar = await FakeSidecar(cluster).lead()
     endpoints = (await cluster.source.picture()).endpoints
@@ -33,12 +33,11 @@ async def asked(cluster: FakeCluster) -> FakeSidecar:
 
 
 async def test_a_plan_reckons_with_the_slowest_broker() -> None:
-    """Also without `adopt_broker_settings`: facts about the brokers are no preference. Who shows none is stock."""
     cluster = FakeCluster()
     first, second, _ = (cluster.model.static[broker] for broker in BROKERS)
     first |= {CHANGE: "5", SHORTEST: "20000", LONGEST: "30", TOP: "25", "statsUpdateFrequencyInSecs": "30"}
     second |= {CHANGE: "25", SHORTEST: "1000", LONGEST: "soon", TOP: "25", "statsUpdateFrequencyInSecs": "90"}
-    sidecar = await asked(cluster)
+    sidecar = await start_sidecar(cluster)
     parameters = merging(LoadedSettings.defaults())
     got = parameters(sidecar.config.adoptable()).values
     assert (got.report_change_percent, got.report_min_interval_seconds) == (25.0, 20.0)
@@ -46,7 +45,7 @@ async def test_a_plan_reckons_with_the_slowest_broker() -> None:
     assert got.statistics_interval_seconds == 90.0
     first |= {CHANGE: "1", LONGEST: "1"}
     second |= {CHANGE: "1", LONGEST: "1"}
-    got = parameters((await asked(cluster)).config.adoptable()).values
+    got = parameters((await start_sidecar(cluster)).config.adoptable()).values
     assert (got.report_change_percent, got.report_max_interval_seconds) == (10.0, 900.0), "the third broker's"
 
 
@@ -68,17 +67,16 @@ async def test_doctor_shows_what_is_used_for_each_broker_and_from_where() -> Non
 
 
 async def test_doctor_names_brokers_that_report_alike_in_one_line() -> None:
-    """A hundred brokers are no hundred lines."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    found = named(await examine(sidecar.doctor_context()), "load reports of brokers")
-    assert found.detail.startswith(f"all {len(BROKERS)} brokers: ")
+    check = named(await examine(sidecar.doctor_context()), "load reports of brokers")
+    assert check.detail.startswith(f"all {len(BROKERS)} brokers: ")
 
 
-@pytest.mark.parametrize(("shown", "smallest"), [(10, 21), (20, 11), (0, 1)])
-def test_pulsars_class_sees_as_many_bundles_as_the_brokers_publish(shown: int, smallest: int) -> None:
+@pytest.mark.parametrize(("count", "smallest"), [(10, 21), (20, 11), (0, 1)])
+def test_pulsars_class_sees_as_many_bundles_as_the_brokers_publish(count: int, smallest: int) -> None:
     """Simulated on a modular picture it begins with the smallest that is published; 0: all are."""
     loads = [[0.001 * n for n in range(1, 31)], [0.01]]
-    plan = now(loads, compat="4.2", transfer_target_std=0.05, report_max_bundles=shown)
+    plan = now(loads, compat="4.2", transfer_target_std=0.05, report_max_bundles=count)
     assert moves(plan)[0][0] == bundle_name(smallest - 1)
 
 
@@ -89,13 +87,17 @@ def test_stock_values_are_those_of_service_configuration() -> None:
     assert (stock.report_max_interval_seconds, stock.report_max_bundles) == (900.0, 10)
 
 
-@pytest.mark.parametrize(("shown", "most"), [(("-1", "10", "20"), 10), (("20", "-1", "0"), 20), (("-1", "-1", "0"), 0)])
-async def test_a_plan_expects_the_bundles_of_the_broker_that_reports_fewest(shown: tuple[str, ...], most: int) -> None:
+@pytest.mark.parametrize(
+    ("bundles", "most"), [(("-1", "10", "20"), 10), (("20", "-1", "0"), 20), (("-1", "-1", "0"), 0)]
+)
+async def test_a_plan_expects_the_bundles_of_the_broker_that_reports_fewest(
+    bundles: tuple[str, ...], most: int
+) -> None:
     """0 or less: it reports all of them."""
     cluster = FakeCluster()
-    for broker, value in zip(BROKERS, shown, strict=True):
+    for broker, value in zip(BROKERS, bundles, strict=True):
         cluster.model.static[broker][TOP] = value
-    assert (await asked(cluster)).config.adoptable()[TOP] == str(most)
+    assert (await start_sidecar(cluster)).config.adoptable()[TOP] == str(most)
 
 
 async def test_s02_the_settings_of_one_broker_are_not_compared_with_all() -> None:
@@ -110,10 +112,10 @@ async def test_s02_the_settings_of_one_broker_are_not_compared_with_all() -> Non
 
     cluster = FakeCluster()
     config = FakeSidecar(cluster).config
-    shown = [Values(a="1", b="1"), Values(a="2", b="1"), Values(a="1", **{f"invented{n}": "" for n in range(1000)})]
-    config._known = {broker: (1, values, 0.0) for broker, values in zip(BROKERS, shown, strict=True)}
+    output = [Values(a="1", b="1"), Values(a="2", b="1"), Values(a="1", **{f"invented{n}": "" for n in range(1000)})]
+    config._known = {broker: (1, values, 0.0) for broker, values in zip(BROKERS, output, strict=True)}
     assert config._most_common() == {"a": "1", "b": "1"} and looked == 0
-    config._known = {"b2": (1, shown[1], 0.0), "b1": (1, shown[0], 0.0), "b3": (1, Values(c="1"), 0.0)}
+    config._known = {"b2": (1, output[1], 0.0), "b1": (1, output[0], 0.0), "b3": (1, Values(c="1"), 0.0)}
     assert config._most_common() == {"a": "1", "b": "1"}, "of equally many, that of the first ID"
     config._known = {"b1": (1, Values(a="1"), 0.0), "b0": (1, Values(b="1"), 0.0)}
     assert config._most_common() == {"b": "1"}
