@@ -14,7 +14,7 @@ from dev.runbook_samples import with_samples
 from dev.runbook_situations import SITUATIONS
 
 RUNBOOKS = Path(__file__).resolve().parents[3] / "docs" / "operations" / "runbooks"
-# What they look at is no output of a command: CPU and dashboards, the log of a disk, the log of a receiver, how a
+# These steps are not output of a command: CPU and dashboards, the log of a disk, the log of a receiver, how a
 # container ended.
 WITHOUT = {
     *("BundlekeelEventLoopLags", "BundlekeelJournalNotWritten", "BundlekeelNotificationsLost"),
@@ -23,7 +23,6 @@ WITHOUT = {
 
 
 def test_runbooks_have_samples() -> None:
-    """Of each alert that a command shows."""
     pages = RUNBOOKS.glob("Bundlekeel*.md")
     bare = {page.stem for page in pages if "<!-- sample: " not in page.read_text(encoding="utf-8")}
     assert bare == WITHOUT
@@ -50,8 +49,8 @@ def test_only_the_lines_that_a_mark_names_are_shown(tmp_path: Path) -> None:
     page.write_text(
         "<!-- sample: status; no leader; leader none, ready -->\n<!-- sample: doctor; no store; ERROR -->\n"
     )
-    shown = with_samples(page).splitlines()
-    assert shown[3:10] == [
+    text = with_samples(page).splitlines()
+    assert text[3:10] == [
         "$ bundlekeel status",
         "…",
         "leader      none",
@@ -60,15 +59,14 @@ def test_only_the_lines_that_a_mark_names_are_shown(tmp_path: Path) -> None:
         "            yet",
         "…",
     ]
-    assert shown[-3:] == ["…", "(exit code 1)", "```"]
+    assert text[-3:] == ["…", "(exit code 1)", "```"]
 
 
 def test_a_finding_past_its_deadline_says_what_a_person_can_do(tmp_path: Path) -> None:
-    """As the product does: before it one waits, and the alert fires after it."""
     page = tmp_path / "page.md"
     page.write_text("<!-- sample: channel; in flight -->\n", encoding="utf-8")
-    shown = " ".join(with_samples(page).split())
-    assert "→ restart the leader broker" in shown and "→ nothing" not in shown
+    text = " ".join(with_samples(page).split())
+    assert "→ restart the leader broker" in text and "→ nothing" not in text
 
 
 def test_a_file_is_shown_as_it_is(tmp_path: Path) -> None:
@@ -76,8 +74,8 @@ def test_a_file_is_shown_as_it_is(tmp_path: Path) -> None:
     page, path = tmp_path / "page.md", "deploy/systemd/bundlekeel.yaml"
     page.write_text(f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\nold\n```\n\nEnd.\n", encoding="utf-8")
     once = with_samples(page)
-    shown = (RUNBOOKS.parents[2] / path).read_text(encoding="utf-8")
-    assert once == f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\n{shown}```\n\nEnd.\n"
+    output = (RUNBOOKS.parents[2] / path).read_text(encoding="utf-8")
+    assert once == f"The settings:\n\n<!-- file: {path} -->\n\n```yaml\n{output}```\n\nEnd.\n"
     page.write_text(once, encoding="utf-8")
     assert with_samples(page) == once
 
@@ -92,7 +90,6 @@ def test_a_situation_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(SITUATIONS))
 def test_checks_of_a_situation_are_those_of_the_product(name: str) -> None:
-    """By name and remedy: the fake answers with what it is given."""
     source = re.sub(r'"\s+f?"', "", "".join(map(inspect.getsource, (doctor, doctor_checks, readings, service))))
     for check in SITUATIONS[name].checks:
         assert f'"{check.name}"' in source

@@ -1,4 +1,4 @@
-"""Options of `bundlekeel-recalibrate`, and what it tells before Spark starts."""
+"""Options of `bundlekeel-recalibrate`, and its messages before Spark starts."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    """What `--explain` prints."""
     assert main([*arguments, "--explain"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    results: dict[str, object] = json.loads(capsys.readouterr().out)
+    return results
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,6 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     ],
 )
 def test_values_that_cannot_be_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """By name and value, with exit code 2, before anything starts."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(["--out", "x", f"{option}={value}"])
     assert f"argument {option}: {value!r}" in capsys.readouterr().err
@@ -63,7 +61,6 @@ def test_values_that_cannot_be_are_refused(option: str, value: str, capsys: pyte
     "master", ["local", "local[*]", "local[4]", "local[2, 3]", "spark://a:7077,b:7077", "yarn", "k8s://https://x:443"]
 )
 def test_masters(master: str) -> None:
-    """What Spark takes."""
     assert parser().parse_args(["--out", "x", "--master", master]).master == master
 
 
@@ -75,10 +72,9 @@ def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFix
 
 
 def test_the_hour_that_is_still_written_is_left_out_and_today_is_no_whole_day(history: Path) -> None:
-    """What is written between listing and reading would be read of one hour only; at night today has a few hours."""
     at_night = Options(history=str(history), out="x", now=datetime(2023, 11, 15, 2, 30, tzinfo=UTC), days=1)
-    found = [(item.date, item.hour) for item in newest(at_night) if item.date != DAYS[2] or item.hour < 4]
-    assert found == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in (0, 1, 3)]
+    result = [(item.date, item.hour) for item in newest(at_night) if item.date != DAYS[2] or item.hour < 4]
+    assert result == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in (0, 1, 3)]
 
 
 def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,31 +106,29 @@ def test_too_few_days_are_refused_before_spark_starts(
     needed: str,
     left_out: Sequence[str],
 ) -> None:
-    """The names of the files say it: Spark would need minutes. A day that is left out cannot be a good one."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    given = ["--history", str(history), "--out", str(tmp_path / "out"), "--min-days", needed, *left_out]
+    inputs = ["--history", str(history), "--out", str(tmp_path / "out"), "--min-days", needed, *left_out]
     days = int(needed) - 1
-    said = f"history of {days} days; {needed} good days are needed"
-    assert main(given) == REFUSED
+    expected = f"history of {days} days; {needed} good days are needed"
+    assert main(inputs) == REFUSED
     refused, _, last = capsys.readouterr().err.partition("\nerror: ")
     figures = json.loads(refused.partition(" ")[2])
     assert (figures["refused"], figures["span_days"], figures["cycles"]) == ("TooLittleHistory", days, None)
-    assert last == f"TooLittleHistory: {said}\n"
-    assert main([*given, "--await-history"]) == 0
+    assert last == f"TooLittleHistory: {expected}\n"
+    assert main([*inputs, "--await-history"]) == 0
     assert not (tmp_path / "out").exists()
-    assert explained(capsys, *given)["refused"] == f"TooLittleHistory: {said}"
+    assert explained(capsys, *inputs)["refused"] == f"TooLittleHistory: {expected}"
 
 
 def test_a_day_of_which_nothing_is_recorded_is_not_awaited(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Between two others it is a bad day (`BadDays`): no waiting mends it."""
     shutil.copytree(history, tmp_path / "history", ignore=lambda _, names: [name for name in names if DAYS[1] in name])
-    given = ["--history", str(tmp_path / "history"), "--out", "x", "--min-days", "3"]
-    found = explained(capsys, *given)
-    assert (found["days"], found["refused"]) == ([DAYS[0], DAYS[2]], None)
-    assert explained(capsys, *given, "--leave-out", DAYS[1])["refused"] == (
+    inputs = ["--history", str(tmp_path / "history"), "--out", "x", "--min-days", "3"]
+    explanation = explained(capsys, *inputs)
+    assert (explanation["days"], explanation["refused"]) == ([DAYS[0], DAYS[2]], None)
+    assert explained(capsys, *inputs, "--leave-out", DAYS[1])["refused"] == (
         "TooLittleHistory: history of 2 days; 3 good days are needed"
     )
 
@@ -144,31 +138,29 @@ def test_a_folder_that_is_not_there_is_no_empty_history(
     scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mistyped name would be awaited night after night."""
-    given = ["--history", f"{scheme}{tmp_path}/histroy", "--out", str(tmp_path / "out"), "--await-history"]
-    assert main(given) == UNREACHABLE
+    inputs = ["--history", f"{scheme}{tmp_path}/histroy", "--out", str(tmp_path / "out"), "--await-history"]
+    assert main(inputs) == UNREACHABLE
     assert f"error: there is no folder {tmp_path}/histroy; another place: --history" in capsys.readouterr().err
 
 
 def test_no_java_is_told_in_a_sentence(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is needed, where it was looked for, and what to do; nothing of gateways."""
     monkeypatch.setenv("PATH", "")
     for name in ("PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert main(["--history", str(history), "--out", str(tmp_path), "--min-days", "3"]) == USAGE
-    told = "error: Spark needs Java 17 or newer, and there is no java on the PATH: install a JDK"
-    assert told in capsys.readouterr().err
+    expected = "error: Spark needs Java 17 or newer, and there is no java on the PATH: install a JDK"
+    assert expected in capsys.readouterr().err
 
 
 def test_folders_are_the_same_for_all_executors(
     history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They work in folders of their own, so that a relative one would be another for each."""
     monkeypatch.chdir(history.parent)
-    told = explained(capsys, "--history", history.name, "--out", "calibration")
-    assert told["history"] == str(history)
-    assert str(told["out"]).startswith(f"{history.parent}/calibration/")
+    explanation = explained(capsys, "--history", history.name, "--out", "calibration")
+    assert explanation["history"] == str(history)
+    assert str(explanation["out"]).startswith(f"{history.parent}/calibration/")
     assert explained(capsys, "--history", f"file://{history}", "--out", "x")["history"] == f"file://{history}"
 
 
@@ -189,15 +181,13 @@ def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
 
 
 def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
-    """What is written is there, under the name that is told."""
-    told = OutputFolder(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
+    folder = OutputFolder(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
     assert (tmp_path / "a" / "b").read_bytes() == b"x"
-    assert told == f"file://{tmp_path}/a/b?use_mmap"
-    assert OutputFolder(told.replace("/b?", "?")).read("b") == b"x"
+    assert folder == f"file://{tmp_path}/a/b?use_mmap"
+    assert OutputFolder(folder.replace("/b?", "?")).read("b") == b"x"
 
 
 def test_a_file_that_could_not_be_written_leaves_no_part_behind(tmp_path: Path) -> None:
-    """On a full disk the part kept it full. Here a folder stands in the way; the one before it stays."""
     (tmp_path / "day" / "thresholds.json" / "mine").mkdir(parents=True)
     with pytest.raises(StoreError, match="does not answer"):
         OutputFolder(str(tmp_path)).write("day/thresholds.json", b"{}")
@@ -205,32 +195,30 @@ def test_a_file_that_could_not_be_written_leaves_no_part_behind(tmp_path: Path) 
 
 
 def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """How thoroughly, on what; a day that is left out is read, and not played."""
-    given = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
-    told = explained(capsys, *given, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
-    assert (told["points"], told["rounds"], told["seed"]) == (5, 1, 7)
-    assert explained(capsys, *given, "--min-days", "3")["refused"] is None
-    assert told["parameters"] == ["threshold_percent"]
-    assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 8)
+    command = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
+    explanation = explained(capsys, *command, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
+    assert (explanation["points"], explanation["rounds"], explanation["seed"]) == (5, 1, 7)
+    assert explained(capsys, *command, "--min-days", "3")["refused"] is None
+    assert explanation["parameters"] == ["threshold_percent"]
+    assert (explanation["days"], explanation["left_out"], explanation["blocks"]) == (DAYS, DAYS[:1], 8)
 
 
 def test_a_day_to_leave_out_that_is_none_of_them_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It may be misspelt. It is no failure: a day that was left out grows too old while the option stays."""
-    given = ("--history", str(history), "--out", "x", "--leave-out", "2022-11-14", "--leave-out", DAYS[1])
-    assert main([*given, "--explain"]) == 0
-    said = "--leave-out 2022-11-14 has no effect: it is not between the first and the last of these days\n"
-    assert capsys.readouterr().err.partition(" ")[2] == said
+    command = ("--history", str(history), "--out", "x", "--leave-out", "2022-11-14", "--leave-out", DAYS[1])
+    assert main([*command, "--explain"]) == 0
+    expected = "--leave-out 2022-11-14 has no effect: it is not between the first and the last of these days\n"
+    assert capsys.readouterr().err.partition(" ")[2] == expected
 
 
 def test_a_misspelt_parameter_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     """And where none is near, with all that there are."""
-    for given, said in (
+    for inputs, message in (
         ("avg_low_treshold", "'avg_low_treshold' is not calibrated; did you mean 'avg_low_threshold_percent'?"),
         ("x", "'x' is not calibrated: expected one of avg_low_floor_percent, "),
     ):
         with pytest.raises(SystemExit, match="2"):
-            parser().parse_args(["--parameter", given])
-        assert said in " ".join(capsys.readouterr().err.split())
+            parser().parse_args(["--parameter", inputs])
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def settings(folder: Path, calibration: str) -> Path:
@@ -244,12 +232,11 @@ def settings(folder: Path, calibration: str) -> Path:
 
 
 def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where it goes, how many days are needed, and how far a night may go are those of the sidecars."""
     path = settings(history.parent, "uri: results, min_days: 9, max_steps: 2, max_age: 1h, min_coverage: 0.5")
-    told = explained(capsys, "--settings", str(path))
-    assert (told["history"], told["min_days"]) == (str(history), 9)
-    assert str(told["out"]).startswith(f"{history.parent}/results/")
-    assert told["max_steps"] == 2
+    explanation = explained(capsys, "--settings", str(path))
+    assert (explanation["history"], explanation["min_days"]) == (str(history), 9)
+    assert str(explanation["out"]).startswith(f"{history.parent}/results/")
+    assert explanation["max_steps"] == 2
     other = explained(capsys, "--settings", str(path), "--min-days", "3", "--out", "/elsewhere")
     assert other["min_days"] == 3
     assert str(other["out"]).startswith("/elsewhere/")
@@ -266,19 +253,17 @@ def test_a_password_that_only_the_sidecars_have_is_not_needed(
 
 
 def test_rules_of_the_settings(history: Path) -> None:
-    """All of those by which the daemon checks, with its cluster and cycle; without settings its defaults."""
     loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
-    given = parser().parse_args(["--history", "h", "--out", "o"])
-    found = options_of(given, loaded)
+    inputs = parser().parse_args(["--history", "h", "--out", "o"])
+    options = options_of(inputs, loaded)
     rules = Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5, cluster="standalone")
-    assert found.adoption == replace(rules, interval_seconds=loaded.settings.cycle.interval)
-    assert found.rules.min_days == 2
-    found = options_of(given, None)
-    assert (found.adoption, found.rules.min_days) == (Adoption(), 7)
+    assert options.adoption == replace(rules, interval_seconds=loaded.settings.cycle.interval)
+    assert options.rules.min_days == 2
+    options = options_of(inputs, None)
+    assert (options.adoption, options.rules.min_days) == (Adoption(), 7)
 
 
 def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither said nor in the settings."""
     assert main(["--history", str(history)]) == 2
     assert main(["--settings", str(settings(history.parent, ""))]) == 2
     assert capsys.readouterr().err.count("name the folder for the results: --out URI") == 2
@@ -299,7 +284,6 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(
 
 
 def test_explain_needs_no_spark(history: Path) -> None:
-    """Where pyspark is not installed it is told all the same, and a run says what is missing."""
     without = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from bundlekeel.jobs.__main__ import main\n"

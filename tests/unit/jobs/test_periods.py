@@ -1,4 +1,4 @@
-"""What a task reads of a period and makes of it, and blocks of the back-test, without Spark."""
+"""Reading of a period by a task, and blocks of the back-test, without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ DATE = "2023-11-13"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A day of history; nobody may change it."""
     folder = tmp_path_factory.mktemp("day")
     write(WORLD, folder)
     return folder
@@ -59,7 +58,6 @@ def period(folder: Path, hour: int) -> HistoryPeriod:
 
 
 def statuses(folder: Path, hour: int) -> list[str]:
-    """What each cycle of an hour is."""
     return [
         item.status if isinstance(item, RecordedCycle) else "unreadable"
         for item in read(open_store(str(folder)), period(folder, hour))
@@ -68,13 +66,12 @@ def statuses(folder: Path, hour: int) -> list[str]:
 
 def test_an_hour_is_rebuilt_by_itself(written: Path) -> None:
     """24 periods of six cycles, each from its own whole picture on."""
-    found = periods_of(open_store(str(written)).files())
-    assert [(item.date, item.hour, item.epoch) for item in found] == [(DATE, hour, 1) for hour in range(24)]
+    periods = periods_of(open_store(str(written)).files())
+    assert [(item.date, item.hour, item.epoch) for item in periods] == [(DATE, hour, 1) for hour in range(24)]
     assert statuses(written, 7) == [OK] * 6
 
 
 def test_a_copied_file_does_not_break_the_chain(history: Path) -> None:
-    """Its cycles are told as doubles; the first copy stays usable."""
     file = period(history, 3).files[0]
     place = history / file.folder
     shutil.copy(place / file.name, place / "1-99999.parquet")
@@ -82,14 +79,13 @@ def test_a_copied_file_does_not_break_the_chain(history: Path) -> None:
 
 
 def test_a_file_in_the_wrong_folder_is_told(history: Path) -> None:
-    """Its cycles belong to another hour, or to another leader."""
     file = period(history, 3).files[0]
     shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=09" / "1-99999.parquet")
     shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=03" / "2-1.parquet")
     assert statuses(history, 9) == [OK] * 6 + [MISPLACED] * 6
     other = next(item for item in periods_of(open_store(str(history)).files()) if item.epoch == 2)
-    told = list(read(open_store(str(history)), other))
-    assert [item.status for item in told if isinstance(item, RecordedCycle)] == [MISPLACED] * 6
+    lines = list(read(open_store(str(history)), other))
+    assert [item.status for item in lines if isinstance(item, RecordedCycle)] == [MISPLACED] * 6
 
 
 def test_a_torn_file_is_told_and_left(history: Path) -> None:
@@ -98,24 +94,25 @@ def test_a_torn_file_is_told_and_left(history: Path) -> None:
     path = history / file.path
     path.write_bytes(path.read_bytes()[:1000])
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    told = list(read(open_store(str(history)), period(history, 3)))
-    assert len(told) == 1
-    assert isinstance(told[0], UnreadableFile)
-    assert (told[0].path, "torn" in told[0].why) == (file.path, True)
+    lines = list(read(open_store(str(history)), period(history, 3)))
+    assert len(lines) == 1
+    assert isinstance(lines[0], UnreadableFile)
+    assert (lines[0].path, "torn" in lines[0].why) == (file.path, True)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert statuses(history, 4) == [OK] * 6
 
 
 def test_a_file_without_cycles_is_told(history: Path) -> None:
-    """An hour whose file is sound and empty is not an hour that nobody recorded."""
     path = history / period(history, 3).files[0].path
     pq.write_table(pq.read_table(path).slice(0, 0), path)
-    told = list(read(open_store(str(history)), period(history, 3)))
-    assert [(type(item), item.why) for item in told] == [(UnreadableFile, f"{path.relative_to(history)} has no cycles")]
+    lines = list(read(open_store(str(history)), period(history, 3)))
+    assert [(type(item), item.why) for item in lines] == [
+        (UnreadableFile, f"{path.relative_to(history)} has no cycles")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "message"),
     [
         ("wall_ms", None, "has no wall_ms"),
         ("wall_ms", 1 << 62, "ms since 1970"),
@@ -124,15 +121,14 @@ def test_a_file_without_cycles_is_told(history: Path) -> None:
         ("dropped", None, "has no dropped"),
     ],
 )
-def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int | None, said: str) -> None:
-    """Columns with holes or with times that have no date are no recorded cycles, and end no run."""
+def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int | None, message: str) -> None:
     path = history / period(history, 3).files[0].path
     table = pq.read_table(path)
     at = table.schema.get_field_index(column)
     kind = table.schema.field(at).type
     pq.write_table(table.set_column(at, column, pa.array([value] * table.num_rows, kind)), path)
     assert statuses(history, 3) == ["unreadable"]
-    assert said in next(item.why for item in read(open_store(str(history)), period(history, 3)))
+    assert message in next(item.why for item in read(open_store(str(history)), period(history, 3)))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +143,6 @@ def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int |
     ],
 )
 def test_names_that_we_do_not_give_are_foreign(history: Path, name: str) -> None:
-    """Neither a day that is none nor a number written otherwise stands for a file of ours, or ends a run."""
     before, file = open_store(str(history)).files(), period(history, 3).files[0]
     (history / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(history / file.path, history / name)
@@ -163,12 +158,11 @@ def test_a_copy_beside_its_file_is_a_double(history: Path, name: str) -> None:
 
 
 def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_path: Path) -> None:
-    """The leader deletes the parts once the larger file is there; what was read of them is no double."""
     store = ParquetStore(tmp_path / "parts")
     cycles = open_store(str(history)).records(period(history, 3).files[0])
     parts = [store.publish(1, part + 1, cycles[2 * part : 2 * part + 2]) for part in range(3)]
-    (found,) = periods_of(store.files())
-    reading = read(store, found)
+    (periods,) = periods_of(store.files())
+    reading = read(store, periods)
     first = next(reading)
     store.merge(parts)
     for part in parts:
@@ -179,15 +173,14 @@ def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
     """Each of its cycles is broken, and the reason names the schema."""
     write(replace(WORLD, days=1), tmp_path, poison="future_schema")
-    told = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
-    assert {item.status for item in told if isinstance(item, RecordedCycle)} == {BROKEN}
-    assert all("another release recorded it" in item.why for item in told)
+    lines = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
+    assert {item.status for item in lines if isinstance(item, RecordedCycle)} == {BROKEN}
+    assert all("another release recorded it" in item.why for item in lines)
 
 
 def test_a_change_without_its_base_is_broken(tmp_path: Path) -> None:
-    """A leader's second file without the first tells nothing."""
-    made = [record for record, _ in zip(records(WORLD), range(6), strict=False)]
-    ParquetStore(tmp_path).publish(1, 2, made[3:])
+    result = [record for record, _ in zip(records(WORLD), range(6), strict=False)]
+    ParquetStore(tmp_path).publish(1, 2, result[3:])
     assert statuses(tmp_path, 0) == [BROKEN] * 3
 
 
@@ -195,31 +188,30 @@ def rows_of(folder: Path, hour: int) -> dict[str, list[dict[str, object]]]:
     """The digest of an hour, by kind."""
     batches = list(digest(open_store(str(folder)), period(folder, hour)))
     assert all(batch.schema == DIGEST for batch in batches)
-    found: dict[str, list[dict[str, object]]] = {"cycle": [], "slice": [], "bundle": [], "file": []}
+    results: dict[str, list[dict[str, object]]] = {"cycle": [], "slice": [], "bundle": [], "file": []}
     for row in pa.Table.from_batches(batches, DIGEST).to_pylist():
-        found[row["kind"]].append(row[row["kind"]])
-    return found
+        results[row["kind"]].append(row[row["kind"]])
+    return results
 
 
 def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
-    """One row a cycle, a broker and ten minutes, and a bundle and hour; their sums are those of the pictures."""
-    found = rows_of(written, 7)
-    assert [len(found[kind]) for kind in ("cycle", "slice", "bundle", "file")] == [6, 18, 20, 0]
-    assert set(found["cycle"][0]) == set(CYCLES.names)
-    assert set(found["slice"][0]) == set(SLICES.names)
-    assert set(found["bundle"][0]) == set(BUNDLES.names)
-    seen = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, RecordedCycle)]
-    for row, item in zip(found["cycle"], seen, strict=True):
+    result = rows_of(written, 7)
+    assert [len(result[kind]) for kind in ("cycle", "slice", "bundle", "file")] == [6, 18, 20, 0]
+    assert set(result["cycle"][0]) == set(CYCLES.names)
+    assert set(result["slice"][0]) == set(SLICES.names)
+    assert set(result["bundle"][0]) == set(BUNDLES.names)
+    current = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, RecordedCycle)]
+    for row, item in zip(result["cycle"], current, strict=True):
         assert item.frame is not None
         assert row["bytes"] == pytest.approx(item.frame.bundles.floats[:, 2:4].sum())
         assert (row["nan"], row["negative"], row["absurd"]) == (0, 0, 0)
-        assert (row["params"] is not None) == (item is seen[-1])
-    for row in found["slice"]:
-        carried, told = row["carried_msg_throughput_in"], row["told_msg_throughput_in"]
-        assert carried == pytest.approx(told, rel=1e-3)
+        assert (row["params"] is not None) == (item is current[-1])
+    for row in result["slice"]:
+        carried, output = row["carried_msg_throughput_in"], row["told_msg_throughput_in"]
+        assert carried == pytest.approx(output, rel=1e-3)
         assert 0 < float(str(row["score"])) <= float(str(row["score_max"])) < 1
-    mean = sum(float(str(row["bytes"])) for row in found["cycle"]) / 6
-    assert sum(float(str(row["bytes"])) for row in found["bundle"]) == pytest.approx(mean)
+    mean = sum(float(str(row["bytes"])) for row in result["cycle"]) / 6
+    assert sum(float(str(row["bytes"])) for row in result["bundle"]) == pytest.approx(mean)
 
 
 def test_impossible_values_are_counted(written: Path) -> None:
@@ -236,7 +228,7 @@ def test_impossible_values_are_counted(written: Path) -> None:
     spoilt = replace(
         frame, brokers=replace(frame.brokers, floats=brokers), bundles=replace(frame.bundles, floats=bundles)
     )
-    # Infinite is no number and too large as well.
+    # Infinity is not a number and is too large, too.
     assert impossible(spoilt) == (2, 2, 3)
 
 
@@ -257,16 +249,16 @@ def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
 
 def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:
     """Four blocks of six hours; the first has nothing before it and gives its own first hour."""
-    found = periods_of(open_store(str(written)).files())
-    made = blocks_of(found, [DATE], hours=6, warm_hours=1)
-    midnight = start_of(found[0])
-    assert [len(block.periods) for block in made] == [6, 7, 7, 7]
-    assert [(block.start_ms - midnight) / 3_600_000 for block in made] == [1, 6, 12, 18]
-    assert [block.number for block in made] == [0, 1, 2, 3]
-    without = [item for item in found if item.hour not in (5, 6, 7)]
-    made = blocks_of(without, [DATE], hours=6, warm_hours=1)
-    assert [(len(block.periods), (block.start_ms - midnight) / 3_600_000) for block in made][1] == (4, 9)
-    assert blocks_of(found, [], hours=6, warm_hours=1) == []
+    periods = periods_of(open_store(str(written)).files())
+    chunks = blocks_of(periods, [DATE], hours=6, warm_hours=1)
+    midnight = start_of(periods[0])
+    assert [len(block.periods) for block in chunks] == [6, 7, 7, 7]
+    assert [(block.start_ms - midnight) / 3_600_000 for block in chunks] == [1, 6, 12, 18]
+    assert [block.number for block in chunks] == [0, 1, 2, 3]
+    without = [item for item in periods if item.hour not in (5, 6, 7)]
+    chunks = blocks_of(without, [DATE], hours=6, warm_hours=1)
+    assert [(len(block.periods), (block.start_ms - midnight) / 3_600_000) for block in chunks][1] == (4, 9)
+    assert blocks_of(periods, [], hours=6, warm_hours=1) == []
 
 
 def test_a_block_has_the_settings_of_now(written: Path) -> None:
@@ -294,16 +286,14 @@ def test_a_place_writes_whole_files(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_run_of_the_day_wrote_is_kept(tmp_path: Path) -> None:
-    """Beside the new files, named by when it was written. Until it is replaced it stays where the sidecars look: with
-    no thresholds there they would go back to those of the night before."""
     place, names = OutputFolder(str(tmp_path)), ("report.html", "thresholds.json")
     assert place.keep("2023-11-16", names) == ""
     for name in names:
         place.write(f"2023-11-16/{name}", name.encode())
         os.utime(tmp_path / "2023-11-16" / name, (1_700_100_000, 1_700_100_000))
-    kept = place.keep("2023-11-16", names)
-    assert kept == f"{tmp_path}/2023-11-16/earlier/20231116T020000Z"
+    remaining = place.keep("2023-11-16", names)
+    assert remaining == f"{tmp_path}/2023-11-16/earlier/20231116T020000Z"
     for name in names:
         place.write(f"2023-11-16/{name}", b"new")
-        assert (Path(kept) / name).read_text() == name
-    assert place.keep("2023-11-16", names) != kept and (Path(kept) / "report.html").exists()
+        assert (Path(remaining) / name).read_text() == name
+    assert place.keep("2023-11-16", names) != remaining and (Path(remaining) / "report.html").exists()

@@ -1,4 +1,4 @@
-"""Plots of the recalibration report: what stands below their axes."""
+"""Plots of the recalibration report: the labels below their axes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def dates_of(plot: str) -> list[str]:
 @pytest.mark.parametrize("count", [1, 2, 3, 30])
 def test_each_date_is_shown_once(count: int) -> None:
     """Below the bars of the days, the first and the last one among them."""
-    shown = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
-    assert len(set(shown)) == len(shown) == min(count, 5)
-    assert (shown[0], shown[-1]) == (DATES[0], DATES[count - 1])
+    dates = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
+    assert len(set(dates)) == len(dates) == min(count, 5)
+    assert (dates[0], dates[-1]) == (DATES[0], DATES[count - 1])
 
 
 @pytest.mark.parametrize("count", [2, 4, 30])
 def test_dates_of_blocks_are_shown_once(count: int) -> None:
-    shown = dates_of(plots.block_plot(DATES[:count], [1.0] * count, [1.0] * count))
-    assert len(set(shown)) == len(shown) == min(count, 5)
+    dates = dates_of(plots.block_plot(DATES[:count], [1.0] * count, [1.0] * count))
+    assert len(set(dates)) == len(dates) == min(count, 5)
 
 
 def test_blocks_of_a_day_share_its_date() -> None:
@@ -53,13 +53,12 @@ def test_nothing_to_plot() -> None:
 
 def test_a_week_has_a_row_per_day_and_a_scale() -> None:
     """An hour without history is left white."""
-    shown = texts(plots.week_map([None, *(1e6 * hour for hour in range(1, 168))]))
-    assert [text for text in shown if text in plots._WEEKDAYS] == list(plots._WEEKDAYS)
-    assert "1 (pale) to 167 MB/s" in shown
+    lines = texts(plots.week_map([None, *(1e6 * hour for hour in range(1, 168))]))
+    assert [text for text in lines if text in plots._WEEKDAYS] == list(plots._WEEKDAYS)
+    assert "1 (pale) to 167 MB/s" in lines
 
 
 def test_better_points_are_explained() -> None:
-    """Those as good or better by what is printed: the one not confirmed, others, and what the search made of them."""
     points = [
         plots.Point(x=2.0, y=1.1, kind="present", label="as it is: max/mean 1.100"),
         plots.Point(x=1.0, y=1.05, kind="near", label="avg: low 17.5: max/mean 1.05"),
@@ -74,17 +73,20 @@ def test_better_points_are_explained() -> None:
     )
     assert (better["count"], better["than"]) == ("3 candidates", "in force")
     assert better["own"] == "max/mean 1.1000, 2 moves an hour"
-    told = "\n".join(better["rows"])
-    assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in told and "low 9" not in told
-    assert "17.5: max/mean 1.05: the one that these days were to confirm" in told
-    assert "20: max/mean 1.06: another one came first on the days of the search" in told and "low 5" not in told
+    output = "\n".join(better["rows"])
+    assert (
+        "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in output
+        and "low 9" not in output
+    )
+    assert "17.5: max/mean 1.05: the one that these days were to confirm" in output
+    assert "20: max/mean 1.06: another one came first on the days of the search" in output and "low 5" not in output
 
 
 def test_axes_have_a_scale_and_a_title() -> None:
     """Numbers without exponents."""
     points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
-    shown = texts(plots.candidate_plot(points))
-    assert {"moves an hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(shown)
+    lines = texts(plots.candidate_plot(points))
+    assert {"moves an hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(lines)
 
 
 def test_points_look_as_the_legend_shows() -> None:

@@ -1,4 +1,4 @@
-"""What a nightly run says while it runs, and what it leaves behind. No Spark starts here."""
+"""Progress messages of a nightly run, and the files it leaves. No Spark starts here."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from bundlekeel.jobs.session import crash_told, watched
 
 
 class Terminal(io.StringIO):
-    """What is a terminal, or a file."""
-
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
         self.terminal = terminal
 
     def isatty(self) -> bool:
-        """As asked for."""
         return self.terminal
 
 
@@ -44,8 +41,8 @@ def test_on_a_terminal_one_line_is_written_anew(monkeypatch: pytest.MonkeyPatch)
     for text in ("1 of 3 tasks", "2 of 3 tasks"):
         screen.show(text)
     screen.tell("24 blocks")
-    shown = stream.getvalue().split("\r\x1b[K")
-    assert shown[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 blocks\n", shown[3])
+    output = stream.getvalue().split("\r\x1b[K")
+    assert output[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 blocks\n", output[3])
 
 
 def test_elsewhere_lines_stay_and_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,15 +56,11 @@ def test_elsewhere_lines_stay_and_are_few(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class StageInfo(NamedTuple):
-    """As Spark has it."""
-
     numCompletedTasks: int
     numTasks: int
 
 
 class Context:
-    """Spark's, with a stage that goes on, and one that Spark has forgotten."""
-
     def __init__(self) -> None:
         self.done = 0
         self.stage = 5
@@ -78,7 +71,6 @@ class Context:
         return self
 
     def setJobDescription(self, text: str) -> None:
-        """What Spark's own page calls the next jobs."""
         self.described.append(text)
 
     def getActiveStageIds(self) -> list[int]:
@@ -93,37 +85,35 @@ class Context:
 
 def test_what_spark_computes_is_watched_until_it_ends() -> None:
     """And no longer; by the name of the step, which Spark's own page has as well, and by pass where it has several."""
-    told, context = list[str](), Context()
-    with watched(context, told.append, 0.005) as begin:
+    output, context = list[str](), Context()
+    with watched(context, output.append, 0.005) as begin:
         begin("reading the days")
-        while len(told) < 3:
+        while len(output) < 3:
             pass
         context.stage = 6
-        while "pass 2" not in told[-1]:
+        while "pass 2" not in output[-1]:
             pass
         begin("capacity of brokers")
         context.stage = 7
-        while "capacity" not in told[-1]:
+        while "capacity" not in output[-1]:
             pass
-    count = len(told)
-    steps = [text.partition(",")[0] for text in told[:2]]
+    count = len(output)
+    steps = [text.partition(",")[0] for text in output[:2]]
     assert steps == ["reading the days: 1 of 8 tasks", "reading the days: 2 of 8 tasks"]
-    assert told[-1].startswith("capacity of brokers: ")
+    assert output[-1].startswith("capacity of brokers: ")
     assert context.described == ["reading the days", "capacity of brokers"]
-    assert len(told) == count
+    assert len(output) == count
 
 
 def test_what_spark_said_is_shown_after_a_crash_alone() -> None:
-    """Its last words; a refusal of ours needs none of them."""
-    told: list[str] = []
-    for error, shown in ((HistoryError("too little"), []), (Py4JError("gone"), ["java.lang.OutOfMemoryError"])):
-        with pytest.raises(type(error)), crash_told(io.BytesIO(b"java.lang.OutOfMemoryError"), told.append):
+    messages: list[str] = []
+    for error, output in ((HistoryError("too little"), []), (Py4JError("gone"), ["java.lang.OutOfMemoryError"])):
+        with pytest.raises(type(error)), crash_told(io.BytesIO(b"java.lang.OutOfMemoryError"), messages.append):
             raise error
-        assert told == shown
+        assert messages == output
 
 
 def test_a_folder_that_was_made_for_one_run_is_gone_with_it(tmp_path: Path) -> None:
-    """That of another run, which is not over, stays; so does what is not ours."""
     place = OutputFolder(str(tmp_path))
     for name in ("_work/one/a", "_work/two/b", "2026-11-24/report.html"):
         place.write(name, b"x")

@@ -1,4 +1,4 @@
-"""Which history is good enough to calibrate on: rules on a day's figures, without Spark."""
+"""Rules for history that is good enough to calibrate on, applied to values of a day, without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_seven_sound_days_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "said"),
+    ("figures", "message"),
     [
         ({"unreadable": 2, "why": "it is torn"}, "2 files cannot be read (it is torn)"),
         ({"broken": 5, "why": "schema 9"}, "5 cycles cannot be rebuilt (schema 9)"),
@@ -59,20 +59,19 @@ def test_seven_sound_days_are_accepted() -> None:
         ({"coverage": 0.7, "longest_gap_minutes": 400.0}, "70.0% recorded, longest gap 400 min"),
     ],
 )
-def test_a_bad_day_is_named(figures: dict[str, object], said: str) -> None:
+def test_a_bad_day_is_named(figures: dict[str, object], message: str) -> None:
     """One bad day refuses all, by name and reason; a person may leave it out."""
     judged = judge(week(**figures), HistoryRules())
     assert [item.verdict for item in judged] == [GOOD] * 3 + [BAD] + [GOOD] * 3
-    assert judged[3].reasons == (said,)
+    assert judged[3].reasons == (message,)
     with pytest.raises(BadDays, match="1 of 7 days are bad: 2026-11-04") as refused:
         accept(judged, HistoryRules())
-    assert refused.value.figures["bad_days"] == {"2026-11-04": said}
-    kept = accept(judged, HistoryRules(min_days=6, leave_out=frozenset({"2026-11-04"})))
-    assert [item.day.date for item in kept] == [f"2026-11-{number:02d}" for number in (1, 2, 3, 5, 6, 7)]
+    assert refused.value.figures["bad_days"] == {"2026-11-04": message}
+    remaining = accept(judged, HistoryRules(min_days=6, leave_out=frozenset({"2026-11-04"})))
+    assert [item.day.date for item in remaining] == [f"2026-11-{number:02d}" for number in (1, 2, 3, 5, 6, 7)]
 
 
 def test_a_day_without_any_record_is_bad() -> None:
-    """A hole between the first and the last day is a bad day, though nothing in the history tells of it."""
     judged = judge([item for item in week() if item.date != "2026-11-04"], HistoryRules())
     assert len(judged) == 7
     assert judged[3].verdict == BAD
@@ -89,7 +88,6 @@ def test_a_lost_hour_is_told_from_one_that_nobody_recorded() -> None:
 
 
 def test_an_hour_lost_before_midnight_is_the_day_s_before() -> None:
-    """The first cycle of the next day tells it; a whole lost day is its own fault only."""
     days = week(coverage=23 / 24, longest_gap_minutes=60.0, interval_seconds=60.0)
     days[4] = day("2026-11-05", missing=60, interval_seconds=60.0, longest_gap_minutes=1.0)
     assert [item.verdict for item in judge(days, HistoryRules())] == [GOOD] * 3 + [BAD] + [GOOD] * 3
@@ -108,14 +106,13 @@ def test_two_clusters_in_one_folder_are_told() -> None:
     followed = [*hours("2026-11-04", 3, *range(12)), *hours("2026-11-04", 4, *range(11, 24))]
     later = hours("2026-11-06", 3, *range(24))
     assert at_once([*followed, *later]) == {}
-    told = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
-    said = "leaders of terms 4 and 9 recorded the same 3 hours: two clusters in one folder?"
-    assert told == {"2026-11-04": said}
-    assert judge(week(leaders=said), HistoryRules())[3].reasons == (said,)
+    answers = at_once([*followed, *hours("2026-11-04", 9, 20, 21, 22), *later])
+    expected = "leaders of terms 4 and 9 recorded the same 3 hours: two clusters in one folder?"
+    assert answers == {"2026-11-04": expected}
+    assert judge(week(leaders=expected), HistoryRules())[3].reasons == (expected,)
 
 
 def test_first_and_last_day_need_not_be_whole() -> None:
-    """Recording begins and ends some time of a day: such days are left out, and held against nobody."""
     days = week()
     days[0] = day("2026-11-01", coverage=0.2)
     days[-1] = day("2026-11-07", coverage=0.1)
@@ -138,8 +135,8 @@ def test_three_minutes_are_too_little() -> None:
 
 def test_a_row_of_spark_is_a_day() -> None:
     """Figures that are null (a day of torn files only) count as 0."""
-    made = day_of({"date": "2026-11-01", "cycles": None, "unreadable": 3, "coverage": None}, {"b:1": "why"})
-    assert (made.cycles, made.unreadable, made.coverage, made.lying) == (0, 3, 0.0, {"b:1": "why"})
+    figures = day_of({"date": "2026-11-01", "cycles": None, "unreadable": 3, "coverage": None}, {"b:1": "why"})
+    assert (figures.cycles, figures.unreadable, figures.coverage, figures.lying) == (0, 3, 0.0, {"b:1": "why"})
 
 
 # --- brokers that lie ---
@@ -174,7 +171,7 @@ def test_honest_brokers_are_not_accused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "change", "said"),
+    ("column", "change", "message"),
     [
         ("usage", lambda values: np.full(len(values), 0.01), "its CPU for its traffic is"),
         ("usage", lambda values: values * 20, "its CPU for its traffic is"),
@@ -182,18 +179,16 @@ def test_honest_brokers_are_not_accused() -> None:
         ("told", lambda values: values / 10, "its bundles sum up to"),
     ],
 )
-def test_a_liar_is_found(column: str, change: object, said: str) -> None:
-    """One broker says what cannot be, and only that one is named."""
+def test_a_liar_is_found(column: str, change: object, message: str) -> None:
     slices = cluster()
     of_it = slices["broker"] == 2
     slices[column][of_it] = change(slices[column][of_it])  # type: ignore[operator]
-    found = liars(NAMES, slices)
-    assert list(found) == ["b:2"]
-    assert said in found["b:2"]
+    lies = liars(NAMES, slices)
+    assert list(lies) == ["b:2"]
+    assert message in lies["b:2"]
 
 
 def test_little_is_no_ground_to_accuse() -> None:
-    """Two brokers, or some minutes, or values that are no numbers: nobody is accused."""
     slices = cluster(2)
     slices["usage"][slices["broker"] == 1] = 0.0
     assert liars(NAMES[:2], slices) == {}
@@ -206,7 +201,6 @@ def test_little_is_no_ground_to_accuse() -> None:
 
 
 def test_hits_count_only_where_cycles_are_as_long() -> None:
-    """The middle day tells how long a recorded cycle is; a fifth of it makes no difference."""
     good = [JudgedDay(day=day("2023-11-14", interval_seconds=each), verdict="good") for each in (300.0, 60.0, 61.0)]
     assert usual_interval(good) == 61.0
     assert not without_hits(60.0, 61.0) and not without_hits(72.0, 61.0)

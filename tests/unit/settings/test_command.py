@@ -39,8 +39,8 @@ class TestCommand:
         rest = "    - events: [stop]\n      url: http://127.0.0.1:1/\n      name: a\n"
         windows = "windows:\n  - cron: '* * * * *'\n    minutes: 10\n    allow: al\n"
         file.write_text(f"{windows}notify:\n  webhooks:\n{rest}strategy: null\n")
-        told = self.invoke("check", str(file)).stderr.splitlines()
-        assert [line.partition(f"file:{file}:")[2].partition(" (allowed")[0] for line in told] == [
+        result = self.invoke("check", str(file)).stderr.splitlines()
+        assert [line.partition(f"file:{file}:")[2].partition(" (allowed")[0] for line in result] == [
             "4: windows.0.allow = 'al': not allowed",
             "7: notify.webhooks.0.events.0 = 'stop': not allowed; did you mean 'stops'?",
             "10: strategy: null is not allowed",
@@ -51,12 +51,11 @@ class TestCommand:
         ["tls: {cert_file: a.pem, key_file: a.pem}", "auth: {jwt_key_file: a.pem, jwt_issuer: i, jwt_audience: a}"],
     )
     def test_files_that_hold_no_key_are_refused(self, tmp_path: Path, api: str) -> None:
-        """They are there, and the sidecar could not start with them."""
         (tmp_path / "a.pem").write_text("no key\n")
         file = tmp_path / "keel.yaml"
         file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\napi: {{{api}}}\n")
-        told = self.invoke("check", str(file))
-        assert told.exit_code == 2 and "a.pem" in told.stderr and "error: " in told.stderr
+        result = self.invoke("check", str(file))
+        assert result.exit_code == 2 and "a.pem" in result.stderr and "error: " in result.stderr
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
     def test_a_review_without_names_is_warned_of(self, tmp_path: Path) -> None:
@@ -64,8 +63,8 @@ class TestCommand:
         file = tmp_path / "keel.yaml"
         for auth, warned in (("", True), ("api: {auth: {tokens_file: none}}\n", False)):
             file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nreview: required\n{auth}")
-            told = self.invoke("check", str(file), "--elsewhere")
-            assert told.exit_code == 0 and ("people name themselves" in told.stderr) == warned
+            result = self.invoke("check", str(file), "--elsewhere")
+            assert result.exit_code == 0 and ("people name themselves" in result.stderr) == warned
 
     def test_values_that_contradict_each_other_are_warned_of(self, tmp_path: Path) -> None:
         """Each alone is allowed; together one of them is useless, or nothing moves."""
@@ -79,10 +78,12 @@ class TestCommand:
             file.write_text(
                 f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nmode: {mode}\n{counters}\nparameters: {limits}\n"
             )
-            told = self.invoke("check", str(file))
-            assert (told.exit_code, told.stdout, told.stderr.count("warning: ")) == (0, "ok\n", expected), told.stderr
-        assert "blast_stop_ratio = 0.2: below blast_radius_ratio (0.5)" in told.stderr
-        assert "a/b is excluded, too" in told.stderr and "'10s': longer than counters.interval" in told.stderr
+            result = self.invoke("check", str(file))
+            assert (result.exit_code, result.stdout, result.stderr.count("warning: ")) == (0, "ok\n", expected), (
+                result.stderr
+            )
+        assert "blast_stop_ratio = 0.2: below blast_radius_ratio (0.5)" in result.stderr
+        assert "a/b is excluded, too" in result.stderr and "'10s': longer than counters.interval" in result.stderr
 
     def test_check(self, tmp_path: Path) -> None:
         """0 and ok, or 2 and every problem on stderr."""
@@ -107,16 +108,15 @@ class TestCommand:
         assert self.invoke("check", str(tmp_path / "none")).exit_code == 2
 
     def test_the_metadata_store_has_no_default(self, tmp_path: Path) -> None:
-        """A cluster that nobody named is not guessed: `check` refuses as `run` does. The environment may name it."""
         file = tmp_path / "c.yaml"
         file.write_text("mode: act")
         bad = self.invoke("check", str(file))
         assert (bad.exit_code, bad.stdout) == (2, "")
-        (found,) = json.loads(self.invoke("check", str(file), "-o", "json").stdout)["problems"]
-        assert (found["field"], found["origin"]) == ("metadata_store", f"file:{file}")
+        (parsed,) = json.loads(self.invoke("check", str(file), "-o", "json").stdout)["problems"]
+        assert (parsed["field"], parsed["origin"]) == ("metadata_store", f"file:{file}")
         assert "c.yaml: metadata_store: it is missing (allowed: the brokers' metadataStoreUrl" in bad.stderr
-        given = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
-        assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
+        options = {"BUNDLEKEEL__METADATA_STORE": "zk:127.0.0.1:2181"}
+        assert CliRunner(env=options).invoke(config_app, ["check", str(file)]).exit_code == 0
         file.write_text("metadata_store: null")
         assert "metadata_store: it is missing" in self.invoke("check", str(file)).stderr
         assert "null is refused by `config check`" in by_key()["metadata_store"].why
@@ -157,7 +157,7 @@ class TestCommand:
             assert wrong.exit_code == 2 and "go together" in wrong.stderr
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("store: {root: keel}", "store.root = 'keel': not allowed (allowed: /bundlekeel/ and a name of letters"),
             ("shadow: [avg]", "shadow = ['avg']: this is a section: give its keys (allowed: strategies)"),
@@ -165,11 +165,10 @@ class TestCommand:
             ("parameters: {loadBalancerSheddingGracePeriodMinutes: a}", "(allowed: a number of minutes)"),
         ],
     )
-    def test_what_is_allowed_is_told_as_a_rule(self, tmp_path: Path, text: str, said: str) -> None:
-        """What was given is of the kind that a bare `text` or `strategies` would name."""
+    def test_what_is_allowed_is_told_as_a_rule(self, tmp_path: Path, text: str, message: str) -> None:
         file = tmp_path / "c.yaml"
         file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{text}\n")
-        assert said in self.invoke("check", str(file)).stderr
+        assert message in self.invoke("check", str(file)).stderr
 
     def test_a_file_of_api_tokens_is_read(self, tmp_path: Path) -> None:
         """A file that holds something else is found before the sidecar refuses to start; the line is not shown."""
@@ -182,7 +181,6 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
     def test_problems_are_in_the_order_of_the_file(self, tmp_path: Path) -> None:
-        """Whichever rule finds them; what stands in no line comes last."""
         file = tmp_path / "c.yaml"
         file.write_text(
             "metadata_store: zk:127.0.0.1:2181\nparameters: {cpu_wait: 1}\nzzz: 1\ncycle: {interval: soon}\n"
@@ -190,14 +188,14 @@ class TestCommand:
             "  urk: x\n  interval: never\n"
         )
         bad = CliRunner(env={"BUNDLEKEEL__JOURNAL__KEEP": "x"}).invoke(config_app, ["check", str(file)])
-        told = [line.split(": ")[1].removeprefix(f"file:{file}:") for line in bad.stderr.splitlines()]
-        assert told == ["2", "3", "4", "5", "6", "7", "10", "11", "env:BUNDLEKEEL__JOURNAL__KEEP"]
+        lines = [line.split(": ")[1].removeprefix(f"file:{file}:") for line in bad.stderr.splitlines()]
+        assert lines == ["2", "3", "4", "5", "6", "7", "10", "11", "env:BUNDLEKEEL__JOURNAL__KEEP"]
         file.write_text(
             "metadata_store: zk:127.0.0.1:2181\nadmin: {token_file: b}\nstore: {tls: true, tls_trust_certs_file: c}\n"
             "api: {auth: {tokens_file: a}}\n"
         )
-        told = [line.split(": ")[1] for line in self.invoke("check", str(file)).stderr.splitlines() if "error" in line]
-        assert told == [f"file:{file}:{line}" for line in (2, 3, 4)]
+        lines = [line.split(": ")[1] for line in self.invoke("check", str(file)).stderr.splitlines() if "error" in line]
+        assert lines == [f"file:{file}:{line}" for line in (2, 3, 4)]
 
     def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
         """A folder in the journal's place, a file in that of the socket or of a folder: found before the start."""
@@ -224,12 +222,12 @@ class TestCommand:
         file.write_text("cluster: c\nmetadata_store: zk:127.0.0.1:2181\njournal: {path: nowhere/j.jsonl}\n")
         warned = self.invoke("check", str(file))
         assert (warned.exit_code, warned.stdout) == (0, "ok\n")
-        said = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
-        assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
+        expected = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
+        assert warned.stderr.startswith(expected) and warned.stderr.count("\n") == 1
         stores = f"history: {{uri: file://{tmp_path}/h}}\ncalibration: {{uri: cal}}\n"
         file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{stores}")
-        told = self.invoke("check", str(file)).stderr.splitlines()
-        assert [line.partition(" does not exist")[0].partition(": the")[2] for line in told] == [
+        result = self.invoke("check", str(file)).stderr.splitlines()
+        assert [line.partition(" does not exist")[0].partition(": the")[2] for line in result] == [
             f" folder {tmp_path / 'h'}",
             f" folder {tmp_path / 'cal'}",
         ]
@@ -239,7 +237,6 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
     def test_a_sidecar_that_nobody_can_change_is_warned_of(self, tmp_path: Path) -> None:
-        """Without the socket, and without credentials over TCP, nobody can pause it."""
         file = tmp_path / "c.yaml"
         closed = "cluster: c\nmetadata_store: zk:127.0.0.1:2181\napi: {socket: null"
         file.write_text(f"{closed}}}\n")
@@ -253,8 +250,6 @@ class TestCommand:
         assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
     def test_names_that_no_broker_has_are_warned_of(self, tmp_path: Path) -> None:
-        """They match nothing without a word, and never did: a warning, so that no sidecar fails to start after an
-        upgrade."""
         file = tmp_path / "c.yaml"
         file.write_text(
             "cluster: c\nmetadata_store: zk:127.0.0.1:2181\nparameters: {excluded_brokers: [b-1, 'b-1:1', b-*]}\n"
@@ -280,36 +275,33 @@ class TestCommand:
         ],
     )
     def test_windows_that_leave_overload_alone_are_warned_of(self, tmp_path: Path, windows: str, warned: bool) -> None:
-        """After a takeover nobody relieves an overloaded broker outside of them. With freezes alone everything is
-        allowed outside of those."""
         file = tmp_path / "c.yaml"
         file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\nwindows: {windows}\n")
-        told = self.invoke("check", str(file))
-        assert (told.exit_code, told.stdout) == (0, "ok\n")
+        result = self.invoke("check", str(file))
+        assert (result.exit_code, result.stdout) == (0, "ok\n")
         text = (
             "warning: windows: outside of them nothing relieves an overloaded broker, once the shedding is taken over "
             '(better: add {cron: "* * * * *", minutes: 1, allow: overload})\n'
         )
-        assert told.stderr == (text if warned else "")
+        assert result.stderr == (text if warned else "")
 
     @pytest.mark.parametrize("command", [["config", "check"], ["doctor", "-c"]])
     def test_a_missing_store_is_told_with_the_file(self, tmp_path: Path, command: list[str]) -> None:
-        """The example as it is copied lacks it; the option for a file is no answer to who gave one."""
         file = tmp_path / "bundlekeel.yaml"
         file.write_text("cluster: c\n")
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "bundlekeel", *command, str(file)], capture_output=True, text=True, check=False
         )
-        assert told.returncode == 2 and f"error: file:{file}: metadata_store: it is missing" in told.stderr
-        assert "-c FILE" not in told.stderr
+        assert result.returncode == 2 and f"error: file:{file}: metadata_store: it is missing" in result.stderr
+        assert "-c FILE" not in result.stderr
 
     def test_init_writes_what_is_given(self, tmp_path: Path) -> None:
         """The minimal settings file in `config/` is what it writes of the two required options, and passes `check`. It
         asks nothing then, and overwrites nothing; every value is checked before anything is written."""
         file = tmp_path / "made.yaml"
         least = ["init", "--cluster", "pulsar-1", "--metadata-store", "zk:zk-1:2181,zk-2:2181,zk-3:2181/pulsar"]
-        made = self.invoke(*least, "--file", str(file))
-        assert made.exit_code == 0 and made.stdout == f"{file} was written; next: bundlekeel doctor -c {file}\n"
+        result = self.invoke(*least, "--file", str(file))
+        assert result.exit_code == 0 and result.stdout == f"{file} was written; next: bundlekeel doctor -c {file}\n"
         minimal = Path(__file__).parents[3] / "config/bundlekeel.minimal.yaml"
         assert file.read_text() == minimal.read_text()
         checked = self.invoke("check", str(minimal))
@@ -329,7 +321,7 @@ class TestCommand:
         assert self.invoke("check", str(tmp_path / "all"), "--elsewhere").exit_code == 0
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             ([], "--cluster and --metadata-store are required"),
             (["--cluster", "a b", "--metadata-store", "zk:a:1"], "--cluster 'a b'"),
@@ -339,18 +331,18 @@ class TestCommand:
             (["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "none.txt"], "--token-file 'none.txt'"),
         ],
     )
-    def test_init_refuses_what_cannot_be(self, tmp_path: Path, arguments: list[str], said: str) -> None:
+    def test_init_refuses_what_cannot_be(self, tmp_path: Path, arguments: list[str], message: str) -> None:
         """Also missing options where no terminal can be asked; nothing is written."""
         file = tmp_path / "made.yaml"
         refused = self.invoke("init", *arguments, "--file", str(file))
-        assert refused.exit_code == 2 and said in refused.stderr and "cli:" not in refused.stderr
+        assert refused.exit_code == 2 and message in refused.stderr and "cli:" not in refused.stderr
         assert not file.exists()
 
     def test_init_for_another_host(self, tmp_path: Path) -> None:
         """A token that is only there is not looked for here, as in `check`."""
         file = tmp_path / "made.yaml"
-        given = ["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "/none/token", "--file", str(file)]
-        assert self.invoke("init", *given, "--elsewhere").exit_code == 0
+        inputs = ["--cluster", "a", "--metadata-store", "zk:a:1", "--token-file", "/none/token", "--file", str(file)]
+        assert self.invoke("init", *inputs, "--elsewhere").exit_code == 0
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
 
     @pytest.mark.parametrize(
@@ -358,12 +350,11 @@ class TestCommand:
         ["", "counters: {source: prometheus}", "admin: {token_file: /none}", "mode: 5", "a: [", "zzz: 1", "[]"],
     )
     def test_every_problem_has_one_form(self, tmp_path: Path, text: str) -> None:
-        """Where it was written, the key with its value, what is wrong; and what is allowed, if it is a key."""
         file = tmp_path / "c.yaml"
         file.write_text(text if text in ("", "[]") else f"cluster: c\nmetadata_store: zk:a:1\n{text}\n")
-        told = re.sub(rf"file:{file}(:\d+)?: ", "", self.invoke("check", str(file)).stderr)
+        output = re.sub(rf"file:{file}(:\d+)?: ", "", self.invoke("check", str(file)).stderr)
         form = r"(error|warning): [\w.]+( = .+?)?: .+ \((allowed|better): .+\)|error: (line \d+, column|holds) .+"
-        assert told and all(re.fullmatch(form, line) for line in told.splitlines()), told
+        assert output and all(re.fullmatch(form, line) for line in output.splitlines()), output
 
     def test_init_asks_again_after_a_value_that_is_refused(self, tmp_path: Path) -> None:
         """On a terminal, at once: not after the last question."""
@@ -372,10 +363,10 @@ class TestCommand:
         command = [sys.executable, "-m", "bundlekeel", "config", "init", "--file", str(file), "--cluster", "c"]
         with subprocess.Popen(command, stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as asking:
             os.write(master, b"foo\nzk:a:1\n\nten\n10\n\n")
-            said, _ = asking.communicate(timeout=60)
+            output, _ = asking.communicate(timeout=60)
         os.close(slave)
         os.close(master)
-        assert asking.returncode == 0 and said.count(b"not an address of a metadata store") == 1
+        assert asking.returncode == 0 and output.count(b"not an address of a metadata store") == 1
         assert yaml.safe_load(file.read_text()) == {
             "cluster": "c",
             "mode": "recommend",
@@ -387,9 +378,9 @@ class TestCommand:
         """At 80 columns too: an address that is cut cannot be copied."""
         file, store = tmp_path / "c.yaml", "zk:" + ",".join(f"zk-{n}.example.org:2181" for n in range(5))
         file.write_text(f"cluster: c\nmetadata_store: {store}\n")
-        shown = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--origin"]).stdout
-        assert f"\nmetadata_store: {store}  # file:{file}:2\n" in shown
-        assert "\nstrategy: avg  # default\n  loadBalancerLoadSheddingStrategy\n" in shown
+        output = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--origin"]).stdout
+        assert f"\nmetadata_store: {store}  # file:{file}:2\n" in output
+        assert "\nstrategy: avg  # default\n  loadBalancerLoadSheddingStrategy\n" in output
 
     def test_show(self, tmp_path: Path) -> None:
         """A tree that is itself a settings file, or rows with origins; secrets hidden everywhere."""
@@ -421,21 +412,20 @@ class TestCommand:
         file = tmp_path / "c.yaml"
         group = "{members: ['t:acme'], publish_messages: 5.0}"
         file.write_text(f"cluster: c\nmode: recommend\nquotas: {{groups: {{acme: {group}}}}}\n")
-        shown = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--changed"]).stdout
-        keys = dict(line.split(": ", 1) for line in shown.splitlines())
+        output = CliRunner(env={"COLUMNS": "80"}).invoke(config_app, ["show", "-c", str(file), "--changed"]).stdout
+        keys = dict(line.split(": ", 1) for line in output.splitlines())
         assert sorted(keys) == ["cluster", "quotas.groups"]
         assert yaml.safe_load(keys["quotas.groups"])["acme"]["members"] == ["t:acme"]
         tree = yaml.safe_load(self.invoke("show", "-c", str(file), "--changed", "-o", "yaml").stdout)
         assert tree["quotas"]["groups"] == yaml.safe_load(keys["quotas.groups"])
 
     def test_check_takes_the_file_as_other_commands_do(self, tmp_path: Path) -> None:
-        """As an argument, with -c or from the environment; not two of them, and not none."""
         file = tmp_path / "c.yaml"
         file.write_text("mode: x")
         named = {"BUNDLEKEEL_CONFIG": str(file)}
         for arguments, env in (([str(file)], {}), (["-c", str(file)], {}), ([], named)):
-            told = CliRunner(env=env).invoke(config_app, ["check", *arguments])
-            assert told.exit_code == 2 and f"error: file:{file}:1: mode" in told.stderr
+            result = CliRunner(env=env).invoke(config_app, ["check", *arguments])
+            assert result.exit_code == 2 and f"error: file:{file}:1: mode" in result.stderr
         assert "give one of them" in self.invoke("check", str(file), "-c", str(file)).stderr
         none = CliRunner(env={"BUNDLEKEEL_CONFIG": None}).invoke(config_app, ["check"])
         assert none.exit_code == 2 and "no settings file is named" in none.stderr

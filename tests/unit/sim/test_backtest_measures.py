@@ -19,7 +19,6 @@ def table(seed: int, periods: int, brokers: int = 4) -> Floats:
 
 
 def of(scores: Floats, first: int = 0) -> CandidateMeasures:
-    """The measures of scores that stand a minute each, every broker there."""
     count = len(scores)
     hours = (first + np.arange(count)) // 60
     return measured(scores, np.ones(scores.shape, dtype=bool), np.full(count, 60.0), hours)
@@ -30,17 +29,16 @@ class TestFigures:
 
     def test_manually(self) -> None:
         """Two pictures: 0.9 and 0.3 (max/mean 1.5), then 0.5 and 0.5."""
-        found = of(np.array([[0.9, 0.3], [0.5, 0.5]]))
-        assert found.imbalance == pytest.approx(0.25)
-        assert found.overloaded_minutes == 1.0
-        assert found.seconds == 120.0
+        measures = of(np.array([[0.9, 0.3], [0.5, 0.5]]))
+        assert measures.imbalance == pytest.approx(0.25)
+        assert measures.overloaded_minutes == 1.0
+        assert measures.seconds == 120.0
 
     def test_absent_brokers_do_not_count(self) -> None:
-        """Neither as idle ones nor as hot ones; a picture without any is none."""
         scores = np.array([[0.5, 0.5, 9.0], [9.0, 9.0, 9.0]])
         takes = np.array([[True, True, False], [False, False, False]])
-        found = measured(scores, takes, np.full(2, 60.0), np.zeros(2, dtype=np.int64))
-        assert (found.imbalance, found.periods, found.overloaded_minutes) == (0.0, 1.0, 0.0)
+        results = measured(scores, takes, np.full(2, 60.0), np.zeros(2, dtype=np.int64))
+        assert (results.imbalance, results.periods, results.overloaded_minutes) == (0.0, 1.0, 0.0)
 
     def test_nothing(self) -> None:
         """No picture at all."""

@@ -52,7 +52,6 @@ class Answers:
 
     @staticmethod
     def of(candidate: Candidate) -> ByBlock:
-        """The same days for everyone, but for what the settings do."""
         params = candidate.params(BASE)
         low, hits = params.avg_low_threshold_percent, params.split_hit_count
         cost = 0.02 * max(0.0, low - 30.0) + 0.05 * max(0, hits - 12)
@@ -67,7 +66,6 @@ class TestSearch:
     """`search`."""
 
     def test_it_finds_a_known_best(self) -> None:
-        """To the step, from a grid of three points."""
         tried = search(SPACE, Answers(), points=3, rounds=4)
         best = ranked(tried)[0].params(BASE)
         assert best.strategy == "avg"
@@ -82,7 +80,6 @@ class TestSearch:
         assert set(answers.asked) == set(tried.results) == set(tried.candidates)
 
     def test_what_makes_no_difference_is_not_refined(self) -> None:
-        """A parameter that came to nothing in the grid is tried there only; the others go on."""
         space = replace(SPACE, names=(*SPACE.names, "overloaded_threshold_percent"))
         first = {item.key for strategy in space.strategies for item in grid(strategy, space, points=3)}
         tried = search(space, Answers(), points=3, rounds=3)
@@ -104,11 +101,11 @@ class TestSearch:
     @pytest.mark.parametrize("strategy", ["avg", "threshold", "uniform", "overload", "transfer", "deviation"])
     def test_candidates_are_allowed_ones(self, strategy: str) -> None:
         """Every one can be planned with, is in the range that may be proposed, and is its own."""
-        found = grid(strategy, SearchSpace(base=BASE))
-        assert len({item.key for item in found}) == len(found) > 10
-        changed = {name for item in found for name in item.changes}
+        candidates = grid(strategy, SearchSpace(base=BASE))
+        assert len({item.key for item in candidates}) == len(candidates) > 10
+        changed = {name for item in candidates for name in item.changes}
         assert changed - {"strategy"} <= set(searched(strategy))
-        for item in found:
+        for item in candidates:
             item.params(BASE)
             for name, value in item.changes.items():
                 if name in RANGES:
@@ -136,30 +133,26 @@ class TestSearch:
         first = Candidate(name="a", changes={"split_hit_count": 10})
         second = Candidate(name="b", changes={"avg_low_threshold_percent": 20.0})
         other = Candidate(name="c", changes={"strategy": "threshold"})
-        found = together([first, second, other], BASE)
-        assert [item.changes for item in found] == [{"avg_low_threshold_percent": 20.0, "split_hit_count": 10}]
+        lines = together([first, second, other], BASE)
+        assert [item.changes for item in lines] == [{"avg_low_threshold_percent": 20.0, "split_hit_count": 10}]
 
     def test_a_base_out_of_range_is_left_as_it_is(self) -> None:
-        """What a person set beyond the ends of the search is no starting point for it."""
         space = SearchSpace(base=Parameters(avg_low_threshold_percent=90.0))
         assert not any("avg_low_threshold_percent" in item.changes for item in grid("avg", space))
 
     def test_what_is_to_be_left_alone_is_in_no_candidate(self) -> None:
-        """Neither in the grid nor in the surroundings; asked for or not."""
         space = SearchSpace(
             base=BASE, names=(*SPACE.names, "max_unload_ratio"), without=dict.fromkeys(HIT_COUNTS, "why")
         )
-        found = [*grid("avg", space), *neighbours(present(), space)]
-        changed = {name for item in found for name in item.changes}
+        result = [*grid("avg", space), *neighbours(present(), space)]
+        changed = {name for item in result for name in item.changes}
         assert changed == {"avg_low_threshold_percent", "max_unload_ratio"}
         assert HIT_COUNTS == ("split_hit_count",)
 
 
 class TestWorse:
-    """What counts as worse."""
-
     @pytest.mark.parametrize(
-        ("after", "said"),
+        ("after", "message"),
         [
             (day(0.2, 10), ""),
             (day(0.2019, 10), ""),
@@ -168,17 +161,16 @@ class TestWorse:
             (day(0.1, 1, overloaded=11), "overloaded minutes a day 10 -> "),
         ],
     )
-    def test_by_more_than_a_hundredth(self, after: CandidateMeasures, said: str) -> None:
-        """Of what it was, in imbalance or overload; moves may be more."""
-        assert worse(day(0.2, 50, overloaded=10), after, 0.01).startswith(said)
-        assert bool(worse(day(0.2, 50, overloaded=10), after, 0.01)) == bool(said)
+    def test_by_more_than_a_hundredth(self, after: CandidateMeasures, message: str) -> None:
+        assert worse(day(0.2, 50, overloaded=10), after, 0.01).startswith(message)
+        assert bool(worse(day(0.2, 50, overloaded=10), after, 0.01)) == bool(message)
 
-    @pytest.mark.parametrize(("minutes", "said"), [(20.0, ""), (20.1, "overloaded minutes a day 10 -> ")])
-    def test_one_picture_a_day_is_no_overload(self, minutes: float, said: str) -> None:
+    @pytest.mark.parametrize(("minutes", "message"), [(20.0, ""), (20.1, "overloaded minutes a day 10 -> ")])
+    def test_one_picture_a_day_is_no_overload(self, minutes: float, message: str) -> None:
         """With a picture each ten minutes, ten minutes of overload more are one picture."""
         before, after = (replace(day(0.2, 50, overloaded=value), periods=144.0) for value in (10.0, minutes))
-        assert worse(before, after, 0.01).startswith(said)
-        assert bool(worse(before, after, 0.01)) == bool(said)
+        assert worse(before, after, 0.01).startswith(message)
+        assert bool(worse(before, after, 0.01)) == bool(message)
 
 
 def tried(**results: ByBlock) -> TriedCandidates:
@@ -191,15 +183,15 @@ def tried(**results: ByBlock) -> TriedCandidates:
     return TriedCandidates(
         present=present().key,
         candidates={keys[name]: item for name, item in candidates.items()},
-        results={keys[name]: found for name, found in results.items()},
+        results={keys[name]: value for name, value in results.items()},
     )
 
 
-def days(imbalance: float, moves: float, held: float | None = None) -> ByBlock:
+def days(imbalance: float, moves: float, held_out: float | None = None) -> ByBlock:
     """Ten days; the last three with another imbalance, if said."""
     return {
         number: day(
-            (imbalance if number < 7 or held is None else held) + 0.002 * (number % 2), moves + 3 * (number % 4)
+            (imbalance if number < 7 or held_out is None else held_out) + 0.002 * (number % 2), moves + 3 * (number % 4)
         )
         for number in DAYS
     }
@@ -213,63 +205,64 @@ class TestChoice:
 
     def test_fewest_moves_at_the_same_balance(self) -> None:
         """Judged by days that the search did not see; one percent of balance is the same."""
-        found = choose(
+        result = choose(
             tried(now=days(0.2, 100), fewer=days(0.2, 60), fewest=days(0.2015, 40), worse=days(0.2065, 20)),
             train=TRAIN,
             held=HELD,
         )
-        assert found.candidate.name == "fewest"
-        assert found.chosen == total(days(0.2015, 40), HELD)
+        assert result.candidate.name == "fewest"
+        assert result.chosen == total(days(0.2015, 40), HELD)
 
     def test_what_does_not_hold_is_dropped(self) -> None:
         """And nothing else is tried on the held-out days: who picks by them has searched on them."""
-        lucky = days(0.19, 40, held=0.3)
-        found = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), train=TRAIN, held=HELD)
-        assert found.candidate == present()
-        assert found.present == found.chosen == total(days(0.2, 100), HELD)
+        lucky = days(0.19, 40, held_out=0.3)
+        result = choose(tried(now=days(0.2, 100), lucky=lucky, sound=days(0.2, 80)), train=TRAIN, held=HELD)
+        assert result.candidate == present()
+        assert result.present == result.chosen == total(days(0.2, 100), HELD)
         assert (
-            "not confirmed on 3 held-out blocks: lucky: max/mean 1.201 -> 1.301 (part above 1: +49.7%)" in found.reason
+            "not confirmed on 3 held-out blocks: lucky: max/mean 1.201 -> 1.301 (part above 1: +49.7%)" in result.reason
         )
 
     def test_a_likely_gain_goes_before_a_lucky_one(self) -> None:
         """Half the moves, but on most days worse balanced, against fewer saved on every day."""
         swings = {number: day(0.1 if number == 0 else 0.215, 50) for number in DAYS}
-        given = tried(now=days(0.2, 100), lucky=swings, sound=days(0.2, 60))
+        candidates = tried(now=days(0.2, 100), lucky=swings, sound=days(0.2, 60))
         assert not worse(total(days(0.2, 100), TRAIN), total(swings, TRAIN), 0.01)
-        found = choose(given, train=TRAIN, held=HELD)
-        assert found.candidate.name == "sound"
+        result = choose(candidates, train=TRAIN, held=HELD)
+        assert result.candidate.name == "sound"
         by_name = {
-            item.name: saving(given, key, blocks=TRAIN, tolerance=0.01) for key, item in given.candidates.items()
+            item.name: saving(candidates, key, blocks=TRAIN, tolerance=0.01)
+            for key, item in candidates.candidates.items()
         }
         assert 0 < by_name["lucky"] < by_name["sound"]
         assert by_name["present"] == 0
 
     def test_what_is_on_the_edge_comes_after_what_is_sure(self) -> None:
-        """Both save moves and are as balanced by the mean; one is now better, now worse, so that as few days as are
-        held out would refuse it every other time."""
         edge = {number: day(0.17 if number % 2 else 0.23, 40) for number in DAYS}
-        found = choose(tried(now=days(0.2, 100), edge=edge, sound=days(0.2, 70)), train=TRAIN, held=HELD)
-        assert found.candidate.name == "sound"
+        result = choose(tried(now=days(0.2, 100), edge=edge, sound=days(0.2, 70)), train=TRAIN, held=HELD)
+        assert result.candidate.name == "sound"
 
     def test_nothing_better(self) -> None:
         """Then things stay as they are."""
-        found = choose(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)), train=TRAIN, held=HELD)
-        assert found.candidate == present()
-        assert found.present == found.chosen
+        result = choose(tried(now=days(0.2, 50), other=days(0.2, 60), worse=days(0.4, 10)), train=TRAIN, held=HELD)
+        assert result.candidate == present()
+        assert result.present == result.chosen
 
     def test_who_does_not_move_cannot_save(self) -> None:
         """Also where all other candidates move."""
         others = {f"other{number}": days(0.2, 50 + number) for number in range(8)}
         still = {number: day(0.2, 0) for number in DAYS}
-        found = choose(tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), train=TRAIN, held=HELD)
-        assert found.candidate == present()
-        assert found.reason == "no candidate reduced moves without worsening balance"
+        result = choose(
+            tried(now=still, too={number: day(0.1, 0) for number in DAYS}, **others), train=TRAIN, held=HELD
+        )
+        assert result.candidate == present()
+        assert result.reason == "no candidate reduced moves without worsening balance"
 
     def test_no_imbalance_at_all(self) -> None:
         """Nothing to divide by: moves alone decide."""
         level = {number: day(0.0, 80) for number in DAYS}
-        found = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), train=TRAIN, held=HELD)
-        assert found.candidate.name == "fewer"
+        result = choose(tried(now=level, fewer={number: day(0.0, 40) for number in DAYS}), train=TRAIN, held=HELD)
+        assert result.candidate.name == "fewer"
 
     def test_a_gain_that_may_be_chance_is_none(self) -> None:
         """Fewer moves on one of the held-out days, more on another."""
@@ -277,10 +270,12 @@ class TestChoice:
             number: day(0.2, moves) for number, moves in zip(DAYS, [1, 1, 1, 1, 1, 1, 1, 100, 20, 100], strict=True)
         }
         steady = {number: day(0.2, 80) for number in DAYS}
-        found = choose(tried(now=steady, unsteady=unsteady), train=TRAIN, held=HELD)
-        assert found.candidate == present()
-        said = "fewer moves are not certain: the difference is -0.28 moves per hour, and on other days it may be up to "
-        assert f"{said}+0.83" in found.reason
+        result = choose(tried(now=steady, unsteady=unsteady), train=TRAIN, held=HELD)
+        assert result.candidate == present()
+        expected = (
+            "fewer moves are not certain: the difference is -0.28 moves per hour, and on other days it may be up to "
+        )
+        assert f"{expected}+0.83" in result.reason
 
     def test_no_held_out_day(self) -> None:
         """Nothing is chosen on the days it was searched on."""
@@ -289,12 +284,12 @@ class TestChoice:
         with pytest.raises(ValueError, match="of the search"):
             choose(tried(now=days(0.2, 50)), train=[99], held=HELD)
 
-    @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (10, 3), (14, 4)])
-    def test_the_last_days_are_held_out(self, count: int, held: int) -> None:
+    @pytest.mark.parametrize(("count", "owned"), [(2, 1), (3, 1), (10, 3), (14, 4)])
+    def test_the_last_days_are_held_out(self, count: int, owned: int) -> None:
         """So that the future judges the past."""
         first, last = split_days(range(count))
         assert [*first, *last] == list(range(count))
-        assert len(last) == held
+        assert len(last) == owned
 
     def test_one_day_cannot_be_divided(self) -> None:
         """It is an error."""
@@ -315,31 +310,33 @@ class TestBootstrap:
 
     def test_days_that_are_alike_leave_no_doubt(self) -> None:
         """The interval is a point."""
-        found = measures_of(dict.fromkeys(range(5), day(0.2, 48)), seed=0)
-        assert (found.moves_per_hour.low, found.moves_per_hour.mean, found.moves_per_hour.high) == (2.0, 2.0, 2.0)
+        measures = measures_of(dict.fromkeys(range(5), day(0.2, 48)), seed=0)
+        assert (measures.moves_per_hour.low, measures.moves_per_hour.mean, measures.moves_per_hour.high) == (
+            2.0,
+            2.0,
+            2.0,
+        )
 
     @given(seed=st.integers(0, 10_000))
     def test_shared_differences_of_days_leave_no_doubt(self, seed: int) -> None:
         """The interval of a paired difference is a point where all days differ by the same."""
         rng = np.random.default_rng(seed)
         before = {number: day(float(value), 50) for number, value in enumerate(rng.random(8))}
-        after = {number: day(found.imbalance + 0.001, 26) for number, found in before.items()}
-        found = measures_of(after, seed=seed, before=before)
-        assert found.imbalance.low == pytest.approx(0.001)
-        assert found.imbalance.high == pytest.approx(0.001)
-        assert found.moves_per_hour.mean == pytest.approx(-1.0)
+        after = {number: day(values.imbalance + 0.001, 26) for number, values in before.items()}
+        measures = measures_of(after, seed=seed, before=before)
+        assert measures.imbalance.low == pytest.approx(0.001)
+        assert measures.imbalance.high == pytest.approx(0.001)
+        assert measures.moves_per_hour.mean == pytest.approx(-1.0)
 
     @pytest.mark.parametrize("imbalance", [0.15, 0.2, 0.2019, 0.2021, 0.25])
     @pytest.mark.parametrize("overloaded", [0.0, 10.05, 19.9, 20.1])
     def test_chance_agrees_with_the_rule(self, imbalance: float, overloaded: float) -> None:
-        """Of days that are all alike every draw is the same: it is certain, or impossible, as `worse` says."""
         before = {number: replace(day(0.2, 50, overloaded=10), periods=144.0) for number in range(5)}
         after = {number: replace(day(imbalance, 40, overloaded=overloaded), periods=144.0) for number in range(5)}
         wrong = worse(total(before), total(after), 0.01)
         assert chance(before, after, range(5), 0.01) == (0.0 if wrong else 1.0)
 
     def test_chance_counts_draws(self) -> None:
-        """Of two days, one of them much worse: not worse only when both draws are the good one."""
         before = {number: day(0.2, 50) for number in range(2)}
         after = {0: day(0.2, 40), 1: day(0.4, 40)}
         assert chance(before, after, [0, 1], 0.01) == pytest.approx(0.25, abs=0.05)
@@ -353,14 +350,14 @@ def test_a_small_world_is_calibrated() -> None:
     first, last = split_days(traffic.days)
 
     def evaluate(candidates: Sequence[Candidate]) -> Mapping[str, ByBlock]:
-        found: dict[str, dict[int, CandidateMeasures]] = {}
+        results: dict[str, dict[int, CandidateMeasures]] = {}
         for row in backtest(traffic, candidates, warm=6):
-            found.setdefault(row.candidate, {})[row.day] = row.measures
-        return found
+            results.setdefault(row.candidate, {})[row.day] = row.measures
+        return results
 
     space = SearchSpace(
         base=traffic.params, strategies=("avg",), names=("avg_low_threshold_percent", "split_hit_count")
     )
-    chosen = choose(search(space, evaluate, blocks=first, rounds=2), train=first, held=last)
-    assert not worse(chosen.present, chosen.chosen, 0.01)
-    assert chosen.chosen.moves <= chosen.present.moves
+    choice = choose(search(space, evaluate, blocks=first, rounds=2), train=first, held=last)
+    assert not worse(choice.present, choice.chosen, 0.01)
+    assert choice.chosen.moves <= choice.present.moves
