@@ -196,14 +196,14 @@ async def test_a_server_that_is_not_trusted_is_not_talked_to(tmp_path: Path, wro
     zookeeper = TinyZooKeeper(server_context(pair))
     async with client(zookeeper, ClientTls(trust_certs=ours.ca)) as zk:
 
-        async def is_refused_in_log() -> bool:
+        async def is_refused() -> bool:
             try:
                 await zk.exists("/")
             except StoreError as error:
                 return "CERTIFICATE_VERIFY_FAILED" in str(error)
             return False
 
-        await eventually(is_refused_in_log, within=10.0)
+        await eventually(is_refused, within=10.0)
         assert not zk.connected and zk.session_id in (None, 0)
 
 
@@ -221,7 +221,7 @@ async def test_sasl_with_a_wrong_password_says_so_and_tries_again(tmp_path: Path
     zookeeper = TinyZooKeeper(server_context(ours.issue("zk")), password="right")
     async with client(zookeeper, ClientTls(trust_certs=ours.ca), username="keel", password="c4nary") as zk:
 
-        async def is_logged_again() -> bool:
+        async def has_failed() -> bool:
             try:
                 await zk.exists("/")
             except StoreError as error:
@@ -229,7 +229,7 @@ async def test_sasl_with_a_wrong_password_says_so_and_tries_again(tmp_path: Path
                 return "SASL as keel failed" in str(error)
             return False
 
-        await eventually(is_logged_again, within=10.0)
+        await eventually(has_failed, within=10.0)
         zookeeper._password = "c4nary"
 
         async def connected() -> bool:

@@ -109,7 +109,7 @@ CORDON = OperatorRequest(kind="cordon", since=7.0, broker=B2)
 
 
 @pytest.mark.parametrize(
-    ("request", "crime"),
+    ("operator_request", "crime"),
     [
         (CORDON, Kind.AGAINST_CORDON),
         (replace(CORDON, kind="drain"), Kind.AGAINST_DRAIN),
@@ -128,11 +128,11 @@ CORDON = OperatorRequest(kind="cordon", since=7.0, broker=B2)
         (OperatorRequest(kind="pause", since=7.0, broker=B3), None),
     ],
 )
-def test_requests_about_brokers_and_scopes(request: OperatorRequest, crime: Kind | None) -> None:
+def test_requests_about_brokers_and_scopes(operator_request: OperatorRequest, crime: Kind | None) -> None:
     """Nothing comes to a cordoned or draining broker, though it may leave; nothing excluded or paused moves.
     Where it was to go is said to the first broker only."""
     to_b2 = (replace(attempt(10.1, "failed"), destination=B2), attempt(10.2))
-    assert kinds(one_move(attempts=to_b2, requests=(request,))) == ([] if crime is None else [crime])
+    assert kinds(one_move(attempts=to_b2, requests=(operator_request,))) == ([] if crime is None else [crime])
 
 
 def test_a_drain_need_not_wait_for_the_cool_down() -> None:
