@@ -36,14 +36,12 @@ async def brokers() -> AsyncIterator[HttpBrokers]:
 @pytest.fixture
 async def kit(brokers: HttpBrokers) -> AsyncIterator[Kit]:
     """An adapter over them."""
-    made = Kit(brokers, AdminOptions(read_timeout=5))
-    yield made
-    await made.admin.close()
+    result = Kit(brokers, AdminOptions(read_timeout=5))
+    yield result
+    await result.admin.close()
 
 
 async def test_the_permit_is_asked_when_the_request_leaves(brokers: HttpBrokers, kit: Kit) -> None:
-    """Connecting takes time, and a process may be stopped meanwhile: what is not permitted by then is not sent."""
-
     def over_once_connecting() -> None:
         kit.permit()
         kit.permit.error = LeadershipLost("the deadline passed while connecting")
@@ -60,7 +58,7 @@ async def test_the_permit_is_asked_when_the_request_leaves(brokers: HttpBrokers,
 @pytest.mark.parametrize("location", ["http://[", "http://[::1", "//[x]/y"])
 async def test_a_location_that_is_no_url(brokers: HttpBrokers, kit: Kit, location: str) -> None:
     """A typed error, for a move and for a lookup."""
-    brokers.always(0, lambda _seen: Answer(status=307, headers={"Location": location}))
+    brokers.always(0, lambda _request: Answer(status=307, headers={"Location": location}))
     with pytest.raises(AdminApiError):
         await unload(kit, brokers)
     with pytest.raises(AdminApiError):
@@ -70,10 +68,10 @@ async def test_a_location_that_is_no_url(brokers: HttpBrokers, kit: Kit, locatio
 async def test_an_answer_nested_too_deeply(brokers: HttpBrokers, kit: Kit) -> None:
     """JSON that no parser gets to the end of is a fault of the broker, as text and as a reason."""
     deep = b"[" * 200_000
-    brokers.always(0, lambda _seen: Answer(status=200, body=deep))
+    brokers.always(0, lambda _request: Answer(status=200, body=deep))
     with pytest.raises(AdminFault):
         await kit.admin.runtime_configuration(brokers.ids[0])
-    brokers.always(0, lambda _seen: Answer(status=409, body=deep))
+    brokers.always(0, lambda _request: Answer(status=409, body=deep))
     with pytest.raises(AdminRefused):
         await unload(kit, brokers)
 
@@ -85,9 +83,9 @@ async def test_s02_an_answer_beyond_its_limit_is_not_read_to_its_end(
     monkeypatch.setattr(routes, "TOPIC_STATS", replace(routes.TOPIC_STATS, max_bytes=20))
     kit = Kit(brokers, AdminOptions())
     try:
-        brokers.always(0, lambda _seen: Answer(body=b'{"t/ns": {}}'.ljust(20)))
+        brokers.always(0, lambda _request: Answer(body=b'{"t/ns": {}}'.ljust(20)))
         assert (await kit.admin.bundle_loads(brokers.ids[0])).names == ()
-        brokers.always(0, lambda _seen: Answer(body=b'{"t/ns": {}}'.ljust(21)))
+        brokers.always(0, lambda _request: Answer(body=b'{"t/ns": {}}'.ljust(21)))
         with pytest.raises(AdminFault, match="more than 20 bytes"):
             await kit.admin.bundle_loads(brokers.ids[0])
     finally:
@@ -103,15 +101,14 @@ async def test_s02_what_is_held_of_a_page_is_limited(
     row = 'pulsar_in_bytes_total{cluster="c",namespace="t/n",topic="persistent://t/n/topic"} 5\n'
     for counters, refused in ((1, "hold no"), (100, "more than 2000 bytes")):
         page = "process_cpu_seconds_total 3\n" + row * counters + "pulsar_other 5\n" * 1000
-        brokers.always(0, lambda _seen, page=page: Answer(body=page.encode()))
+        brokers.always(0, lambda _request, page=page: Answer(body=page.encode()))
         with pytest.raises(AdminFault, match=refused):
             await kit.admin.counters(endpoint)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"t/ns": 5}'])
 async def test_statistics_that_are_none(brokers: HttpBrokers, kit: Kit, body: bytes) -> None:
-    """A typed error, not an empty broker: nobody may take silence for idleness."""
-    brokers.always(0, lambda _seen: Answer(body=body))
+    brokers.always(0, lambda _request: Answer(body=body))
     with pytest.raises(AdminFault, match="does not contain topic statistics"):
         await kit.admin.bundle_loads(brokers.ids[0])
 
@@ -122,7 +119,7 @@ async def test_s02_invented_settings_are_refused(brokers: HttpBrokers, kit: Kit)
         for count, refused in ((2000, False), (2001, True)):
             body = json.dumps({f"key{number}": number for number in range(count)}).encode()
             for index in range(3):
-                brokers.always(index, lambda _seen, body=body: Answer(body=body))
+                brokers.always(index, lambda _request, body=body: Answer(body=body))
             if refused:
                 with pytest.raises(AdminFault, match="more than 2000 settings"):
                     await ask()
@@ -131,10 +128,9 @@ async def test_s02_invented_settings_are_refused(brokers: HttpBrokers, kit: Kit)
 
 
 async def test_s02_a_small_gzip_answer_lets_the_loop_go_on(brokers: HttpBrokers, kit: Kit) -> None:
-    """16 KB are 16 MiB of empty lines. Other tasks go on between the pieces, and a piece is short."""
     page = b"process_cpu_seconds_total 3\n" + b"\n" * (16 << 20)
     body = gzip.compress(page)
-    brokers.always(0, lambda _seen: Answer(body=body, headers={"Content-Encoding": "gzip"}))
+    brokers.always(0, lambda _request: Answer(body=body, headers={"Content-Encoding": "gzip"}))
     turns, pieces = 0, [0]
 
     async def tick() -> None:
@@ -176,12 +172,12 @@ async def test_s02_no_answer_is_decoded_on_the_loop(
     """4 MiB with escapes took half a second."""
     body = b'{"topicHashPositions":{}}'
     for index in range(3):
-        brokers.always(index, lambda _seen: Answer(body=body))
+        brokers.always(index, lambda _request: Answer(body=body))
     decoded: list[bytes] = []
 
-    async def noted(decode: Any, data: bytes, **given: Any) -> Any:
+    async def noted(decode: Any, data: bytes, **options: Any) -> Any:
         decoded.append(data)
-        return await decoding.decoded(decode, data, **given)
+        return await decoding.decoded(decode, data, **options)
 
     monkeypatch.setattr(failures, "decoded", noted)
     with suppress(AdminFault):
@@ -197,5 +193,5 @@ async def test_s02_of_failed_lookups_little_is_held(brokers: HttpBrokers, kit: K
     assert len(keep(page) + keep(page) + keep(line)) < 100
     metrics = json.dumps([{"metrics": {"brk_connection_created_total_count": 3}}]).encode()
     replies = {"/metrics/": b"# x\n" + line + page}
-    brokers.always(0, lambda seen: Answer(body=replies.get(seen.target, metrics)))
+    brokers.always(0, lambda current: Answer(body=replies.get(current.target, metrics)))
     assert (await kit.admin.client_signs(brokers.ids[0])).lookups_failed == 5

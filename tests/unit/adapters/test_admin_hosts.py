@@ -1,4 +1,4 @@
-"""Which address of a broker is called: with a token the encrypted one wherever there is one, also behind a redirect."""
+"""Choose the address of a broker to call: with a token the encrypted one if there is one, also behind a redirect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def test_a_token_goes_over_https_where_there_is_both() -> None:
 
 
 def test_a_redirect_to_http_leads_a_token_to_https() -> None:
-    """Of the broker meant, with path and query; from https to http nothing is sent."""
     hosts = KnownHosts(ENDPOINTS, with_token=True)
     here, there = "http://plain:8080/admin/v2/x?a=b", "http://both:8080/admin/v2/x?a=b"
     assert hosts.next_hop(here, there) == "https://both:8443/admin/v2/x?a=b"
@@ -50,7 +49,7 @@ def test_a_redirect_to_http_leads_a_token_to_https() -> None:
 
 def test_clients_of_topics_take_the_encrypted_address_with_a_token() -> None:
     """The token goes there too."""
-    given: list[dict[str, Any]] = [{}, {"admin.token": "x"}, {"admin.token_file": "x"}, {"admin.prefer_tls": True}]
-    assert [load_settings(None, item, environ={}).settings.admin.encrypted_first for item in given] == [
+    inputs: list[dict[str, Any]] = [{}, {"admin.token": "x"}, {"admin.token_file": "x"}, {"admin.prefer_tls": True}]
+    assert [load_settings(None, item, environ={}).settings.admin.encrypted_first for item in inputs] == [
         False, True, True, True,
     ]  # fmt: skip

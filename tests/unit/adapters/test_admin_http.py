@@ -1,4 +1,4 @@
-"""The admin adapter against servers that misbehave: what is sent, to whom, and what each failure is called."""
+"""The admin adapter against misbehaving servers: requests, their targets, and the error of each failure."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ async def test_a_redirect_keeps_method_query_and_token(brokers: HttpBrokers, mak
     """Each hop is a PUT with the broker's own query and our token."""
     kit = make(TokenSource("canary"))
     await kit.admin.unload(BUNDLE, destination=brokers.ids[2], at=brokers.ids[2], permit=kit.permit)
-    assert [seen.method for seen in brokers.seen] == ["PUT"] * 3
-    assert [seen.headers["authorization"] for seen in brokers.seen] == ["Bearer canary"] * 3
-    assert [seen.query for seen in brokers.seen] == [
+    assert [request.method for request in brokers.seen] == ["PUT"] * 3
+    assert [request.headers["authorization"] for request in brokers.seen] == ["Bearer canary"] * 3
+    assert [request.query for request in brokers.seen] == [
         {"destinationBroker": brokers.ids[2]},
         {"destinationBroker": brokers.ids[2], "authoritative": "false"},
         {"authoritative": "true"},
@@ -104,7 +104,6 @@ async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:
 
 @pytest.mark.parametrize("ring", [(0,), (0, 1), (0, 1, 2)], ids=["loop", "ping-pong", "circle"])
 async def test_loops_end(brokers: HttpBrokers, make: Callable[..., Kit], ring: tuple[int, ...]) -> None:
-    """The same place is never asked twice."""
     for here, there in zip(ring, ring[1:] + ring[:1], strict=True):
         brokers.always(here, redirect(f"http://{brokers.ids[there]}"))
     with pytest.raises(RedirectLoop):
@@ -115,8 +114,8 @@ async def test_loops_end(brokers: HttpBrokers, make: Callable[..., Kit], ring: t
 async def test_endless_redirects_end(brokers: HttpBrokers, make: Callable[..., Kit]) -> None:
     """Redirects to ever new queries end after five."""
 
-    def onwards(seen: Seen) -> Answer:
-        target = f"http://{brokers.ids[0]}{seen.path}?n={len(brokers.seen)}"
+    def onwards(request: Seen) -> Answer:
+        target = f"http://{brokers.ids[0]}{request.path}?n={len(brokers.seen)}"
         return Answer(status=307, headers={"Location": target})
 
     brokers.always(0, onwards)
@@ -144,8 +143,8 @@ async def test_foreign_redirects_are_not_followed(
     """A redirect to anything but the same path at a known broker ends the call; no further request leaves."""
     brokers.script(
         1,
-        lambda seen: Answer(
-            status=307, headers={"Location": location.format(target=seen.target, first=brokers.ids[0])}
+        lambda current: Answer(
+            status=307, headers={"Location": location.format(target=current.target, first=brokers.ids[0])}
         ),
     )
     with pytest.raises(UnknownHostRedirect):
@@ -161,7 +160,7 @@ async def test_a_broker_that_left_is_foreign(brokers: HttpBrokers, make: Callabl
     kit.admin.set_endpoints(endpoints)
     with pytest.raises(UnknownHostRedirect):
         await unload(kit, brokers)
-    assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
+    assert [request.broker for request in brokers.seen] == [brokers.ids[0]]
 
 
 async def test_https_to_http_is_refused(tmp_path: Path) -> None:
@@ -189,7 +188,7 @@ async def test_https_to_http_is_refused(tmp_path: Path) -> None:
             await strict.unload(BUNDLE, destination=None, at=brokers.ids[0], permit=by_person)
         await trusting.close()
         await strict.close()
-    assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
+    assert [request.broker for request in brokers.seen] == [brokers.ids[0]]
     assert counts.total("admin_requests_total", code="unreachable", method="PUT") == 1, "its handshake failed"
 
 
@@ -197,14 +196,14 @@ async def test_permit_is_asked_before_each_hop(brokers: HttpBrokers, make: Calla
     """Leadership lost between two hops stops the chain there."""
     kit = make()
 
-    def lose(seen: Seen) -> Answer:
+    def lose(request: Seen) -> Answer:
         kit.permit.error = LeadershipLost("over")
-        return redirect(f"http://{brokers.ids[1]}")(seen)
+        return redirect(f"http://{brokers.ids[1]}")(request)
 
     brokers.script(0, lose)
     with pytest.raises(LeadershipLost):
         await unload(kit, brokers)
-    assert [seen.broker for seen in brokers.seen] == [brokers.ids[0]]
+    assert [request.broker for request in brokers.seen] == [brokers.ids[0]]
 
 
 async def test_a_rotated_token_is_picked_up_after_401(
@@ -215,7 +214,7 @@ async def test_a_rotated_token_is_picked_up_after_401(
     file.write_text("old-one\n")
     source = TokenSource(file=file)
 
-    def rotate(_seen: Seen) -> Answer:
+    def rotate(_request: Seen) -> Answer:
         stamp = file.stat()
         file.write_text("new-one\n")
         _set_mtime(file, stamp.st_mtime_ns)
@@ -223,7 +222,7 @@ async def test_a_rotated_token_is_picked_up_after_401(
 
     brokers.script(1, rotate)
     await unload(make(source), brokers, at=1)
-    assert [seen.headers["authorization"] for seen in brokers.seen] == ["Bearer old-one", "Bearer new-one"]
+    assert [request.headers["authorization"] for request in brokers.seen] == ["Bearer old-one", "Bearer new-one"]
 
 
 def _set_mtime(file: Path, mtime_ns: int) -> None:
@@ -245,14 +244,13 @@ async def test_a_changed_token_file_is_read_without_a_401(
     (tmp_path / "swap").symlink_to("second")
     (tmp_path / "swap").rename(link)
     await kit.admin.runtime_configuration(brokers.ids[0])
-    assert [seen.headers["authorization"] for seen in brokers.seen] == ["Bearer first", "Bearer second"]
+    assert [request.headers["authorization"] for request in brokers.seen] == ["Bearer first", "Bearer second"]
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_token_that_stays_wrong_is_sent_once(
     brokers: HttpBrokers, make: Callable[..., Kit], status: int
 ) -> None:
-    """The same token is not tried again, and stands in no error."""
     brokers.always(1, answer(status, reason="This operation requires super-user access"))
     with pytest.raises(AdminUnauthorized, match="super-user") as caught:
         await unload(make(TokenSource("canary")), brokers, at=1)
@@ -305,7 +303,7 @@ async def test_silence_after_sending_is_unknown_and_never_repeated(
     brokers: HttpBrokers, make: Callable[..., Kit], fault: Answer
 ) -> None:
     """No answer after the request left: outcome unknown, one request on the wire."""
-    brokers.script(1, lambda _seen: fault)
+    brokers.script(1, lambda _request: fault)
     started = time.monotonic()
     with pytest.raises(AdminTimeout) as caught:
         await unload(make(options=FAST), brokers, at=1)
@@ -319,7 +317,7 @@ async def test_a_cancelled_request_is_counted(brokers: HttpBrokers, make: Callab
     kit = make()
     arrived = asyncio.Event()
 
-    def hang(_seen: Seen) -> Answer:
+    def hang(_request: Seen) -> Answer:
         arrived.set()
         return Answer(hang=True)
 
@@ -356,20 +354,19 @@ async def test_nobody_listens(brokers: HttpBrokers, make: Callable[..., Kit]) ->
 async def test_a_setting_without_an_answer_is_made_at_the_next_broker(
     brokers: HttpBrokers, make: Callable[..., Kit], fault: Answer
 ) -> None:
-    """Its value is written as a whole, so twice is as good as once. The time-out is short: `read_timeout` is for
-    unloads. The permit is asked at each request, and there is a look again before each broker."""
+    """A setting is written as a whole, so writing it twice has no further effect. `read_timeout` is for unloads."""
     order, looks = sorted(range(3), key=brokers.ids.__getitem__), []
 
     async def look() -> None:
         looks.append(len(brokers.seen))
 
-    brokers.always(order[0], lambda _seen: fault)
+    brokers.always(order[0], lambda _request: fault)
     kit, started = make(options=replace(FAST, read_timeout=60)), time.monotonic()
     await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit, look_again=look)
     assert brokers.model.dynamic == {"loadBalancerSheddingEnabled": "false"}
     await kit.admin.delete_dynamic("loadBalancerSheddingEnabled", permit=kit.permit, look_again=look)
     assert brokers.model.dynamic == {}
-    assert [seen.broker for seen in brokers.seen] == [brokers.ids[index] for index in order[:2]] * 2
+    assert [request.broker for request in brokers.seen] == [brokers.ids[index] for index in order[:2]] * 2
     assert looks == [0, 1, 2, 3]
     assert kit.permit.asked == 8
     assert time.monotonic() - started < 30
@@ -378,7 +375,6 @@ async def test_a_setting_without_an_answer_is_made_at_the_next_broker(
 async def test_a_setting_that_may_not_be_made_any_more_is_not_made_at_the_next_broker(
     brokers: HttpBrokers, make: Callable[..., Kit]
 ) -> None:
-    """What the permit or the look raises while the first broker does not answer ends it there."""
     order = sorted(range(3), key=brokers.ids.__getitem__)
     kit = make(options=FAST)
 
@@ -386,16 +382,16 @@ async def test_a_setting_that_may_not_be_made_any_more_is_not_made_at_the_next_b
         if brokers.seen:
             raise LeadershipLost("seen again")
 
-    def lose(_seen: Seen) -> Answer:
+    def lose(_request: Seen) -> Answer:
         kit.permit.error = LeadershipLost("lost")
         return Answer(hang=True)
 
-    brokers.script(order[0], lambda _seen: Answer(hang=True), lose)
+    brokers.script(order[0], lambda _request: Answer(hang=True), lose)
     with pytest.raises(LeadershipLost):
         await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit, look_again=look)
     with pytest.raises(LeadershipLost):
         await kit.admin.set_dynamic("loadBalancerSheddingEnabled", "false", permit=kit.permit)
-    assert [seen.broker for seen in brokers.seen] == [brokers.ids[order[0]]] * 2
+    assert [request.broker for request in brokers.seen] == [brokers.ids[order[0]]] * 2
     assert brokers.model.dynamic == {}
 
 
@@ -404,7 +400,7 @@ async def test_another_mutation_of_unknown_outcome_is_not_tried_elsewhere(
 ) -> None:
     """A ResourceGroup whose request got no answer is not sent to the next broker; a read is."""
     order = sorted(range(3), key=brokers.ids.__getitem__)
-    brokers.script(order[0], lambda _seen: Answer(reset=True), lambda _seen: Answer(reset=True))
+    brokers.script(order[0], lambda _request: Answer(reset=True), lambda _request: Answer(reset=True))
     kit = make()
     with pytest.raises(AdminTimeout):
         await kit.admin.quotas.set_resource_group("gold", None, permit=kit.permit)

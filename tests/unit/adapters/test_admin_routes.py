@@ -109,7 +109,6 @@ def test_harmless(method: str, target: str) -> None:
     ],
 )
 def test_not_harmless(method: str, target: str) -> None:
-    """What is not listed exactly counts as a mutation."""
     assert not is_harmless(method, BASE + target)
 
 

@@ -61,5 +61,4 @@ class MemoryBrokers:
 
 @pytest.mark.parametrize("check", CHECKS)
 async def test_the_fakes_keep_the_contract(check: Callable[[BrokersWorld], Awaitable[None]]) -> None:
-    """The same checks run against ZooKeeper in tests/integration."""
     await check(MemoryBrokers())

@@ -17,8 +17,8 @@ from tests.support.memory_calibration import MemoryCalibration
 
 
 def _memory(_: Path) -> tuple[CalibrationStore, Put]:
-    made = MemoryCalibration()
-    return made, made.put
+    calibration = MemoryCalibration()
+    return calibration, calibration.put
 
 
 def _put_into(folder: Path) -> Put:
@@ -57,11 +57,10 @@ def test_place(kind: str, check: Callable[[CalibrationStore, Put], None], tmp_pa
 
 
 def test_a_name_that_is_no_text_is_passed_over(tmp_path: Path) -> None:
-    """Somebody's file in another encoding does not hide the proposals."""
     _put_into(tmp_path)("2026-09-15/thresholds.json", b"{}")
     (tmp_path / os.fsdecode(b"\xff")).touch()
-    found = calibration_folder(tmp_path).newest()
-    assert found is not None and found.path == "2026-09-15/thresholds.json"
+    folder = calibration_folder(tmp_path).newest()
+    assert folder is not None and folder.path == "2026-09-15/thresholds.json"
 
 
 def test_a_uri_nobody_knows_is_a_store_error() -> None:

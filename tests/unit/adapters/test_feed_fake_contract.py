@@ -29,7 +29,7 @@ class MemoryKit:
         return self.feed
 
     async def say(self) -> None:
-        await asyncio.sleep(0.002)  # another millisecond than what was said before
+        await asyncio.sleep(0.002)  # another millisecond than the one before
         now = self.clock.wall_ms()
         for broker_id in self.broker_ids:
             self.feed.say(broker_load(broker_id, 0.5, [1.0, 1.0, 10.0, 10.0], now), bundles=bundle_loads())

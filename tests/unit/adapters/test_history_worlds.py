@@ -1,4 +1,4 @@
-"""The history generator: what it records is history, and what is spoiled is spoiled as said."""
+"""The history generator: it records valid history and spoils it only as requested."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ class TestWrite:
         assert samples == list(range(1, 97))
 
     def test_a_cluster_has_a_name(self, tmp_path: Path) -> None:
-        """Each file says it, where it is given."""
         store = write(TINY, tmp_path, cluster="pulsar-1")
         assert {store.span(file).cluster for file in store.files()} == {"pulsar-1"}
 
@@ -62,32 +61,28 @@ class TestPoisons:
 
     @pytest.mark.parametrize("kind", ["nan", "negative", "zero_day", "lying_broker"])
     def test_values(self, kind: str, tmp_path: Path) -> None:
-        """They are in the pictures, which can be rebuilt: their checksums hold."""
         items = list(rebuilt(read(write(TINY, tmp_path, poison=kind))))
         frame = items[7 * 6].frame
         assert frame is not None
         brokers, bundles = frame.brokers.floats, frame.bundles.floats
-        found = {
+        result = {
             "nan": bool(np.isnan(brokers[0, CPU])) and bool(np.isnan(bundles[0, 0])),
             "negative": bool((bundles[:, 0:4] < 0).any()),
             "zero_day": not bundles[:, 0:4].any() and not brokers[:, CPU].any(),
             "lying_broker": brokers[-1, CPU] == 0.01 and brokers[0, CPU] > 1,
         }
-        assert [name for name, holds in found.items() if holds] == [kind]
+        assert [name for name, holds in result.items() if holds] == [kind]
         assert all(item.frame is not None for item in items)
 
     def test_missing_hours(self, tmp_path: Path) -> None:
-        """Their files are not there."""
         hours = [file.hour for file in write(TINY, tmp_path, poison="missing_hours").files()]
         assert hours == [*range(6), *range(12, 24)]
 
     def test_duplicates(self, tmp_path: Path) -> None:
-        """The same cycles in two files."""
         cycles = [record.cycle for record in read(write(TINY, tmp_path, poison="duplicates"))]
         assert len(cycles) == len(set(cycles)) + 36
 
     def test_future_schema(self, tmp_path: Path) -> None:
-        """Those records are refused, with the reason."""
         items = list(rebuilt(read(write(TINY, tmp_path, poison="future_schema"))))
         refused = [item for item in items if item.frame is None]
         assert {item.record.schema for item in refused} == {SCHEMA + 1}

@@ -1,4 +1,4 @@
-"""Which value of a label is which broker, and which series are its own, with an HTTP API like that of Prometheus."""
+"""Mapping of label values to brokers and their series, with an HTTP API like that of Prometheus."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ async def test_s02_labels_are_not_decoded_on_the_loop(monkeypatch: pytest.Monkey
     """An answer may have 32 MiB."""
     answers = 0
 
-    async def noted(decode: Any, body: bytes, **given: Any) -> Any:
+    async def noted(decode: Any, body: bytes, **options: Any) -> Any:
         nonlocal answers
         answers += 1
-        return await decoding.decoded(decode, body, **given)
+        return await decoding.decoded(decode, body, **options)
 
     monkeypatch.setattr(prometheus, "decoded", noted)
     with serving(_Prometheus) as port:
@@ -82,8 +82,8 @@ async def test_s03_an_instance_that_is_not_an_address_names_no_broker(odd: str) 
     instances = type("_Named", (_Prometheus,), {"instances": [odd, "127.0.0.1:8080"]})
     with serving(instances) as port:
         source = PrometheusCounters(PrometheusOptions(url=f"http://127.0.0.1:{port}"), RealClock())
-        found = await source.counters(BrokerEndpoint(broker_id="b:1", web_url="http://localhost:8080"))
-        assert [item.cpu_seconds for item in found] == [1.0, 2.0]
+        readings = await source.counters(BrokerEndpoint(broker_id="b:1", web_url="http://localhost:8080"))
+        assert [item.cpu_seconds for item in readings] == [1.0, 2.0]
         with pytest.raises(AdminFault, match="no values of instance"):
             await source.counters(BrokerEndpoint(broker_id="b:2", web_url=f"http://x{odd}"))
         await source.close()

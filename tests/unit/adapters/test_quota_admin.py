@@ -42,8 +42,6 @@ def fill(model: BrokerModel) -> None:
 
 
 def harness_of(admin: MemoryQuotaAdmin | HttpBrokerAdmin, model: BrokerModel) -> QuotaHarness:
-    """What the contract works with."""
-
     async def set_rates(publish: Rate, dispatch: Rate) -> None:
         model.quotas.namespaces[NAMESPACE] = NamespaceRates(publish=publish, dispatch=dispatch)
 
@@ -95,11 +93,10 @@ async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[QuotaHarne
 
 
 async def test_rates_of_topics(both: tuple[QuotaHarness, BrokerModel, Permit]) -> None:
-    """Messages before bytes, published before delivered; Pulsar's own topics are no one's usage."""
     harness, _, _ = both
-    found = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
-    assert (found.broker, found.names) == (harness.broker, (TOPIC, f"{PARTITIONED}-partition-0"))
-    assert found.rates.tolist() == [[5.0, 500.0, 10.0, 1000.5], [1.0, 3.0, 2.0, 4.0]]
+    rates = await harness.admin.topic_rates(harness.broker, [NAMESPACE])
+    assert (rates.broker, rates.names) == (harness.broker, (TOPIC, f"{PARTITIONED}-partition-0"))
+    assert rates.rates.tolist() == [[5.0, 500.0, 10.0, 1000.5], [1.0, 3.0, 2.0, 4.0]]
 
 
 async def test_nothing_mutates_without_permit(both: tuple[QuotaHarness, BrokerModel, Permit]) -> None:

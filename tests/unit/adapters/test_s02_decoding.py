@@ -50,7 +50,7 @@ async def test_s02_long_statistics_do_not_hold_the_interpreter() -> None:
 )
 async def test_s02_many_values_do_not_hold_the_interpreter(body: bytes, monkeypatch: Any) -> None:
     """Time and memory grow with the values: a body of 4 MiB may hold 2,000,000. A usual one has 50,000 per MiB."""
-    monkeypatch.setattr(decoding, "_in_child", lambda decode, body, given: "in the child")
+    monkeypatch.setattr(decoding, "_in_child", lambda decode, body, inputs: "in the child")
     usual = statistics(40_000)
     assert len(body) < len(usual) < decoding.IN_THREAD_BYTES
     assert await decoded(decode_bundle_stats, body) == "in the child"
@@ -58,18 +58,18 @@ async def test_s02_many_values_do_not_hold_the_interpreter(body: bytes, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("decode", "given"),
+    ("decode", "options"),
     [
         (decode_bundle_stats, {}),
         (decode_topic_stats, {"bundle": BUNDLE}),
         (decode_topic_rates, {"namespaces": ("t/n",)}),
     ],
 )
-async def test_s02_the_other_process_decodes_the_same(decode: Any, given: Any, monkeypatch: Any) -> None:
+async def test_s02_the_other_process_decodes_the_same(decode: Any, options: Any, monkeypatch: Any) -> None:
     body = statistics(50)
-    expected = decode(body, **given)
+    expected = decode(body, **options)
     monkeypatch.setattr(decoding, "IN_THREAD_BYTES", 10)
-    assert repr(await decoded(decode, body, **given)) == repr(expected)
+    assert repr(await decoded(decode, body, **options)) == repr(expected)
 
 
 async def test_s02_errors_of_the_other_process_are_the_same(monkeypatch: Any) -> None:

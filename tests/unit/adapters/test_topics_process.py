@@ -43,7 +43,6 @@ async def test_secrets_go_through_the_pipe(stage: Stage) -> None:
 
 
 async def test_without_pulsar_client(tmp_path: Path) -> None:
-    """A missing package is told, with what to install, and is not looked for over and over."""
     started = tmp_path / "started"
     script = (
         f"import sys; open({str(started)!r}, 'a').write('x'); sys.modules['pulsar'] = None\n"
@@ -66,7 +65,6 @@ async def test_without_pulsar_client(tmp_path: Path) -> None:
 
 
 async def test_no_broker_there(tmp_path: Path) -> None:
-    """The real client, and nobody to talk to: down, why, and the process stays."""
     process = TopicsProcess(TopicsOptions(), clock=RealClock())
     feed, channel = TopicLoadFeed(process, clock=RealClock()), TopicChannel(process, clock=RealClock())
     try:
@@ -132,10 +130,10 @@ async def test_it_does_not_outlive_a_killed_daemon(tmp_path: Path) -> None:
     daemon.kill()
     await daemon.wait()
 
-    async def gone() -> bool:
+    async def is_gone() -> bool:
         return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
-    await eventually(gone, within=30)
+    await eventually(is_gone, within=30)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,6 @@ async def test_what_is_not_understood_ends_the_child(stage: Stage, line: str) ->
 
 
 async def test_a20_the_pulsar_client_crashes(stage: Stage) -> None:
-    """Its process alone dies: why is told (the last thing it printed, or the signal), and another one follows."""
     await stage.feed.start(NOBODY)
     stage.say(1, "!")
     await stage.until(lambda: stage.process.state == "down")
@@ -249,9 +246,9 @@ async def test_a_rotated_token_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trusted", "verify", "told"), [(True, True, True), (False, True, False), (False, False, True)]
+    ("trusted", "verify", "reported"), [(True, True, True), (False, True, False), (False, False, True)]
 )
-async def test_tls(tmp_path: Path, trusted: bool, verify: bool, told: bool) -> None:
+async def test_tls(tmp_path: Path, trusted: bool, verify: bool, reported: bool) -> None:
     """The token goes only to a broker whose certificate is trusted, unless a laboratory said not to look."""
     cert, context = self_signed(tmp_path)
     broker = Listening()
@@ -264,10 +261,10 @@ async def test_tls(tmp_path: Path, trusted: bool, verify: bool, told: bool) -> N
         await feed.start((url,))
 
         async def decided() -> bool:
-            return any(b"s3cret" in data for data in broker.heard) if told else feed.tables().state == "down"
+            return any(b"s3cret" in data for data in broker.heard) if reported else feed.tables().state == "down"
 
         await eventually(decided, within=60)
-        assert any(b"s3cret" in data for data in broker.heard) == told
+        assert any(b"s3cret" in data for data in broker.heard) == reported
     finally:
         await feed.close()
         server.close()

@@ -1,4 +1,4 @@
-"""What becomes of what the topics say: the table of the channel, and the tables of load data."""
+"""The table of the channel and the tables of load data, built from topic messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ LOAD = b'{"weightedMaxEMA":0.5,"msgThroughputIn":1,"msgThroughputOut":2,"updated
 
 
 async def test_nothing_half_read_is_shown(stage: Stage) -> None:
-    """There is no view until a reader has caught up, neither at first nor when it begins anew."""
     await stage.channel.start(NOBODY)
     stage.say(1, Opened("channel"), entry(BUNDLE, UnitState.OWNED, "a:1"))
     await stage.until(lambda: stage.channel._reading is not None and bool(stage.channel._reading.units))
@@ -66,7 +65,6 @@ async def test_the_brokers_rule_decides(stage: Stage) -> None:
 
 
 async def test_ages_survive_a_new_reader(stage: Stage) -> None:
-    """What did not change keeps its age and what lost is told once, although all of it is read again."""
     story = (
         Opened("channel"),
         entry(BUNDLE, UnitState.ASSIGNING, "a:1"),
@@ -110,36 +108,33 @@ async def test_a_topic_not_read_for_long_is_said(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def feed(stage: Stage) -> TopicLoadFeed:
-    """A feed that is told its messages directly."""
     return stage.feed
 
 
 async def test_unusable_load_data_leaves_the_figures(feed: TopicLoadFeed) -> None:
-    """A message that cannot be used is told by its code; the next good one ends that."""
     feed.received(message("load", "a:1", LOAD))
     good = feed.tables().latest["a:1"]
     for data, size, code in ((b"nonsense", 8, Code.NOT_JSON), (None, 9_999_999, Code.REPORT_TOO_LARGE)):
         for topic in ("load", "bundles"):
             feed.received(message(topic, "a:1", data, size))
-            heard = feed.tables().latest["a:1"]
-            assert heard.fault is not None
-            assert heard.fault[0] == code
-            assert (heard.load, heard.load_ms) == (good.load, good.load_ms)
+            load_tables = feed.tables().latest["a:1"]
+            assert load_tables.fault is not None
+            assert load_tables.fault[0] == code
+            assert (load_tables.load, load_tables.load_ms) == (good.load, good.load_ms)
     feed.received(message("load", "a:1", LOAD))
     assert feed.tables().latest["a:1"].fault is None
 
 
 async def test_withdrawn_until_both_topics_report(feed: TopicLoadFeed) -> None:
-    """Load data and top bundles are withdrawn and told anew one by one; what was said before stays."""
     feed.received(message("load", "a:1", LOAD))
     feed.received(message("bundles", "a:1", b'{"topBundlesLoadData":[]}'))
     for topic in ("load", "bundles"):
         feed.received(message(topic, "a:1", b""))
-    heard = feed.tables().latest["a:1"]
-    assert heard.withdrawn_ms > 0
-    assert heard.load is not None
-    assert heard.bundles is not None
+    load_tables = feed.tables().latest["a:1"]
+    assert load_tables.withdrawn_ms > 0
+    assert load_tables.load is not None
+    assert load_tables.bundles is not None
     feed.received(message("load", "a:1", LOAD))
-    assert feed.tables().latest["a:1"].withdrawn_ms == heard.withdrawn_ms
+    assert feed.tables().latest["a:1"].withdrawn_ms == load_tables.withdrawn_ms
     feed.received(message("bundles", "a:1", b'{"topBundlesLoadData":[]}'))
     assert feed.tables().latest["a:1"].withdrawn_ms == 0

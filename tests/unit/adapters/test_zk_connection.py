@@ -1,4 +1,4 @@
-"""How ZooKeeper is reached: addresses, names that do not resolve, closed ports, SASL and TLS."""
+"""Connections to ZooKeeper: addresses, names that do not resolve, closed ports, SASL and TLS."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class TinyZooKeeper:
             xid, kind = struct.unpack(">ii", request[:8])
             body = _STAT if kind == _EXISTS else b""
             if kind == _SASL:
-                told = self._challenge(request[12:])
-                if told is None:
+                challenge = self._challenge(request[12:])
+                if challenge is None:
                     return
-                body = struct.pack(">i", len(told)) + told
+                body = struct.pack(">i", len(challenge)) + challenge
             answer = _framed(struct.pack(">iqi", xid, 1, 0) + body)
             if kind != _EXISTS:
                 connection.sendall(answer)
@@ -89,22 +89,22 @@ class TinyZooKeeper:
                 connection.sendall(b"".join(due))
                 due.clear()
 
-    def _challenge(self, said: bytes) -> bytes | None:
+    def _challenge(self, sent: bytes) -> bytes | None:
         """RFC 2831, the server's side; None for a wrong answer."""
-        if not said:
+        if not sent:
             return b'realm="zk-sasl-md5",nonce="n0nce",qop="auth",charset=utf-8,algorithm=md5-sess'
-        found = dict(re.findall(r'([a-z-]+)="?([^",]*)"?', said.decode()))
+        mapping = dict(re.findall(r'([a-z-]+)="?([^",]*)"?', sent.decode()))
 
         def digest(a2: str) -> str:
-            secret = hashlib.md5(f"{found['username']}:zk-sasl-md5:{self._password}".encode()).digest()
-            a1 = secret + f":n0nce:{found['cnonce']}".encode()
-            parts = (_md5(a1), "n0nce", found["nc"], found["cnonce"], "auth", _md5(a2.encode()))
+            secret = hashlib.md5(f"{mapping['username']}:zk-sasl-md5:{self._password}".encode()).digest()
+            a1 = secret + f":n0nce:{mapping['cnonce']}".encode()
+            parts = (_md5(a1), "n0nce", mapping["nc"], mapping["cnonce"], "auth", _md5(a2.encode()))
             return _md5(":".join(parts).encode())
 
-        if found["response"] != digest(f"AUTHENTICATE:{found['digest-uri']}"):
+        if mapping["response"] != digest(f"AUTHENTICATE:{mapping['digest-uri']}"):
             return None
-        self.users.append(found["username"])
-        return b"rspauth=" + digest(f":{found['digest-uri']}").encode()
+        self.users.append(mapping["username"])
+        return b"rspauth=" + digest(f":{mapping['digest-uri']}").encode()
 
     def _read(self, connection: ssl.SSLSocket) -> bytes:
         def exactly(size: int) -> bytes:
@@ -143,26 +143,26 @@ async def client(
     zookeeper: TinyZooKeeper, tls: ClientTls, *, username: str = "", password: str = ""
 ) -> AsyncIterator[ZkClient]:
     """Started, not yet connected."""
-    made = ZkClient(
+    zk_client = ZkClient(
         f"127.0.0.1:{zookeeper.port}",
         "",
         session_seconds=10.0,
         call_timeout_seconds=2.0,
         identity=StoreIdentity(tls=tls, username=username, password=password, owned=bool(username)),
     )
-    made.start()
+    zk_client.start()
     try:
-        yield made
+        yield zk_client
     finally:
-        await made.close()
+        await zk_client.close()
         zookeeper.close()
 
 
-async def until_connected(made: ZkClient) -> None:
+async def until_connected(result: ZkClient) -> None:
     """Or the test fails."""
 
     async def connected() -> bool:
-        return made.connected
+        return result.connected
 
     await eventually(connected, within=10.0)
 
@@ -172,21 +172,20 @@ async def test_a_call_over_mtls(tmp_path: Path) -> None:
     ours = Certificates(tmp_path)
     cert, key = ours.issue("me", "sidecar.example", common_name="bundlekeel")
     zookeeper = TinyZooKeeper(server_context(ours.issue("zk"), ours.ca))
-    async with client(zookeeper, ClientTls(trust_certs=ours.ca, cert=cert, key=key)) as made:
-        await until_connected(made)
-        stat = await made.exists("/")
-        assert stat is not None and stat.version == 7 and made.negotiated_seconds == 10.0
+    async with client(zookeeper, ClientTls(trust_certs=ours.ca, cert=cert, key=key)) as zk:
+        await until_connected(zk)
+        stat = await zk.exists("/")
+        assert stat is not None and stat.version == 7 and zk.negotiated_seconds == 10.0
         assert "sidecar.example" in str(zookeeper.shown)
 
 
 async def test_two_answers_in_one_record_are_both_read_at_once(tmp_path: Path) -> None:
-    """What TLS has decrypted is not left lying until the next ping, a third of a session later."""
     ours = Certificates(tmp_path)
     zookeeper = TinyZooKeeper(server_context(ours.issue("zk")), batch=3)
-    async with client(zookeeper, ClientTls(trust_certs=ours.ca)) as made:
-        await until_connected(made)
-        found = await asyncio.gather(*(made.exists("/") for _ in range(3)))
-        assert [stat.version for stat in found if stat] == [7, 7, 7]
+    async with client(zookeeper, ClientTls(trust_certs=ours.ca)) as zk:
+        await until_connected(zk)
+        results = await asyncio.gather(*(zk.exists("/") for _ in range(3)))
+        assert [stat.version for stat in results if stat] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("wrong", ["host", "authority"])
@@ -195,55 +194,53 @@ async def test_a_server_that_is_not_trusted_is_not_talked_to(tmp_path: Path, wro
     ours, other = Certificates(tmp_path, "ours"), Certificates(tmp_path, "other")
     pair = ours.issue("zk", "other.example") if wrong == "host" else other.issue("zk")
     zookeeper = TinyZooKeeper(server_context(pair))
-    async with client(zookeeper, ClientTls(trust_certs=ours.ca)) as made:
+    async with client(zookeeper, ClientTls(trust_certs=ours.ca)) as zk:
 
-        async def told() -> bool:
+        async def is_refused() -> bool:
             try:
-                await made.exists("/")
+                await zk.exists("/")
             except StoreError as error:
                 return "CERTIFICATE_VERIFY_FAILED" in str(error)
             return False
 
-        await eventually(told, within=10.0)
-        assert not made.connected and made.session_id in (None, 0)
+        await eventually(is_refused, within=10.0)
+        assert not zk.connected and zk.session_id in (None, 0)
 
 
 async def test_sasl_with_the_right_password(tmp_path: Path) -> None:
     """DIGEST-MD5 inside TLS, before the first call; the password itself does not travel."""
     ours = Certificates(tmp_path)
     zookeeper = TinyZooKeeper(server_context(ours.issue("zk")), password="c4nary")
-    async with client(zookeeper, ClientTls(trust_certs=ours.ca), username="keel", password="c4nary") as made:
-        await until_connected(made)
-        assert await made.exists("/") is not None and zookeeper.users == ["keel"]
+    async with client(zookeeper, ClientTls(trust_certs=ours.ca), username="keel", password="c4nary") as zk:
+        await until_connected(zk)
+        assert await zk.exists("/") is not None and zookeeper.users == ["keel"]
 
 
 async def test_sasl_with_a_wrong_password_says_so_and_tries_again(tmp_path: Path) -> None:
-    """ZooKeeper merely drops the connection: a call tells what that means, without the password, and kazoo is started
-    again until somebody mends it."""
     ours = Certificates(tmp_path)
     zookeeper = TinyZooKeeper(server_context(ours.issue("zk")), password="right")
-    async with client(zookeeper, ClientTls(trust_certs=ours.ca), username="keel", password="c4nary") as made:
+    async with client(zookeeper, ClientTls(trust_certs=ours.ca), username="keel", password="c4nary") as zk:
 
-        async def told() -> bool:
+        async def has_failed() -> bool:
             try:
-                await made.exists("/")
+                await zk.exists("/")
             except StoreError as error:
                 assert "c4nary" not in str(error)
                 return "SASL as keel failed" in str(error)
             return False
 
-        await eventually(told, within=10.0)
+        await eventually(has_failed, within=10.0)
         zookeeper._password = "c4nary"
 
         async def connected() -> bool:
-            return made.connected and await made.exists("/") is not None
+            return zk.connected and await zk.exists("/") is not None
 
         await eventually(connected, within=20.0)
 
 
 async def test_unusable_files_stop_the_start(tmp_path: Path) -> None:
     """Before anything is connected, with the setting's name."""
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         ZkClient(
             "127.0.0.1:1",
             "",
@@ -251,7 +248,7 @@ async def test_unusable_files_stop_the_start(tmp_path: Path) -> None:
             call_timeout_seconds=2.0,
             identity=StoreIdentity(tls=ClientTls(trust_certs=tmp_path / "none")),
         )
-    assert told.value.field == "store.tls_trust_certs_file"
+    assert error.value.field == "store.tls_trust_certs_file"
 
 
 def closed_port() -> int:
@@ -262,23 +259,22 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "message"),
     [
         ("127.0.0.1", "127.0.0.1: the connection is refused; nothing listens there"),
         ("no-such-host.invalid", "no-such-host.invalid: the name cannot be resolved (DNS)"),
     ],
 )
-async def test_a_name_that_is_unknown_and_a_port_that_is_closed_are_told_apart(host: str, told: str) -> None:
-    """And nothing is said of a client that was not started."""
+async def test_a_name_that_is_unknown_and_a_port_that_is_closed_are_told_apart(host: str, message: str) -> None:
     client = ZkClient(f"{host}:{closed_port()}", "", session_seconds=2, call_timeout_seconds=0.5)
     assert client.obstacle == ""
 
-    async def said() -> bool:
-        return client.obstacle == told
+    async def is_logged() -> bool:
+        return client.obstacle == message
 
     client.start()
     try:
-        await eventually(said, within=15.0)
+        await eventually(is_logged, within=15.0)
     finally:
         await client.close()
 

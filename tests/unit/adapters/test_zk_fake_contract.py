@@ -34,7 +34,6 @@ class MemoryWorld:
         self.store.freeze()
 
     async def thaw(self) -> None:
-        """Let it go on."""
         self.store.thaw()
 
 

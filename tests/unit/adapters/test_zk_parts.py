@@ -43,7 +43,6 @@ def record(kind: str, broker_id: str = "a:1") -> BrokerRecord:
     ],
 )
 def test_mode(kinds: list[str], mode: str) -> None:
-    """One kind gives the mode, several are mixed, and what cannot be told does not count."""
     assert mode_of({str(i): record(kind) for i, kind in enumerate(kinds)}) == mode
 
 
@@ -57,12 +56,12 @@ def test_pictures_are_sorted() -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_make_a_record(data: bytes) -> None:
     """Whatever a znode holds, it becomes a record: never an exception."""
-    found = read_record("a:1", data, 5, max_bytes=100, last=None)
-    assert found.mzxid == 5
-    assert found.endpoint.broker_id == "a:1"
+    result = read_record("a:1", data, 5, max_bytes=100, last=None)
+    assert result.mzxid == 5
+    assert result.endpoint.broker_id == "a:1"
     if len(data) > 100:
-        assert found.excluded is not None
-        assert found.excluded.code == Code.REPORT_TOO_LARGE
+        assert result.excluded is not None
+        assert result.excluded.code == Code.REPORT_TOO_LARGE
 
 
 async def test_bounded_keeps_order_and_limit() -> None:
@@ -128,34 +127,39 @@ async def test_a_path_that_is_not_sent_takes_no_slot() -> None:
 
 def reported(broker_id: str, *, by_broker: int, by_store: int, received: int, before: int = 0) -> BrokerRecord:
     """A record with a report: when it was written by the clocks of its broker and the store, and when received here."""
-    given = report(broker_id, {}, last_update=by_broker, start_timestamp=by_broker - 60_000)
-    endpoint = BrokerEndpoint(broker_id=broker_id, web_url="", start_timestamp=given.start_timestamp)
+    broker_report = report(broker_id, {}, last_update=by_broker, start_timestamp=by_broker - 60_000)
+    endpoint = BrokerEndpoint(broker_id=broker_id, web_url="", start_timestamp=broker_report.start_timestamp)
     lag = received - by_store
     return BrokerRecord(
-        mzxid=1, kind="modular", endpoint=endpoint, report=given, mtime_ms=by_store, lag_ms=lag, before_ms=before
+        mzxid=1,
+        kind="modular",
+        endpoint=endpoint,
+        report=broker_report,
+        mtime_ms=by_store,
+        lag_ms=lag,
+        before_ms=before,
     )
 
 
 @pytest.mark.parametrize("broker_ahead", [0, 1_800_000, -1_800_000, 120_000])
 @pytest.mark.parametrize("store_ahead", [0, 3_600_000, -3_600_000])
 def test_n_f_reports_are_dated_by_the_store(broker_ahead: int, store_ahead: int) -> None:
-    """Neither a broker's clock nor the store's changes when a report counts as written; one read late is as old as it
-    is."""
+    """Rule: neither a broker's clock nor the store's changes when a report counts as written."""
     now = 1_764_000_000_000
     written = {"a:1": now - 600_000, "b:1": now}
-    found = date_records(
+    result = date_records(
         {
             name: reported(name, by_broker=at + broker_ahead, by_store=at + store_ahead, received=now)
             for name, at in written.items()
         }
     )
-    picture = make_picture(found, generation=1)
+    picture = make_picture(result, generation=1)
     assert {item.broker_id: item.updated_ms for item in picture.reports} == written
     assert {item.broker_id: item.started_ms for item in picture.reports} == {
         name: at - 60_000 for name, at in written.items()
     }
     assert {item.clock_ahead_ms for item in picture.reports} == {broker_ahead}
-    assert all(item.start_timestamp == found[item.broker_id].endpoint.start_timestamp for item in picture.reports)
+    assert all(item.start_timestamp == result[item.broker_id].endpoint.start_timestamp for item in picture.reports)
 
 
 def test_n_f_a_report_keeps_its_time_and_is_later_than_the_one_before() -> None:
@@ -177,8 +181,8 @@ async def test_s05_a_foreign_node_below_seats_is_ignored(name: str) -> None:
     client.exists = client.sync = client.create = AsyncMock()
     client.session_id = 8
     coordination = ZkCoordination(client, root="/bundlekeel/c", clock=MagicMock())
-    taken = await coordination.take_seat(member("b"), seats=3)
-    assert taken is not None and taken.seat == 1
+    claimed = await coordination.take_seat(member("b"), seats=3)
+    assert claimed is not None and claimed.seat == 1
     assert {call.args[0] for call in client.get.await_args_list} == {"/bundlekeel/c/seats/0"}
 
 
@@ -200,7 +204,7 @@ async def test_s_after_a_lost_connection_only_changed_reports_are_read(mzxid: in
     client.get.return_value = None if mzxid is None else (b"", stat(mzxid))
     assert await source._refresh()
     assert client.get.await_count == gets
-    assert {name: found.mzxid for name, found in source._records.items()} == ({"a:1": mzxid} if mzxid else {})
+    assert {name: value.mzxid for name, value in source._records.items()} == ({"a:1": mzxid} if mzxid else {})
 
 
 class LaggingClient(ZkClient):
@@ -218,13 +222,16 @@ class LaggingClient(ZkClient):
 async def test_s_shared_state_is_read_after_a_sync() -> None:
     """A follower of ZooKeeper that lags must not give a new leader the ledger of the time before."""
     client = LaggingClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)
-    found = await ZkCoordination(client, root="/bundlekeel/c", clock=RealClock()).read("state/ledger")
-    assert found is not None and (found.path, found.data, found.version) == ("state/ledger", b"new", 3)
+    coordination = await ZkCoordination(client, root="/bundlekeel/c", clock=RealClock()).read("state/ledger")
+    assert coordination is not None and (coordination.path, coordination.data, coordination.version) == (
+        "state/ledger",
+        b"new",
+        3,
+    )
 
 
 @pytest.mark.parametrize(("silent_seconds", "cut"), [(0.0, False), (4.9, False), (5.0, True), (9.0, True)])
 def test_s_a_connection_is_cut_after_half_a_session_of_silence(silent_seconds: float, cut: bool) -> None:
-    """From half a session on, so that kazoo finds another host before the session expires; never earlier."""
     ours, servers = socket.socketpair()
     client = ZkClient("127.0.0.1:1", "", session_seconds=10.0, call_timeout_seconds=1.0)
     client._negotiated_ms, client._silent_since = 10_000, 1_000.0

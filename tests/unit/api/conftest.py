@@ -21,12 +21,11 @@ async def shop() -> Shop:
 
 @pytest.fixture
 def service(shop: Shop) -> Spied:
-    """Its service."""
     return Spied(shop.service)
 
 
 @pytest.fixture
 async def http(service: Spied) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app with every route."""
-    async with client(create_app(service, mutations=True)) as made:
-        yield made
+    async with client(create_app(service, mutations=True)) as zk:
+        yield zk

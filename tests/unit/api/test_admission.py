@@ -1,4 +1,4 @@
-"""What stands between a route and its endpoint: its role, before any body; slots; records of refused attempts."""
+"""Checks between a route and its endpoint: the role before any body, slots, records of refused attempts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
 
 
 def variants(path: str) -> dict[str, str]:
-    """The same path as somebody may write it who wants to be taken for another."""
+    """Return other spellings of a path, as an attacker may use them to reach another route."""
     head, _, last = path.rpartition("/")
     return {
         "plain": path,
@@ -64,27 +64,25 @@ def variants(path: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("role", ["", *ROLES])
 async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tokens, service: Spied, role: str) -> None:
-    """Every route × role × spelling: what of the service is reached is what this role reaches by plain paths; a route
-    that refuses the role in plain refuses it in any other spelling, or is not found."""
     app = create_app(service, mutations=True, access=access_for(tokens))
     headers = tokens.headers(role) if role else {}
     entries = [entry for entry in table(app) if entry.path != "/api/v1/events"]
     assert len(entries) > 50
-    told: dict[tuple[Entry, str], int] = {}
+    counts: dict[tuple[Entry, str], int] = {}
     plain_reached: set[str] = set()
     for only_plain in (True, False):
         for entry in entries:
             for name, target in variants(entry.filled("x")).items():
                 if (name == "plain") == only_plain:
                     service.calls.clear()
-                    told[entry, name] = await ask(app, entry.method, target, headers=headers, body=body_of(entry))
+                    counts[entry, name] = await ask(app, entry.method, target, headers=headers, body=body_of(entry))
                     reached = {called for called, _ in service.calls}
                     if only_plain:
                         plain_reached |= reached
                     else:
                         assert reached <= plain_reached, (entry.method, target)
-    for (entry, name), status in told.items():
-        if told[entry, "plain"] in (401, 403):
+    for (entry, name), status in counts.items():
+        if counts[entry, "plain"] in (401, 403):
             assert status in (400, 401, 403, 404, 405), (entry.method, entry.path, name)
         if name in ("line feed", "null", "line separator"):
             assert status == 400, (entry.method, entry.path, name)
@@ -95,17 +93,15 @@ async def test_no_spelling_of_a_path_gets_further_than_the_plain_one(tokens: Tok
 
 
 async def test_an_operator_does_not_set_the_mode_by_a_line_feed(tokens: Tokens, service: Spied) -> None:
-    """As it was found."""
     app = create_app(service, mutations=True, access=access_for(tokens))
-    told = [
+    statuses = [
         await ask(app, "PUT", target, headers=tokens.headers("operator"), body=b'{"reason": "x", "mode": "observe"}')
         for target in ("/api/v1/mode", "/api/v1/mode%0A")
     ]
-    assert (told, service.calls) == ([403, 400], [])
+    assert (statuses, service.calls) == ([403, 400], [])
 
 
 async def test_a_role_is_asked_for_before_the_body(tokens: Tokens) -> None:
-    """No route reads a byte of the body of somebody who may not ask."""
     app = create_app(Shop().service, mutations=True, access=access_for(tokens, failures_per_minute=1000))
     for entry in table(app):
         if entry.method not in ("GET", "HEAD"):
@@ -119,7 +115,6 @@ def nothing() -> None:
 
 
 def test_a_route_without_a_role_cannot_be_registered() -> None:
-    """Neither on the app nor by a router that names none: the sidecar does not start."""
     app = create_app(Shop().service, mutations=True)
     with pytest.raises(TypeError, match="/extra has no role"):
         app.get("/extra")(nothing)
@@ -137,7 +132,7 @@ def test_an_app_with_a_route_without_a_role_is_refused() -> None:
 
 async def slow(app: FastAPI, method: str, path: str, headers: dict[str, str], arrived: asyncio.Event) -> int:
     """A request whose body never comes."""
-    given = {"host": "localhost", "content-type": "application/json", "content-length": "1000"} | headers
+    options = {"host": "localhost", "content-type": "application/json", "content-length": "1000"} | headers
     scope = {
         "type": "http",
         "method": method,
@@ -145,7 +140,7 @@ async def slow(app: FastAPI, method: str, path: str, headers: dict[str, str], ar
         "raw_path": path.encode(),
         "query_string": b"",
         "root_path": "",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+        "headers": [(name.lower().encode(), value.encode()) for name, value in options.items()],
         "client": ("127.0.0.1", 40_001),
     }
     answers: list[int] = []
@@ -168,10 +163,10 @@ async def test_slow_bodies_do_not_keep_an_admin_from_pausing(tokens: Tokens, ser
     app = create_app(service, mutations=True, access=access_for(tokens))
     async with client(app) as http:
         await http.get("/api/v1/state", headers=tokens.headers("admin"))
-        given = tokens.headers(who) if who else {}
-        await http.get("/api/v1/state", headers=given)
+        header_values = tokens.headers(who) if who else {}
+        await http.get("/api/v1/state", headers=header_values)
         arrived = [asyncio.Event() for _ in range(64)]
-        tasks = [asyncio.create_task(slow(app, "POST", "/api/v1/plans", given, event)) for event in arrived]
+        tasks = [asyncio.create_task(slow(app, "POST", "/api/v1/plans", header_values, event)) for event in arrived]
         for task, event in zip(tasks, arrived, strict=True):
             await asyncio.wait({task, asyncio.create_task(event.wait())}, return_when=asyncio.FIRST_COMPLETED)
         paused = await http.post("/api/v1/pause", json={"reason": "stop"}, headers=tokens.headers("admin"))
@@ -190,7 +185,7 @@ async def test_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=SteppedClock().boot)
     app = create_app(Shop().service, mutations=True, access=access_for(tokens), trail=trail)
     async with client(app) as http:
-        asked = [
+        responses = [
             await http.post("/api/v1/pause", json={"reason": "x", "by": "mallory"}, headers=tokens.headers("viewer")),
             await http.put("/api/v1/mode", json={"reason": "x"}, headers=tokens.headers("operator")),
             await http.delete("/api/v1/pins/a", headers={"Authorization": "Bearer wrong"}),
@@ -199,7 +194,7 @@ async def test_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
             await http.get("/api/v1/state"),
             await http.get("/api/v1/pause", headers=tokens.headers("viewer")),
         ]
-    assert [item.status_code for item in asked] == [403, 403, 401, 401, 403, 401, 403]
+    assert [item.status_code for item in responses] == [403, 403, 401, 401, 403, 401, 403]
     assert [(r["by"], r["role"], r["what"], r["status"], r["attempts"]) for r in records] == [
         ("the-viewer", "viewer", "POST /api/v1/pause", 403, 1),
         ("the-operator", "operator", "PUT /api/v1/mode", 403, 1),
@@ -211,8 +206,6 @@ async def test_refused_attempts_are_in_the_journal(tokens: Tokens) -> None:
 
 
 async def test_refused_attempts_do_not_flood_the_journal(tokens: Tokens) -> None:
-    """One record a minute of one caller at one route, with how many there were since the one before; a stop writes
-    the rest; there is a bound to what is counted apart."""
     records, clock = list[Any](), SteppedClock()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=clock.boot)
     app = create_app(Shop().service, mutations=True, access=access_for(tokens), trail=trail)

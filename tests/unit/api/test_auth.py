@@ -1,4 +1,4 @@
-"""Who may do what over TCP: 401, 403 and 429, tokens and JWTs, reload, and whose name ends in the journal."""
+"""Permissions over TCP: 401, 403 and 429, tokens and JWTs, reload, and the name in the journal."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ DRY_RUNS = ("/api/v1/plans", "/api/v1/assignments")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
     """One token a role."""
     return Tokens(tmp_path_factory.mktemp("tokens"))
 
 
 @pytest.fixture
-def tokens(made: Tokens) -> Iterator[Tokens]:
-    """The same, with their file as at first."""
-    made.write(*ROLES)
-    yield made
-    made.write(*ROLES)
+def tokens(issuer: Tokens) -> Iterator[Tokens]:
+    issuer.write(*ROLES)
+    yield issuer
+    issuer.write(*ROLES)
 
 
 HASH = "5f0c3a1be2d4977a"
@@ -61,11 +60,13 @@ def guarded(tokens: Tokens | None, issuer: Issuer | None = None, **more: Any) ->
 
 def operations(app: FastAPI) -> list[tuple[str, str]]:
     """Every method and path of the OpenAPI document, parameters filled in."""
-    found = []
+    results = []
     for path, methods in app.openapi()["paths"].items():
         filled = re.sub(r"\{[a-z]+\}", HASH, path)
-        found += [(method.upper(), filled) for method in methods if method in ("get", "put", "post", "delete", "patch")]
-    return found
+        results += [
+            (method.upper(), filled) for method in methods if method in ("get", "put", "post", "delete", "patch")
+        ]
+    return results
 
 
 async def test_every_route_asks_for_credentials(tokens: Tokens, service: Spied) -> None:
@@ -85,10 +86,10 @@ async def test_every_route_asks_for_credentials(tokens: Tokens, service: Spied) 
 
 
 def no_reads(app: FastAPI) -> list[tuple[str, str]]:
-    """Every method and path of the app's own table of routes that is no read, also those no document names."""
-    found = [(entry.method, entry.filled(HASH)) for entry in table(app) if entry.method not in SAFE_METHODS]
-    assert set(found) >= {item for item in operations(app) if item[0] != "GET"}
-    return found
+    """Return every method and path of the app's routes that can change something, also undocumented ones."""
+    result = [(entry.method, entry.filled(HASH)) for entry in table(app) if entry.method not in SAFE_METHODS]
+    assert set(result) >= {item for item in operations(app) if item[0] != "GET"}
+    return result
 
 
 async def test_every_route_that_is_no_read_refuses_a_viewer(tokens: Tokens, service: Spied) -> None:
@@ -113,24 +114,24 @@ async def test_roles_include_those_below(tokens: Tokens, service: Spied) -> None
     """A viewer reads, an operator makes dry runs and pauses as well, an admin everything."""
     for role, allowed in (("viewer", 1), ("operator", 3), ("admin", 4)):
         async with client(guarded(tokens, service=service)) as http:
-            asked = [
+            responses = [
                 await http.get("/api/v1/state", headers=tokens.headers(role)),
                 await http.post("/api/v1/plans", json={}, headers=tokens.headers(role)),
                 await http.post("/api/v1/pause", json=REASON, headers=tokens.headers(role)),
                 await http.put("/api/v1/mode", json=REASON | {"mode": "observe"}, headers=tokens.headers(role)),
             ]
-            assert [item.status_code for item in asked] == [200] * allowed + [403] * (4 - allowed)
-            told = (await http.get("/api/v1/whoami", headers=tokens.headers(role))).json()
-            assert (told["you"], told["your_role"]) == (f"the-{role}", role)
-            assert told["mutations"] == (role != "viewer")
+            assert [item.status_code for item in responses] == [200] * allowed + [403] * (4 - allowed)
+            response = (await http.get("/api/v1/whoami", headers=tokens.headers(role))).json()
+            assert (response["you"], response["your_role"]) == (f"the-{role}", role)
+            assert response["mutations"] == (role != "viewer")
 
 
 async def test_anonymous_reads(tokens: Tokens) -> None:
     """GET without credentials when allowed; dry runs and mutations still ask, and wrong credentials are still wrong."""
     async with client(guarded(tokens, anonymous_reads=True)) as http:
         assert (await http.get("/api/v1/state")).status_code == 200
-        told = (await http.get("/api/v1/whoami")).json()
-        assert (told["you"], told["your_role"], told["mutations"]) == ("", "viewer", False)
+        response = (await http.get("/api/v1/whoami")).json()
+        assert (response["you"], response["your_role"], response["mutations"]) == ("", "viewer", False)
         assert (await http.post("/api/v1/plans", json={})).status_code == 401
         assert (await http.post("/api/v1/pause", json=REASON)).status_code == 401
         assert (await http.get("/api/v1/state", headers={"Authorization": "Bearer x"})).status_code == 401
@@ -143,7 +144,6 @@ async def test_anonymous_reads(tokens: Tokens) -> None:
      "Bearer eyJ.eyJ.x", "Bearer bk.the-admin." + "A" * 43],
 )  # fmt: skip
 async def test_wrong_credentials(tokens: Tokens, tmp_path: Path, header: str) -> None:
-    """Nothing that is no valid token gets through, and it is counted."""
     telemetry = Recorder()
     async with client(guarded(tokens, Issuer(tmp_path), telemetry=telemetry)) as http:
         answer = await http.get("/api/v1/state", headers={"Authorization": header})
@@ -172,7 +172,6 @@ async def test_the_name_in_a_body_does_not_count(tokens: Tokens, service: Spied)
 
 
 async def test_every_mutation_signs_with_the_authenticated_name(tokens: Tokens, service: Spied) -> None:
-    """Whichever route it is, also one made later: what is told to the service does not hold the body's name."""
     app = guarded(tokens, service=service)
     async with client(app) as http:
         await http.post("/api/v1/plans", json={}, headers=tokens.headers("admin"))
@@ -184,7 +183,7 @@ async def test_every_mutation_signs_with_the_authenticated_name(tokens: Tokens, 
     assert "mallory" not in str(service.calls)
 
 
-# What FastAPI's own parser reads beside UTF-8, and what is JSON and no object.
+# FastAPI's own parser reads more encodings than UTF-8, and JSON that is not an object.
 OTHERS = {
     "byte order mark": lambda text: text.encode("utf-8-sig"),
     "utf-16": lambda text: text.encode("utf-16"),
@@ -201,8 +200,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("who", ["admin", ""], ids=["tcp", "socket"])
 async def test_what_cannot_be_signed_is_not_passed_on(tokens: Tokens, service: Spied, who: str) -> None:
-    """A body that the routes can read and the signer cannot would carry a forged `by`: 400 on every mutation, in the
-    journal by its true name; on the unix socket too, where the journal reads the name out of it."""
+    """Rule: a body that the routes can read and the signer cannot is refused: it would carry a forged `by`."""
     records = list[Any]()
     trail = AuditTrail(record=records.append, wall_ms=lambda: 7, boot=lambda: 0.0)
     app = guarded(tokens, service=service, trail=trail) if who else over_socket(service, trail)
@@ -221,15 +219,15 @@ async def test_what_cannot_be_signed_is_not_passed_on(tokens: Tokens, service: S
 
 
 async def test_nobody_approves_his_own_proposal_in_another_encoding(tokens: Tokens, service: Spied) -> None:
-    """The four eyes go by the name in the body, so nothing but the signed one may reach it."""
+    """Rule: approval by a second operator depends on the name in the body, so only the signed one may reach it."""
     headers = tokens.headers("operator") | {"Content-Type": "application/json"}
     async with client(guarded(tokens, service=service)) as http:
         path = f"/api/v1/reviews/{HASH}/approve"
         for encoding in ("utf-8-sig", "utf-16", "utf-32"):
             forged = json.dumps({"reason": "fine", "by": "somebody-else"}).encode(encoding)
             assert (await http.post(path, content=forged, headers=headers)).status_code == 400
-        told = json.dumps({"reason": "fine", "by": "somebody-else"}, ensure_ascii=False).encode()
-        assert (await http.post(path, content=told, headers=headers)).status_code == 404
+        document = json.dumps({"reason": "fine", "by": "somebody-else"}, ensure_ascii=False).encode()
+        assert (await http.post(path, content=document, headers=headers)).status_code == 404
     assert service.calls == [("requests.approve", {"id_": HASH, "reason": "fine", "by": "the-operator"})]
 
 
@@ -257,8 +255,8 @@ async def test_the_reason_of_an_end_may_stand_in_its_query(
         assert service.calls[-1][1]["reason"] == records[-1]["reason"] == "in the body"
         for query in ("", "?reason=", "?reason=%20", "?by=bob&reason=x"):
             assert (await http.delete(f"{path}{query}", headers=headers)).status_code == 422
-        told = (await http.delete(path, headers=headers)).json()
-        assert (told["field"], told["detail"]) == ("reason", "reason: it is missing")
+        response = (await http.delete(path, headers=headers)).json()
+        assert (response["field"], response["detail"]) == ("reason", "reason: it is missing")
 
 
 def over_socket(service: Any, trail: AuditTrail) -> FastAPI:
@@ -287,14 +285,13 @@ async def test_an_error_of_ours_is_written_down_too(tokens: Tokens, service: Spi
 
 
 async def test_too_many_failures_of_one_address(tokens: Tokens) -> None:
-    """After so many wrong tokens within a minute an address waits; a token that was good before still is."""
     clock, telemetry = SteppedClock(), Recorder()
     app = guarded(tokens, boot=clock.boot, telemetry=telemetry, failures_per_minute=3)
     good, wrong = tokens.headers("viewer"), {"Authorization": "Bearer wrong"}
     async with client(app) as http:
         assert (await http.get("/api/v1/state", headers=good)).status_code == 200
-        told = [(await http.get("/api/v1/state", headers=wrong)).status_code for _ in range(5)]
-        assert told == [401, 401, 401, 429, 429]
+        output = [(await http.get("/api/v1/state", headers=wrong)).status_code for _ in range(5)]
+        assert output == [401, 401, 401, 429, 429]
         assert (await http.get("/api/v1/state", headers=wrong)).headers["retry-after"] == "60"
         assert (await http.get("/api/v1/state", headers=good)).status_code == 200
         assert (await http.get("/api/v1/state", headers=tokens.headers("admin"))).status_code == 429
@@ -305,16 +302,14 @@ async def test_too_many_failures_of_one_address(tokens: Tokens) -> None:
 
 
 async def test_guesses_at_once_are_limited_as_well(tokens: Tokens) -> None:
-    """Twenty at the same moment are no way around the limit, and hashes are made one at a time."""
     app = guarded(tokens, failures_per_minute=3)
     async with client(app) as http:
         wrong = [{"Authorization": f"Bearer bk.the-admin.{n}"} for n in range(20)]
-        told = await asyncio.gather(*(http.get("/api/v1/state", headers=item) for item in wrong))
-    assert sorted(item.status_code for item in told) == [401] * 3 + [429] * 17
+        answers = await asyncio.gather(*(http.get("/api/v1/state", headers=item) for item in wrong))
+    assert sorted(item.status_code for item in answers) == [401] * 3 + [429] * 17
 
 
 async def test_tokens_are_read_again_when_the_file_changes(tokens: Tokens) -> None:
-    """A line taken out stops to count, one put in counts, a wrong file keeps the last good one, none lets nobody in."""
     async with client(guarded(tokens, failures_per_minute=1000)) as http:
 
         async def status(role: str) -> int:
@@ -336,7 +331,6 @@ async def test_tokens_are_read_again_when_the_file_changes(tokens: Tokens) -> No
 
 
 def test_a_token_is_kept_as_hash_only(tokens: Tokens) -> None:
-    """Neither the file nor what is remembered in memory holds a token; two tokens of one name both count."""
     token, line = new_token("bob", "operator")
     secret = token.rpartition(".")[2]
     assert secret not in line and len(secret) >= 43
@@ -344,9 +338,9 @@ def test_a_token_is_kept_as_hash_only(tokens: Tokens) -> None:
     tokens.write(also=f"{line}\n{second}\n")
     file = TokensFile(tokens.path)
     assert file.recall(token) is None
-    found = file.check(token)
-    assert found is not None and (found.name, found.role) == ("bob", "operator") and file.recall(token) == found
-    assert (file.check(other) or found).role == "viewer"
+    result = file.check(token)
+    assert result is not None and (result.name, result.role) == ("bob", "operator") and file.recall(token) == result
+    assert (file.check(other) or result).role == "viewer"
     assert file.check(token + "x") is None and file.check(f"bk.eve.{secret}") is None
     assert secret not in str(vars(file)) and token not in str(vars(file))
 
@@ -360,33 +354,30 @@ def test_a_token_is_kept_as_hash_only(tokens: Tokens) -> None:
      "al.ice admin scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAA"],
 )  # fmt: skip
 def test_a_wrong_line_is_refused_by_its_number(line: str) -> None:
-    """At the start the sidecar does not run with half of a file; what stands there is not told."""
-    with pytest.raises(ConfigError, match="line 2") as told:
+    with pytest.raises(ConfigError, match="line 2") as error:
         read_lines(f"# comment\n{line}\n", "tokens")
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)
 
 
 def test_the_command_makes_a_token_and_the_line_for_it(tmp_path: Path) -> None:
-    """What it prints fits together; a name that cannot be is refused with exit code 2."""
-    made = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator"])
-    assert made.exit_code == 0
-    token, line = (part.partition(":")[2].strip() for part in made.stdout.splitlines())
-    assert "append the line to the file of api.auth.tokens_file" in made.stderr
+    result = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator"])
+    assert result.exit_code == 0
+    token, line = (part.partition(":")[2].strip() for part in result.stdout.splitlines())
+    assert "append the line to the file of api.auth.tokens_file" in result.stderr
     (tmp_path / "tokens").write_text(line + "\n")
-    found = TokensFile(tmp_path / "tokens").check(token)
-    assert found is not None and (found.name, found.role) == ("alice", "operator")
+    file = TokensFile(tmp_path / "tokens").check(token)
+    assert file is not None and (file.name, file.role) == ("alice", "operator")
     assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a.b"]).exit_code == 2
     assert CliRunner().invoke(make_app(FakeWiring), ["token", "new", "a", "--role", "boss"]).exit_code == 2
 
 
 def test_a_script_takes_token_and_line_apart(tmp_path: Path) -> None:
-    """As JSON there is no prefix to cut off: the line is one of the file as it is."""
-    made = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator", "-o", "json"])
-    found = json.loads(made.stdout)
-    assert made.exit_code == 0 and found.keys() == {"name", "role", "token", "line"}
-    (tmp_path / "tokens").write_text(found["line"] + "\n")
-    known = TokensFile(tmp_path / "tokens").check(found["token"])
-    assert known is not None and (known.name, known.role) == (found["name"], found["role"]) == ("alice", "operator")
+    result = CliRunner().invoke(make_app(FakeWiring), ["token", "new", "alice", "--role", "operator", "-o", "json"])
+    parsed = json.loads(result.stdout)
+    assert result.exit_code == 0 and parsed.keys() == {"name", "role", "token", "line"}
+    (tmp_path / "tokens").write_text(parsed["line"] + "\n")
+    file = TokensFile(tmp_path / "tokens").check(parsed["token"])
+    assert file is not None and (file.name, file.role) == (parsed["name"], parsed["role"]) == ("alice", "operator")
 
 
 @pytest.mark.parametrize(("name", "role"), [("a.b", "viewer"), ("", "viewer"), ("a b", "viewer"), ("a", "boss")])
@@ -397,19 +388,22 @@ def test_names_and_roles_that_cannot_be(name: str, role: str) -> None:
 
 
 async def test_dry_runs_need_an_operator_and_unknown_paths_a_viewer(tokens: Tokens) -> None:
-    """What computes costs the leader time; whoever reads is told what is not here."""
     app = guarded(tokens)
-    known = roles(app)
-    assert known["POST", "/api/v1/plans"] == known["POST", "/api/v1/assignments"] == "operator"
-    assert {role for (method, _), role in known.items() if method not in ("GET", "HEAD")} == {"operator", "admin"}
-    assert all(known["GET", path] == role for (method, path), role in known.items() if method == "HEAD")
+    roles_by_route = roles(app)
+    assert roles_by_route["POST", "/api/v1/plans"] == roles_by_route["POST", "/api/v1/assignments"] == "operator"
+    assert {role for (method, _), role in roles_by_route.items() if method not in ("GET", "HEAD")} == {
+        "operator",
+        "admin",
+    }
+    assert all(
+        roles_by_route["GET", path] == role for (method, path), role in roles_by_route.items() if method == "HEAD"
+    )
     async with client(app) as http:
         answer = await http.delete("/api/v1/whatever", headers=tokens.headers("viewer"))
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
 
 
 async def test_nothing_about_tokens_is_logged(tokens: Tokens, tmp_path: Path) -> None:
-    """Neither good nor wrong credentials, nor lines of a wrong file, reach the log or an answer."""
     captured = CapturingLoggerFactory()
     old = structlog.get_config()
     structlog.configure(logger_factory=captured, processors=[structlog.processors.JSONRenderer()])
@@ -422,6 +416,6 @@ async def test_nothing_about_tokens_is_logged(tokens: Tokens, tmp_path: Path) ->
             bodies.append((await http.get("/api/v1/state", headers=tokens.headers("admin"))).text)
     finally:
         structlog.configure(**old)
-    seen = str([call.args for call in captured.logger.calls]) + "".join(bodies)
-    assert "line 3" in seen and "canary" not in seen and tokens.tokens["admin"] not in seen
+    text = str([call.args for call in captured.logger.calls]) + "".join(bodies)
+    assert "line 3" in text and "canary" not in text and tokens.tokens["admin"] not in text
     assert os.environ.get("BUNDLEKEEL_TOKEN_FILE") is None

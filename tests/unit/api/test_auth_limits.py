@@ -75,8 +75,8 @@ class Door:
 
     async def ask(self, header: str | None, role: str = "viewer") -> tuple[int, dict[str, str], str]:
         """Status, headers and detail; 0 where the request may pass."""
-        given = [] if header is None else [(b"authorization", header.encode("latin-1"))]
-        self.scope = {"type": "http", "headers": given, "client": ("10.0.0.1", 5)}
+        inputs = [] if header is None else [(b"authorization", header.encode("latin-1"))]
+        self.scope = {"type": "http", "headers": inputs, "client": ("10.0.0.1", 5)}
         refused = await self._checked.refusal(self.scope, role)
         if refused is None:
             return 0, {}, ""
@@ -96,16 +96,15 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 
 
 async def test_ten_failures_a_minute_and_no_anonymous_reads_unless_told(tokens: Tokens) -> None:
-    """What holds where nothing is configured; each refusal is counted, and says how to ask."""
     door = Door(Credentials(TokensFile(tokens.path), None))
     status, headers, detail = await door.ask(None)
     assert (status, headers["www-authenticate"]) == (401, 'Bearer realm="bundlekeel"')
     assert "Authorization: Bearer TOKEN" in detail
-    told = [await door.ask("Bearer wrong") for _ in range(11)]
-    assert [status for status, _, _ in told] == [401] * 10 + [429]
-    assert told[0][1]["www-authenticate"] == 'Bearer realm="bundlekeel", error="invalid_token"'
-    assert (told[10][1]["retry-after"], "www-authenticate" in told[10][1]) == ("60", False)
-    assert "too many" in told[10][2]
+    output = [await door.ask("Bearer wrong") for _ in range(11)]
+    assert [status for status, _, _ in output] == [401] * 10 + [429]
+    assert output[0][1]["www-authenticate"] == 'Bearer realm="bundlekeel", error="invalid_token"'
+    assert (output[10][1]["retry-after"], "www-authenticate" in output[10][1]) == ("60", False)
+    assert "too many" in output[10][2]
     door.clock.now += 59.5
     assert (await door.ask("Bearer wrong"))[1]["retry-after"] == "1"
     door.clock.now += 0.5
@@ -125,7 +124,6 @@ async def test_who_waited_for_the_check_of_another_may_be_one_too_many(tokens: T
 
 
 async def test_a_good_token_under_another_scheme_is_none(tokens: Tokens) -> None:
-    """Also one that was checked before, and one behind a sign that is no ASCII."""
     door = Door(Credentials(TokensFile(tokens.path), None), failures_per_minute=2)
     good = tokens.tokens["viewer"]
     assert (await door.ask(f"Bearer {good}"))[0] == 0
@@ -148,10 +146,10 @@ async def test_the_longest_token(tmp_path: Any) -> None:
     door = Door(Credentials(None, issuer.keys()))
     # Three bytes of a claim are four characters of the token.
     about = 3 * (16_384 - len(issuer.jwt(pad=""))) // 4
-    made = {len(token): token for token in (issuer.jwt(pad="x" * (about + more)) for more in range(-4, 5))}
-    longer = min(length for length in made if length > 16_384)
+    result = {len(token): token for token in (issuer.jwt(pad="x" * (about + more)) for more in range(-4, 5))}
+    longer = min(length for length in result if length > 16_384)
     assert longer <= 16_386
-    assert [(await door.ask(f"Bearer {made[length]}"))[0] for length in (16_384, longer)] == [0, 401]
+    assert [(await door.ask(f"Bearer {result[length]}"))[0] for length in (16_384, longer)] == [0, 401]
 
 
 # --- the shield ------------------------------------------------------------------------------------------------
@@ -167,8 +165,8 @@ class Behind:
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         self.scopes.append(scope["type"])
         head = {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=5")]}
-        begun = {"type": "http.response.body", "body": b"do", "more_body": True}
-        for number, message in enumerate([head, begun, {"type": "http.response.body", "body": b"ne"}]):
+        started = {"type": "http.response.body", "body": b"do", "more_body": True}
+        for number, message in enumerate([head, started, {"type": "http.response.body", "body": b"ne"}]):
             if number == self.first:
                 if self.error is not None:
                     raise self.error
@@ -176,7 +174,7 @@ class Behind:
             await send(message)
 
 
-async def asked(
+async def send_request(
     app: Behind,
     *,
     hosts: tuple[str, ...] = (),
@@ -186,8 +184,8 @@ async def asked(
     **headers: str,
 ) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body that came through the shield."""
-    told = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    given = [(name.encode(), value.encode()) for name, value in told.items()]
+    output = {"host": "localhost", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    inputs = [(name.encode(), value.encode()) for name, value in output.items()]
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -196,54 +194,53 @@ async def asked(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": kind, "method": method, "path": path, "headers": given}
+    scope = {"type": kind, "method": method, "path": path, "headers": inputs}
     await Shield(app, allowed_hosts=hosts)(scope, receive, send)
     if not sent:
         return 0, {}, b""
-    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent[1:])
+    result = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], result, b"".join(message.get("body", b"") for message in sent[1:])
 
 
 def test_an_answer_within_the_time_comes_whole() -> None:
     """With the security headers, except where the app says otherwise; a refusal has them all."""
-    status, headers, body = run_virtually(asked(Behind(REQUEST_SECONDS - 0.1)))
+    status, headers, body = run_virtually(send_request(Behind(REQUEST_SECONDS - 0.1)))
     expected = {name.lower(): value for name, value in SECURITY_HEADERS.items()}
     assert (status, body) == (200, b"done")
     assert headers == expected | {"cache-control": "max-age=5", "x-request-id": headers["x-request-id"]}
-    status, headers, _ = run_virtually(asked(Behind(), host="evil.example"))
+    status, headers, _ = run_virtually(send_request(Behind(), host="evil.example"))
     assert status == 421 and expected.items() <= headers.items()
 
 
 def test_no_answer_within_two_minutes_is_a_504() -> None:
     """With the security headers; where the answer has begun, the connection has to break off."""
-    status, headers, body = run_virtually(asked(Behind(REQUEST_SECONDS + 0.1)))
+    status, headers, body = run_virtually(send_request(Behind(REQUEST_SECONDS + 0.1)))
     assert (status, json.loads(body)["detail"]) == (504, "no answer within 120 s")
     assert headers["cache-control"] == "no-store" and json.loads(body)["status"] == 504
     for first in (1, 2):
         with pytest.raises(TimeoutError):
-            run_virtually(asked(Behind(REQUEST_SECONDS + 0.1, first=first)))
+            run_virtually(send_request(Behind(REQUEST_SECONDS + 0.1, first=first)))
 
 
 def test_a_time_out_of_the_app_itself_is_its_own() -> None:
     """Not ours to answer."""
     with pytest.raises(TimeoutError, match="a broker"):
-        run_virtually(asked(Behind(error=TimeoutError("a broker"))))
+        run_virtually(send_request(Behind(error=TimeoutError("a broker"))))
 
 
 async def test_what_is_no_request_passes() -> None:
     """The start and the end of the server."""
     app = Behind()
-    await asked(app, kind="lifespan", host="evil.example")
+    await send_request(app, kind="lifespan", host="evil.example")
     assert app.scopes == ["lifespan"]
 
 
 @pytest.mark.parametrize("sign", ["\n", "\0", "\x7f", "\u2028", "\u2029"])
 async def test_a_path_with_a_control_character_is_refused(sign: str) -> None:
-    """Wherever it stands in it; other signs are the routes' business."""
     for path in (f"/x{sign}", f"{sign}/x", f"/x{sign}y"):
-        status, _, body = await asked(Behind(), path=path)
+        status, _, body = await send_request(Behind(), path=path)
         assert status == 400 and json.loads(body)["type"].endswith("wrong-path")
-    assert (await asked(Behind(), path="/\xe9 ~"))[0] == 200
+    assert (await send_request(Behind(), path="/\xe9 ~"))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -267,10 +264,9 @@ async def test_a_path_with_a_control_character_is_refused(sign: str) -> None:
     ],
 )
 async def test_what_a_write_must_look_like(headers: dict[str, str], status: int) -> None:
-    """From this server's own pages or from no page; a body only as JSON. A read may look as it likes."""
-    found, _, body = await asked(Behind(), method="POST", **headers)
-    assert found == status and (status == 200 or json.loads(body)["status"] == status)
-    assert (await asked(Behind(), method="GET", **headers))[0] == 200
+    response, _, body = await send_request(Behind(), method="POST", **headers)
+    assert response == status and (status == 200 or json.loads(body)["status"] == status)
+    assert (await send_request(Behind(), method="GET", **headers))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -293,5 +289,4 @@ async def test_what_a_write_must_look_like(headers: dict[str, str], status: int)
     ],
 )
 async def test_which_hosts_are_served(hosts: tuple[str, ...], host: str, path: str, passes: bool) -> None:
-    """Loopback always, what is configured in any case and with any port; probes by any address."""
-    assert (await asked(Behind(), hosts=hosts, host=host, path=path))[0] == (200 if passes else 421)
+    assert (await send_request(Behind(), hosts=hosts, host=host, path=path))[0] == (200 if passes else 421)

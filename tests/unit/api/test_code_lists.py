@@ -30,7 +30,6 @@ def document() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def schemas(document: dict[str, Any]) -> dict[str, Any]:
-    """Its schemas."""
     return dict(document["components"]["schemas"])
 
 
@@ -42,19 +41,16 @@ def fields(schemas: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def types(item: dict[str, Any]) -> set[str]:
-    """Of a field's value, and of its items."""
     parts = [item, item.get("items", {}), *item.get("anyOf", ())]
     return {part.get("type", "") for part in parts}
 
 
 def words(item: dict[str, Any]) -> list[str]:
-    """Those that a field lists, of its value, of its items or of its names."""
     parts = [item, item.get("items", {}), item.get("propertyNames", {}), *item.get("anyOf", ())]
     return [word for part in parts for word in (part.get("enum") or part.get(OPEN) or ())]
 
 
 def test_a_field_that_holds_a_code_lists_the_codes(schemas: dict[str, Any]) -> None:
-    """By its name or by its description."""
     coded = {
         name: item
         for name, item in fields(schemas)
@@ -75,17 +71,16 @@ def test_a_description_that_spells_its_words_lists_them(schemas: dict[str, Any])
     }
     lists = {name: words(item) for name, item in fields(schemas)}
     assert len(spelt) > 7
-    assert {name: found for name, found in spelt.items() if not set(found) & set(lists[name])} == {}
+    assert {name: value for name, value in spelt.items() if not set(value) & set(lists[name])} == {}
 
 
 def test_every_code_of_an_example_is_in_the_list_of_its_field(
     document: dict[str, Any], schemas: dict[str, Any]
 ) -> None:
-    """What a sidecar in memory answers, each value beside the schema of its field; none of the lists is too short."""
-    found, wrong = 0, list[str]()
+    count, wrong = 0, list[str]()
 
     def look(value: Any, schema: dict[str, Any], at: str) -> None:
-        nonlocal found
+        nonlocal count
         schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
         if isinstance(value, dict):
             if value.get("kind") in RECORDS and "anyOf" in schema:
@@ -97,21 +92,20 @@ def test_every_code_of_an_example_is_in_the_list_of_its_field(
             for item in value:
                 look(item, schema.get("items", {}), at)
         elif isinstance(value, str) and value in set(Code):
-            found += 1
+            count += 1
             wrong.extend([at] if value not in words(schema) else [])
         elif isinstance(value, str) and schema.get(OPEN):
             wrong.extend([f"{at} = {value}"] if value not in words(schema) else [])
 
     for path, item in document["paths"].items():
         for operation in item.values():
-            answer = next(told for status, told in operation["responses"].items() if status.startswith("2"))
+            answer = next(output for status, output in operation["responses"].items() if status.startswith("2"))
             for content in answer["content"].values():
                 look(content.get("example"), content["schema"], path)
-    assert found > 20 and sorted(set(wrong)) == []
+    assert count > 20 and sorted(set(wrong)) == []
 
 
 def _with_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of what may be null the other form."""
     forms = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
     return {**forms[0], **schema} if forms else schema
 

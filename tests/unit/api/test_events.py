@@ -35,16 +35,16 @@ async def test_only_changes_are_told(shop: Shop) -> None:
         answer = await http.get("/api/v1/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-store"
-    told = events(answer.text)
-    assert [name for name, _ in told] == ["change", "change", "end"]
-    assert [data["cycle"] for _, data in told[:2]] == ["2", "3"] and told[0][1]["leader"] == "pod-a 1"
+    event_list = events(answer.text)
+    assert [name for name, _ in event_list] == ["change", "change", "end"]
+    assert [data["cycle"] for _, data in event_list[:2]] == ["2", "3"] and event_list[0][1]["leader"] == "pod-a 1"
 
 
 async def test_while_nothing_happens_a_heartbeat_comes() -> None:
     """So that both ends notice when the other has gone."""
     service, streams = Shop().service, EventStreams(seconds=1.2, heartbeat=0.0)
-    told = [text async for text in streams.follow(service)]
-    assert told[0].startswith("event: change") and ": still here\n\n" in told
+    output = [text async for text in streams.follow(service)]
+    assert output[0].startswith("event: change") and ": still here\n\n" in output
 
 
 async def test_no_more_streams_than_allowed() -> None:
@@ -62,7 +62,6 @@ async def test_no_more_streams_than_allowed() -> None:
 
 
 async def test_s09_streams_that_begin_at_once_are_counted() -> None:
-    """Their limit was checked before any of them was counted: 42 of 16 were open."""
     app = create_app(Shop().service, mutations=False, streams=EventStreams(most=4, seconds=0.6))
     async with client(app) as http:
         answers = await asyncio.gather(*(http.get("/api/v1/events") for _ in range(12)))
@@ -71,7 +70,6 @@ async def test_s09_streams_that_begin_at_once_are_counted() -> None:
 
 
 def test_streams_leave_room_for_requests() -> None:
-    """Wherever `api.max_concurrent` stands."""
     assert [most_streams(limit) for limit in (1, 2, 16, 64, 1000)] == [1, 1, 4, MAX_STREAMS, MAX_STREAMS]
 
 
@@ -80,8 +78,8 @@ async def test_a_stop_of_the_server_waits_for_no_stream() -> None:
     server = ApiServer(Shop().service, "127.0.0.1", 0, None)
     url = await server.start()
     async with httpx.AsyncClient(base_url=url) as http:
-        async with http.stream("GET", "/api/v1/events") as gone:
-            assert gone.status_code == 200
+        async with http.stream("GET", "/api/v1/events") as stream_context:
+            assert stream_context.status_code == 200
         async with http.stream("GET", "/api/v1/events") as answer:
             lines = answer.aiter_lines()
             assert await anext(lines) == "event: change"

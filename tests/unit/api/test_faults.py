@@ -1,4 +1,4 @@
-"""What is wrong with a request, one by one: always in `errors`, whoever found it."""
+"""Each fault of a request is listed in `errors`, whichever check detects it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ async def refused(method: str, path: str, body: Any = None, service: Any = None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
         answer = await http.request(method, f"/api/v1/{path}", json=body)
     assert answer.status_code == 422, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    counts: dict[str, Any] = answer.json()
+    return counts
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,20 @@ async def refused(method: str, path: str, body: Any = None, service: Any = None)
 async def test_each_fault_has_field_reason_value_and_what_is_allowed(
     method: str, path: str, body: Any, fault: dict[str, Any]
 ) -> None:
-    """As far as they are known, in one form; beside them stand those of the first, as ever."""
-    told = await refused(method, path, body)
-    (found,) = told["errors"]
-    assert found.pop("reason") and found == fault
-    assert {name: told[name] for name in fault} == fault
+    problem = await refused(method, path, body)
+    (result,) = problem["errors"]
+    assert result.pop("reason") and result == fault
+    assert {name: problem[name] for name in fault} == fault
 
 
 async def test_every_fault_is_listed_with_its_own_value() -> None:
     """In the order in which they were found."""
-    told = await refused("POST", "plans", {"traffic_scale": -1, "remove_brokers": ["b", 5]})
-    assert [(fault["field"], fault["value"]) for fault in told["errors"]] == [
+    problem = await refused("POST", "plans", {"traffic_scale": -1, "remove_brokers": ["b", 5]})
+    assert [(fault["field"], fault["value"]) for fault in problem["errors"]] == [
         ("remove_brokers.1", 5),
         ("traffic_scale", -1),
     ]
-    assert (told["field"], told["value"]) == ("remove_brokers.1", 5)
+    assert (problem["field"], problem["value"]) == ("remove_brokers.1", 5)
 
 
 @pytest.mark.parametrize(
@@ -99,22 +98,21 @@ async def test_a_quota_group_names_the_field_of_the_request(
     """Not its place in a settings file, unless it is about another group there."""
     service.fail["quotas.put"] = error
     body = {**WHO, "members": ["t:x"], "publish_bytes": 5e7}
-    told = await refused("PUT", "quotas/acme", body, service)
-    assert (told["field"], told["errors"][0]["field"], told["detail"]) == (field, field, detail)
+    problem = await refused("PUT", "quotas/acme", body, service)
+    assert (problem["field"], problem["errors"][0]["field"], problem["detail"]) == (field, field, detail)
 
 
-@pytest.mark.parametrize(("given", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5000, 5000.0), ("5000", 5000.0)])
-async def test_bytes_may_have_a_unit(http: httpx.AsyncClient, service: Spied, given: Any, size: float) -> None:
-    """As in the settings file and on the command line."""
-    answer = await http.put("/api/v1/quotas/acme", json={**WHO, "members": ["t:acme"], "dispatch_bytes": given})
+@pytest.mark.parametrize(("options", "size"), [("10MB", 1e7), ("1MiB", 1048576.0), (5000, 5000.0), ("5000", 5000.0)])
+async def test_bytes_may_have_a_unit(http: httpx.AsyncClient, service: Spied, options: Any, size: float) -> None:
+    answer = await http.put("/api/v1/quotas/acme", json={**WHO, "members": ["t:acme"], "dispatch_bytes": options})
     assert answer.status_code == 200, answer.text
     assert service.calls[-1][1]["group"].limits.dispatch_bytes == answer.json()["limits"]["dispatch_bytes"] == size
 
 
 async def test_bytes_without_sense_are_refused_with_what_is_allowed() -> None:
     """With the words of the settings file."""
-    told = await refused("PUT", "quotas/acme", {**WHO, "members": ["t:a"], "publish_bytes": "10 parsecs"})
-    (fault,) = told["errors"]
+    problem = await refused("PUT", "quotas/acme", {**WHO, "members": ["t:a"], "publish_bytes": "10 parsecs"})
+    (fault,) = problem["errors"]
     assert fault == {
         "field": "publish_bytes",
         "reason": "not a number of bytes",

@@ -1,4 +1,4 @@
-"""What generated clients and scripts need of the OpenAPI document and of answers."""
+"""Requirements of generated clients and scripts on the OpenAPI document and on responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def document() -> dict[str, Any]:
 
 
 def changes(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What changes something, by method and path."""
     return {
         f"{method.upper()} {path}": operation
         for path, item in document["paths"].items()
@@ -33,8 +32,8 @@ def changes(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def test_every_change_lists_404(document: dict[str, Any]) -> None:
     """TCP without `api.auth` answers it; a client that does not know it took a pause that was refused for done."""
-    told = changes(document)
-    assert len(told) > 20 and [name for name, item in told.items() if "404" not in item["responses"]] == []
+    changed = changes(document)
+    assert len(changed) > 20 and [name for name, item in changed.items() if "404" not in item["responses"]] == []
     (server,) = document["servers"]
     (tag,) = (item for item in document["tags"] if item["name"] == "mutations")
     assert "404" in server["description"] and "404" in tag["description"]
@@ -57,7 +56,9 @@ def test_names_of_a_plan_are_listed(document: dict[str, Any]) -> None:
     assert fields["placement"]["x-extensible-enum"] == [*PLACEMENTS]
 
 
-async def asked(method: str, path: str, body: dict[str, Any] | None = None, shop: Shop | None = None) -> httpx.Response:
+async def run_request(
+    method: str, path: str, body: dict[str, Any] | None = None, shop: Shop | None = None
+) -> httpx.Response:
     """The answer of the unix socket."""
     app = create_app((shop or await Shop().open()).service, mutations=True)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as http:
@@ -67,7 +68,7 @@ async def asked(method: str, path: str, body: dict[str, Any] | None = None, shop
 @pytest.mark.parametrize("query", ["limit=0&limit=3", "limit=3&limit=3", "broker=a&limit=3&broker=b"])
 async def test_a_parameter_that_is_given_twice_is_refused(query: str) -> None:
     """The last one counted, and a wrong first one was not seen."""
-    answer = await asked("GET", f"bundles?{query}")
+    answer = await run_request("GET", f"bundles?{query}")
     assert (answer.status_code, answer.json()["field"]) == (422, query.partition("=")[0])
     assert answer.json()["errors"][0]["reason"] == "given more than once"
 
@@ -83,17 +84,16 @@ async def test_a_parameter_that_is_given_twice_is_refused(query: str) -> None:
     ],
 )
 async def test_what_has_a_task_says_where_it_is(document: dict[str, Any], path: str, body: dict[str, Any]) -> None:
-    """As `execute` of a plan does; a dry run has none. The document has the header, too."""
     shop = await Shop(review=not body).open()
     if not body:
-        made = await shop.plan(ignore_hit_counts=True)
-        await shop.service.execute(made.hash, reason="r", by="bob")
-        path = path.format(hash=made.hash)
-    answer = await asked("POST", path, WHO | body, shop)
+        plan = await shop.plan(ignore_hit_counts=True)
+        await shop.service.execute(plan.hash, reason="r", by="bob")
+        path = path.format(hash=plan.hash)
+    answer = await run_request("POST", path, WHO | body, shop)
     assert answer.status_code == 200, answer.text
     assert answer.headers.get("Location") == f"/api/v1/tasks/{answer.json()['task']}"
     if body:
-        assert "Location" not in (await asked("POST", path, WHO | body | {"execute": False}, shop)).headers
+        assert "Location" not in (await run_request("POST", path, WHO | body | {"execute": False}, shop)).headers
     (operation,) = (
         item for name, item in changes(document).items() if name.rpartition("/")[2] == path.rpartition("/")[2]
         and name.split("/")[3] == path.split("/", maxsplit=1)[0]
@@ -103,7 +103,6 @@ async def test_what_has_a_task_says_where_it_is(document: dict[str, Any], path: 
 
 @pytest.mark.parametrize("path", ["pause", f"brokers/{BROKERS[1]}/drain"])
 async def test_a_missing_reason_is_told_in_one_form(path: str) -> None:
-    """Wherever it is missed; Python's None is nobody's value."""
-    told = (await asked("POST", path, {"execute": True} if "drain" in path else {})).json()
-    assert (told["field"], told.get("value")) == ("reason", None)
-    assert told["detail"].startswith("reason: it is missing")
+    response = (await run_request("POST", path, {"execute": True} if "drain" in path else {})).json()
+    assert (response["field"], response.get("value")) == ("reason", None)
+    assert response["detail"].startswith("reason: it is missing")

@@ -88,12 +88,11 @@ async def test_jwt_keys_are_read_again(tmp_path: Path) -> None:
 
 
 def test_nested_role_claims(tmp_path: Path) -> None:
-    """As identity providers write them."""
     issuer = Issuer(tmp_path)
     keys = issuer.keys("realm_access.roles")
-    found = keys.check(issuer.jwt(None, realm_access={"roles": ["offline", "operator"]}))
-    assert found is not None and found.role == "operator"
-    assert (keys.check(issuer.jwt("admin", realm_access="x")) or found).role == ""
+    result = keys.check(issuer.jwt(None, realm_access={"roles": ["offline", "operator"]}))
+    assert result is not None and result.role == "operator"
+    assert (keys.check(issuer.jwt("admin", realm_access="x")) or result).role == ""
 
 
 def test_a_file_without_public_key_is_refused(tmp_path: Path) -> None:

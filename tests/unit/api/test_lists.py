@@ -23,9 +23,9 @@ RECORDS: list[Json] = [
 def http(shop: Shop) -> httpx.AsyncClient:
     """A client of the reads. There are several findings, of one code without a bundle."""
     shop.follow_channel()
-    found = shop.channel.findings()[0]
-    lost = [replace(found, code=FindingCode.OWNER_UNREACHABLE, bundle="", brokers=(broker,)) for broker in BROKERS]
-    shop.channel._note([found, replace(found, bundle=f"{found.bundle}0"), *lost])
+    results = shop.channel.findings()[0]
+    lost = [replace(results, code=FindingCode.OWNER_UNREACHABLE, bundle="", brokers=(broker,)) for broker in BROKERS]
+    shop.channel._note([results, replace(results, bundle=f"{results.bundle}0"), *lost])
     for record in RECORDS:
         shop.journal.append(record)
     app = create_app(shop.service, mutations=False)
@@ -69,13 +69,11 @@ async def test_the_end_of_a_time_is_in_it(http: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("limit", [2, 3, 4])
 async def test_older_pages_lose_no_record_of_a_millisecond(http: httpx.AsyncClient, limit: int) -> None:
-    """They repeat those of the border; only when a page is of one millisecond the next one begins before it."""
     pages = await followed(http, f"/api/v1/journal?kind=settings&limit={limit}")
     assert {row["sentence"] for page in pages for row in page} == {"0", "1", "2", "3", "4"}
     assert pages[0] == RECORDS[-limit:]
 
 
 async def test_a_bundle_that_is_gone_is_no_place_to_go_on(http: httpx.AsyncClient) -> None:
-    """A split or deleted one: the answer says to begin again, and is no wrong page."""
     answer = await http.get("/api/v1/bundles?after=shop/orders/0x00000000_0x00000001")
     assert answer.status_code == 404 and "begin again without `after`" in answer.json()["detail"]

@@ -55,7 +55,6 @@ def test_every_integer_has_64_bits(document: dict[str, Any]) -> None:
 
 
 def test_every_field_and_parameter_is_described(document: dict[str, Any]) -> None:
-    """Of answers, requests and errors alike."""
     schemas = document["components"]["schemas"]
     fields = {
         f"{name}.{field}": item
@@ -87,13 +86,13 @@ def test_a_document_says_what_it_lacks_and_who_may_change(document: dict[str, An
 def test_no_description_is_a_word_that_could_stand_anywhere(document: dict[str, Any]) -> None:
     """ "how many" of what, "when" what happened: a reader of a generated client sees the field alone."""
     thin = {"how many", "when", "why", "why not", "its name", "by broker", "a ratio", "its number", "of the settings"}
-    found = [
+    result = [
         f"{name}.{field}"
         for name, schema in document["components"]["schemas"].items()
         for field, item in schema.get("properties", {}).items()
         if item["description"] in thin
     ]
-    assert found == []
+    assert result == []
 
 
 def test_an_operation_is_named_by_what_it_does(document: dict[str, Any]) -> None:
@@ -104,57 +103,51 @@ def test_an_operation_is_named_by_what_it_does(document: dict[str, Any]) -> None
 
 
 def test_every_answer_has_an_example(document: dict[str, Any]) -> None:
-    """Those of the page, which the fakes of the tests gave; also where an address has no changes."""
-    for told in (document, create_app(Shop().service, mutations=False).openapi()):
+    for output in (document, create_app(Shop().service, mutations=False).openapi()):
         examples = {
             name: [content.get("example") for status, answer in operation["responses"].items() if status[0] == "2"
                    for content in answer["content"].values()]
-            for name, operation in operations(told)
+            for name, operation in operations(output)
         }  # fmt: skip
-        assert [name for name, found in examples.items() if len(found) != 1 or found[0] is None] == []
+        assert [name for name, value in examples.items() if len(value) != 1 or value[0] is None] == []
 
 
 def test_the_stream_is_described(document: dict[str, Any]) -> None:
-    """Its events, what their data holds, and an example with a heartbeat and the end."""
     (answer,) = document["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"].items()
     kind, content = answer
     assert kind == "text/event-stream" and content["schema"] == {}
     events = content["x-itemSchema"]["properties"]
     assert events["event"]["enum"] == ["change", "end"]
     assert {"$ref": "#/components/schemas/Marks"} in events["data"]["contentSchema"]["anyOf"]
-    told = content["example"].split("\n\n")
-    assert [text.partition("\n")[0] for text in told] == ["event: change", ": still here", "event: end"]
-    marks = json.loads(told[0].partition("data: ")[2])
+    output = content["example"].split("\n\n")
+    assert [text.partition("\n")[0] for text in output] == ["event: change", ": still here", "event: end"]
+    marks = json.loads(output[0].partition("data: ")[2])
     assert marks.keys() == document["components"]["schemas"]["Marks"]["properties"].keys()
 
 
 def test_the_document_knows_every_kind_of_problem(document: dict[str, Any]) -> None:
-    """As the table of the reference page has them."""
     kinds = document["components"]["schemas"]["Problem"]["properties"]["type"]["x-extensible-enum"]
     assert kinds == [f"{TYPE_PREFIX}{kind}" for _, kind in KINDS] and len(kinds) > 20
 
 
 def test_every_problem_of_a_route_has_an_example(document: dict[str, Any]) -> None:
-    """Of its status, each kind that there is."""
-    told = document["components"]["examples"]
-    kinds = {kind: item["value"]["status"] for kind, item in told.items()}
+    output = document["components"]["examples"]
+    kinds = {kind: item["value"]["status"] for kind, item in output.items()}
     assert kinds == {kind: status for status, kind in KINDS}
-    assert {item["value"]["type"] for item in told.values()} == {f"{TYPE_PREFIX}{kind}" for kind in kinds}
-    assert all(item["value"]["request_id"] for item in told.values())
-    assert told["conflict"]["value"]["code"] and told["invalid-value"]["value"]["errors"][0]["field"]
+    assert {item["value"]["type"] for item in output.values()} == {f"{TYPE_PREFIX}{kind}" for kind in kinds}
+    assert all(item["value"]["request_id"] for item in output.values())
+    assert output["conflict"]["value"]["code"] and output["invalid-value"]["value"]["errors"][0]["field"]
     for name, operation in operations(document):
         for status, answer in operation["responses"].items():
             content = answer.get("content", {}).get("application/problem+json")
             if content is not None:
-                found = [item["$ref"].rpartition("/")[2] for item in content["examples"].values()]
-                assert found and {kinds[kind] for kind in found} == {int(status)}, f"{name} {status}"
+                result = [item["$ref"].rpartition("/")[2] for item in content["examples"].values()]
+                assert result and {kinds[kind] for kind in result} == {int(status)}, f"{name} {status}"
 
 
 def test_every_refusal_of_the_api_has_a_code_that_the_document_knows(document: dict[str, Any]) -> None:
-    """Clients tell "plan anew" from "wait" and "resume" by it. A conflict has `difference`, too. Left out: what no
-    request is answered with."""
-    known = document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
-    assert known == [*REASONS, *Code]
+    expected_keys = document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
+    assert expected_keys == [*REASONS, *Code]
     # Tasks of the leader, and commands without the API.
     silent = {"executions.py", "leadership.py", "takeover.py", "uninstall.py"}
     written, lacking = {"Conflict": set[str](), "Forbidden": set[str]()}, list[str]()
@@ -164,8 +157,10 @@ def test_every_refusal_of_the_api_has_a_code_that_the_document_knows(document: d
             if kind in written and file.name not in silent:
                 codes = [word.value for word in call.keywords if word.arg == "code"]
                 written[kind] |= {str(code.value) for code in codes if isinstance(code, ast.Constant)}
-                told = bool(codes) and (kind == "Forbidden" or any(word.arg == "difference" for word in call.keywords))
-                lacking += [] if told else [f"{file.name}:{call.lineno}"]
+                reported = bool(codes) and (
+                    kind == "Forbidden" or any(word.arg == "difference" for word in call.keywords)
+                )
+                lacking += [] if reported else [f"{file.name}:{call.lineno}"]
     assert written == {"Conflict": CONFLICTS.keys(), "Forbidden": FORBIDDEN.keys()} and lacking == []
 
 
@@ -184,21 +179,20 @@ def test_a_summary_is_a_sentence_for_people(document: dict[str, Any]) -> None:
 
 
 def test_each_route_names_every_status_that_errors_have(document: dict[str, Any]) -> None:
-    """Those of the error tree and of what nobody expected; 404 and 409 only where a name or a state is asked about."""
-    told = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
+    output = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
     needed = {str(status) for _, status, _ in STATUSES} - {"404", "409"} | {"500"}
-    assert told and {name: needed - found for name, found in told.items() if needed - found} == {}
+    assert output and {name: needed - value for name, value in output.items() if needed - value} == {}
 
 
 def test_who_has_to_wait_is_told_how_long(document: dict[str, Any]) -> None:
     """Each 429 and 503 of the API declares the header that it has, once for all."""
-    found = [
+    result = [
         answer.get("headers", {}).get("Retry-After")
         for name, operation in operations(document)
         for status, answer in operation["responses"].items()
         if "/api/v1/" in name and status in ("429", "503")
     ]
-    assert found and all(header == {"$ref": "#/components/headers/RetryAfter"} for header in found)
+    assert result and all(header == {"$ref": "#/components/headers/RetryAfter"} for header in result)
     assert document["components"]["headers"]["RetryAfter"]["schema"]["type"] == "integer"
 
 
@@ -225,7 +219,6 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
 
 
 def test_the_document_says_what_answers_are_and_its_licence(document: dict[str, Any]) -> None:
-    """No answer is "Successful Response"; what is a record of the journal is one by its type."""
     assert "Successful Response" not in json.dumps(document)
     schemas = document["components"]["schemas"]
     assert schemas["WhyView"]["properties"]["history"]["items"] == {"$ref": "#/components/schemas/JournalRecord"}
@@ -247,10 +240,12 @@ def test_each_kind_of_record_has_a_schema(document: dict[str, Any]) -> None:
 def test_only_requests_with_a_body_can_be_refused_for_it(document: dict[str, Any]) -> None:
     """A GET has none. A dry run names brokers, which may not be known."""
     of_a_body = {"408", "413", "415"}
-    told = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
-    assert {name for name in told if of_a_body & told[name]} == {name for name in told if not name.startswith("GET ")}
-    assert all(of_a_body <= found for name, found in told.items() if not name.startswith("GET "))
-    assert "404" in told["POST /api/v1/plans"]
+    output = {name: set(item["responses"]) for name, item in operations(document) if "/api/v1/" in name}
+    assert {name for name in output if of_a_body & output[name]} == {
+        name for name in output if not name.startswith("GET ")
+    }
+    assert all(of_a_body <= value for name, value in output.items() if not name.startswith("GET "))
+    assert "404" in output["POST /api/v1/plans"]
 
 
 def test_each_route_names_the_role_it_needs(tokens: Tokens) -> None:
@@ -287,12 +282,12 @@ def test_every_route_has_an_answer_about_its_request(document: dict[str, Any], a
     missing = {}
     for example in examples(document):
         schemas = [item["schema"] for item in example.operation.get("parameters", ())]
-        asked = [schema["examples"][0] for schema in schemas if "examples" in schema]
-        asked += [value for key, value in (example.body or {}).items() if key != "reason"]
+        request = [schema["examples"][0] for schema in schemas if "examples" in schema]
+        request += [value for key, value in (example.body or {}).items() if key != "reason"]
         answer = answers[f"{example.method.upper()} {example.route}"]
         if not isinstance(answer, str):
             text = json.dumps(answer)
-            missing[example.route] = [word for word in asked if isinstance(word, str) and word not in text]
+            missing[example.route] = [word for word in request if isinstance(word, str) and word not in text]
     assert {name: words for name, words in missing.items() if words} == {}
 
 
@@ -309,7 +304,6 @@ def test_what_an_example_calls_a_bundle_or_a_topic_is_one(answers: dict[str, Any
 
 
 def test_the_examples_drain_and_warm_the_broker_of_the_request(answers: dict[str, Any]) -> None:
-    """What is drained gives, what is warmed takes, and `why` is about that broker."""
     drain, warm = (answers[f"POST /api/v1/brokers/{{broker}}/{verb}"] for verb in ("drain", "warm"))
     assert {move["source"] for move in drain["moves"]} == {drain["broker"]}
     assert {item["broker"] for item in drain["refusals"]} == {drain["broker"]}
@@ -327,7 +321,6 @@ def test_the_examples_show_what_the_tcp_port_answers(answers: dict[str, Any]) ->
 
 
 def test_the_page_lists_routes_under_the_tag_of_the_document(document: dict[str, Any]) -> None:
-    """Changes stand beside the reads of the same things."""
     tags = {name: operation["tags"] for name, operation in operations(document)}
     parts = re.split(r"^## ", api_page(), flags=re.MULTILINE)
     listed = {

@@ -111,7 +111,7 @@ CHANGES: list[tuple[str, str, dict[str, Any], tuple[str, dict[str, Any]], Any]] 
 ]
 
 
-async def asked(shop: Shop) -> None:
+async def make_requests(shop: Shop) -> None:
     """Let operators have requested what the changes end."""
     requests, who = shop.service.requests, {"reason": "before", "by": "bob"}
     await requests.cordon(BROKERS[2], **who)
@@ -124,10 +124,10 @@ async def asked(shop: Shop) -> None:
 async def test_reads_answer_as_their_model_says(path: str) -> None:
     """With requests of every kind, a drain in progress, a task and a proposal."""
     shop = await Shop(review=True).open()
-    await asked(shop)
+    await make_requests(shop)
     requests = shop.service.requests
-    made = await requests.manual_move("unload", BUNDLE, execute=True, **WHO)
-    approved = await requests.approve(str(made.review), reason="r", by="bob")
+    view = await requests.manual_move("unload", BUNDLE, execute=True, **WHO)
+    approved = await requests.approve(str(view.review), reason="r", by="bob")
     await requests.manual_move("unload", BUNDLES[6], execute=True, **WHO)
     await requests.drain(BROKERS[1], dry_run=False, **WHO)
     await shop.turns(1)
@@ -150,7 +150,7 @@ async def test_changes_reach_the_service(
     model: Any,
 ) -> None:
     """With their names whole, the person and the reason; the answer is as documented."""
-    await asked(shop)
+    await make_requests(shop)
     answer = await http.request(method, f"/api/v1/{path}", json=WHO | more)
     assert answer.status_code in (200, 202), answer.text
     name, arguments = call
@@ -162,7 +162,6 @@ async def test_changes_reach_the_service(
 async def test_no_change_without_a_reason_nor_where_mutations_are_off(
     http: httpx.AsyncClient, service: Spied, method: str, path: str
 ) -> None:
-    """What is carried out needs a reason that can be read; and without mutations none of these routes exists."""
     dry = path.rpartition("/")[2] in ("drain", "warm", "transfer", "unload", "split")
     needed: dict[str, Any] = {"by": "ann"} | ({"execute": True} if dry else {})
     needed |= {"to": BROKERS[2]} if path.endswith("/transfer") else {}
@@ -225,8 +224,8 @@ async def test_a_review_is_decided_by_a_second_person() -> None:
     shop = await Shop(review=True).open()
     async with client(create_app(shop.service, mutations=True)) as http:
         for bundle, verb in ((BUNDLE, "approve"), (BUNDLES[6], "discard")):
-            made = (await http.post(f"/api/v1/bundles/{bundle}/unload", json=WHO | {"execute": True})).json()
-            path = f"/api/v1/reviews/{made['review']}/{verb}"
+            response = (await http.post(f"/api/v1/bundles/{bundle}/unload", json=WHO | {"execute": True})).json()
+            path = f"/api/v1/reviews/{response['review']}/{verb}"
             assert (await http.post(path, json=WHO)).status_code == (403 if verb == "approve" else 200)
             if verb == "approve":
                 answer = await http.post(path, json={"reason": "fine", "by": "bob"})
@@ -238,9 +237,9 @@ async def test_a_review_is_decided_by_a_second_person() -> None:
 
 async def test_a_task_is_stopped(http: httpx.AsyncClient, service: Spied) -> None:
     """202; its leader begins no further move."""
-    made = (await http.post(f"/api/v1/bundles/{BUNDLE}/unload", json=WHO | {"execute": True})).json()
-    answer = await http.post(f"/api/v1/tasks/{made['task']}/stop", json=WHO)
-    assert answer.status_code == 202 and service.calls[-1] == ("requests.stop", {"task": made["task"]} | WHO)
+    response = (await http.post(f"/api/v1/bundles/{BUNDLE}/unload", json=WHO | {"execute": True})).json()
+    answer = await http.post(f"/api/v1/tasks/{response['task']}/stop", json=WHO)
+    assert answer.status_code == 202 and service.calls[-1] == ("requests.stop", {"task": response["task"]} | WHO)
     TypeAdapter(Stopping).validate_python(answer.json())
 
 

@@ -38,7 +38,6 @@ async def test_files_come_with_a_strict_policy(name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/ui/none.js", "/ui/..%2fapp.py", "/ui/a/b", "/ui/built.sha256"])
 async def test_nothing_else_is_given_away(path: str) -> None:
-    """Neither files beside them nor folders."""
     async with client(create_app(Shop().service, mutations=False)) as http:
         answer = await http.get(path)
     assert answer.status_code == 404
@@ -66,18 +65,16 @@ def test_the_page_asks_nobody_else() -> None:
     for name in ui.FILES:
         text = (ui.STATIC / name).read_text(encoding="utf-8")
         # Names of markup languages, which look like addresses and are never asked.
-        addresses = {found for found in re.findall(r"https?://[^\s\"'`)]+", text) if "www.w3.org" not in found}
+        addresses = {result for result in re.findall(r"https?://[^\s\"'`)]+", text) if "www.w3.org" not in result}
         assert addresses == set(), name
         assert "localStorage" not in text and "document.cookie" not in text
 
 
 def test_what_is_committed_is_what_was_built() -> None:
-    """Sources and files are those of the last `python -m dev.ui build`; the suite `ui` builds them anew."""
     assert ui.stale() == []
 
 
 def test_a_change_without_a_build_is_seen(tmp_path: Path) -> None:
-    """By the digest of the file that changed; without any note nothing is known to be built."""
     other = tmp_path / "built.sha256"
     assert len(ui.stale(other)) == len(ui.FILES) + 1
     other.write_text(ui.digests().replace("  page.js", "0  page.js"), encoding="utf-8")

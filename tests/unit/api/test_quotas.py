@@ -31,14 +31,14 @@ SET_GROUP = QuotaGroup(
 BODY = {"members": ["t:acme", "n:shop/o*"], "publish_messages": 500, "publish_bytes": 1e7}
 
 
-@pytest.mark.parametrize("seen", [False, True])
-async def test_views_are_as_documented(seen: bool) -> None:
+@pytest.mark.parametrize("observed", [False, True])
+async def test_views_are_as_documented(observed: bool) -> None:
     """With everything, and before the leader looked."""
     shop = Shop()
-    await (shop.open() if seen else shop.lead())
+    await (shop.open() if observed else shop.lead())
     service = Spied(shop.service)
     views: list[tuple[str, type]] = [("quotas", QuotasView), (f"quotas/{GROUP}", GroupDetailView)]
-    if seen:
+    if observed:
         views += [
             (f"quotas/{QUOTA_TOPIC.replace('/', '%2F')}/why", QuotaWhyView),
             (f"quotas/{QUOTA_TOPIC}/why?here=true", QuotaWhyView),
@@ -48,9 +48,10 @@ async def test_views_are_as_documented(seen: bool) -> None:
             answer = await http.get(f"/api/v1/{path}")
             assert answer.status_code == 200, answer.text
             TypeAdapter(model).validate_python(answer.json())
-    asked = service.asked("quotas.why")
+    response = service.asked("quotas.why")
     assert (
-        asked == [{"name": QUOTA_TOPIC, "here": here} for here in (False, True)][: len(asked)] and bool(asked) == seen
+        response == [{"name": QUOTA_TOPIC, "here": here} for here in (False, True)][: len(response)]
+        and bool(response) == observed
     )
 
 
@@ -68,16 +69,20 @@ async def test_changes_reach_the_service(http: httpx.AsyncClient, service: Spied
         assert (await http.put("/api/v1/quotas/acme", json=body)).status_code == 422
     async with client(create_app(service, mutations=False)) as reading:
         assert (await reading.put("/api/v1/quotas/acme", json=BODY | WHO)).status_code in (404, 405)
-    known = roles(create_app(service, mutations=True))
-    assert known["PUT", "/api/v1/quotas/{name}"] == known["DELETE", "/api/v1/quotas/{name}"] == "operator"
-    assert known["GET", "/api/v1/quotas"] == "viewer"
+    roles_by_route = roles(create_app(service, mutations=True))
+    assert (
+        roles_by_route["PUT", "/api/v1/quotas/{name}"]
+        == roles_by_route["DELETE", "/api/v1/quotas/{name}"]
+        == "operator"
+    )
+    assert roles_by_route["GET", "/api/v1/quotas"] == "viewer"
 
 
 async def test_what_cannot_be_kept_names_the_field(http: httpx.AsyncClient) -> None:
     """With value and what is allowed."""
     answer = await http.put("/api/v1/quotas/acme", json=BODY | WHO | {"members": ["t:x"]})
-    told = answer.json()
-    assert (answer.status_code, told["field"], told["value"]) == (422, "members", "t:x") and "acme" in told["allowed"]
+    body = answer.json()
+    assert (answer.status_code, body["field"], body["value"]) == (422, "members", "t:x") and "acme" in body["allowed"]
 
 
 @pytest.mark.parametrize("command", [["ls"], ["show", "acme"], ["explain", QUOTA_TOPIC]])
@@ -120,7 +125,6 @@ SET = ["set", "acme", "--member", "t:acme", "--member", "n:shop/o*"]
 
 
 def test_changes(sidecar: Sidecar) -> None:
-    """They reach the service; over TCP without credentials they are refused with the way out."""
     who, looked = ["--reason", "r", "--by", "ann"], ("quotas.view", {})
     limits = ["--limit", "publish_messages=500", "--limit", "publish_bytes=10MB"]
     result = sidecar.run("quota", *SET, *limits, *who)
@@ -154,7 +158,6 @@ def test_limits_that_are_none(sidecar: Sidecar, limit: str, words: str) -> None:
 
 
 def test_a_kind_twice(sidecar: Sidecar) -> None:
-    """Nobody knows which one is meant."""
     result = sidecar.run(
         "quota", *SET, "--limit", "publish_bytes=10MB", "--limit", "publish_bytes=1MB", "--reason", "r"
     )
@@ -170,8 +173,8 @@ def test_a_change_of_a_group_warns_where_nothing_is_enforced(sidecar: Sidecar, c
     sidecar.do(sidecar.shop.turns())
     result = sidecar.run("quota", *command.split(), *SIGNED)
     assert result.exit_code == 0 and "warning" not in result.stdout
-    told = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
-    assert result.stderr.startswith(told) and "docs/operations/quotas.md" in result.stderr
+    expected = f"warning: no rate changes at the brokers (RecommendOnly: {explain(Code.RECOMMEND_ONLY)})"
+    assert result.stderr.startswith(expected) and "docs/operations/quotas.md" in result.stderr
 
 
 def test_a_change_of_a_group_is_stored_though_the_groups_cannot_be_read(sidecar: Sidecar) -> None:
@@ -184,5 +187,5 @@ def test_a_change_of_a_group_is_stored_though_the_groups_cannot_be_read(sidecar:
 
 def test_a_group_that_was_set_shows_its_limits_as_ls_does(sidecar: Sidecar) -> None:
     """With units; kinds without a limit are left out."""
-    said = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *SIGNED).stdout
-    assert said.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]
+    output = sidecar.run("quota", "set", "acme", "--member", "t:acme", "--limit", "publish_bytes=10MB", *SIGNED).stdout
+    assert output.splitlines()[-1].split() == ["limits", "publish_bytes=10", "MB/s"]

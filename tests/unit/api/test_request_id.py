@@ -39,23 +39,22 @@ async def test_every_answer_has_its_own(
         assert {answer.json()["request_id"] for answer in answers} == ids
 
 
-@pytest.mark.parametrize("given", ["7f3c", "A-b_c.d:e/f+g=", "0" * 128])
-async def test_one_that_the_request_brings_is_kept(http: httpx.AsyncClient, given: str) -> None:
+@pytest.mark.parametrize("value", ["7f3c", "A-b_c.d:e/f+g=", "0" * 128])
+async def test_one_that_the_request_brings_is_kept(http: httpx.AsyncClient, value: str) -> None:
     """A proxy, or who asks, looks for its own."""
-    answer = await http.get("/api/v1/nope", headers={"X-Request-ID": given})
-    assert answer.headers["x-request-id"] == answer.json()["request_id"] == given
+    answer = await http.get("/api/v1/nope", headers={"X-Request-ID": value})
+    assert answer.headers["x-request-id"] == answer.json()["request_id"] == value
 
 
-@pytest.mark.parametrize("given", ["", "a b", "0" * 129, 'x"y', "a\tb", "ä".encode(), "<b>"])
-async def test_one_of_another_form_is_replaced(http: httpx.AsyncClient, given: str | bytes) -> None:
+@pytest.mark.parametrize("value", ["", "a b", "0" * 129, 'x"y', "a\tb", "ä".encode(), "<b>"])
+async def test_one_of_another_form_is_replaced(http: httpx.AsyncClient, value: str | bytes) -> None:
     """It ends in the log and in answers."""
-    answer = await http.get("/api/v1/state", headers={"X-Request-ID": given})
+    answer = await http.get("/api/v1/state", headers={"X-Request-ID": value})
     assert answer.status_code == 200
     assert len(answer.headers["x-request-id"]) == 32 and answer.headers["x-request-id"].isalnum()
 
 
 async def test_the_log_line_of_a_defect_names_it(http: httpx.AsyncClient, service: Spied) -> None:
-    """Who has the answer finds the traceback; `detail` says so, too, as a command shows that alone."""
     service.fail["state"] = RuntimeError("secret-token-123")
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
         answer = await http.get("/api/v1/state", headers={"X-Request-ID": "ticket-4711"})
@@ -69,10 +68,10 @@ async def test_a_follower_passes_it_on_to_the_leader(service: Spied) -> None:
     """One id in the logs of both."""
     server = ApiServer(service, LOCAL, 0, None)
     peers = HttpPeers()
-    seen = list[str]()
+    current = list[str]()
 
     def watch(plan: PlanView) -> PlanView:
-        seen.append(structlog.contextvars.get_contextvars()["request_id"])
+        current.append(structlog.contextvars.get_contextvars()["request_id"])
         return plan
 
     service.results["make_plan"] = watch
@@ -84,11 +83,10 @@ async def test_a_follower_passes_it_on_to_the_leader(service: Spied) -> None:
     finally:
         await peers.close()
         await server.stop()
-    assert seen[0] == "ticket-4711" != seen[1]
+    assert current[0] == "ticket-4711" != current[1]
 
 
 def test_the_document_declares_it() -> None:
-    """Of every answer of every route, and of every problem."""
     document = openapi_document()
     answers = [
         (f"{method} {path} {status}", answer.get("headers", {}).get("X-Request-ID"))

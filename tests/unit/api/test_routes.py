@@ -87,19 +87,17 @@ async def test_reads_answer_as_their_model_says(http: httpx.AsyncClient, shop: S
 
 
 async def test_why_of_a_topic_gets_the_whole_name(http: httpx.AsyncClient, service: Spied) -> None:
-    """Slashes inside a name are no path."""
     await http.get("/api/v1/bundles/persistent%3A%2F%2Fshop%2Forders%2Fa/why")
     assert service.asked("why") == [{"name": "persistent://shop/orders/a"}]
 
 
 async def test_the_channel_takes_filters_and_pages(http: httpx.AsyncClient, service: Spied, shop: Shop) -> None:
-    """State, broker, namespace, and where the page begins; a state nobody knows is refused."""
     shop.follow_channel()
     path = f"/api/v1/channel/bundles?state=Releasing&broker={BROKERS[2]}&namespace=shop/orders&after=a&limit=5"
     (row,) = (await http.get(path)).json()
     assert (row["state"], row["destination"]) == ("Releasing", BROKERS[2])
-    asked = {"state": "Releasing", "broker": BROKERS[2], "namespace": "shop/orders", "after": "a", "limit": 5}
-    assert ("channel_bundles", asked) in service.calls
+    entry = {"state": "Releasing", "broker": BROKERS[2], "namespace": "shop/orders", "after": "a", "limit": 5}
+    assert ("channel_bundles", entry) in service.calls
     assert len((await http.get("/api/v1/channel/findings?limit=1")).json()) == 1
     refused = await http.get("/api/v1/channel/bundles?state=Sold")
     assert (refused.status_code, refused.json()["field"]) == (422, "state")
@@ -119,8 +117,8 @@ async def test_bundles_takes_filters(http: httpx.AsyncClient, service: Spied) ->
     """Broker, namespace and limit reach the service; the limit is bounded."""
     rows = (await http.get("/api/v1/bundles", params={"namespace": "shop/orders", "limit": 2})).json()
     assert [row["bundle"].rpartition("/")[0] for row in rows] == ["shop/orders"] * 2
-    (asked,) = service.asked("bundles")
-    assert (asked["broker"], asked["namespace"], asked["limit"]) == (None, "shop/orders", 2)
+    (answer,) = service.asked("bundles")
+    assert (answer["broker"], answer["namespace"], answer["limit"]) == (None, "shop/orders", 2)
     assert (await http.get("/api/v1/bundles", params={"limit": 0})).status_code == 422
 
 
@@ -134,17 +132,16 @@ async def test_a_dry_run_passes_every_override(http: httpx.AsyncClient, service:
         "traffic_scale": 2,
         "ignore_hit_counts": True,
     }
-    made = (await http.post("/api/v1/plans", json=body)).json()
-    TypeAdapter(PlanView).validate_python(made)
-    (request,) = (asked["request"] for asked in service.asked("make_plan"))
+    response = (await http.post("/api/v1/plans", json=body)).json()
+    TypeAdapter(PlanView).validate_python(response)
+    (request,) = (answer["request"] for answer in service.asked("make_plan"))
     assert (request.strategy, request.remove_brokers, request.traffic_scale) == ("threshold", (BROKERS[2],), 2.0)
     assert list(request.add_brokers) == body["add_brokers"]
     assert request.parameters == body["parameters"]
-    assert (await http.get(f"/api/v1/plans/{made['hash']}")).json() == made
+    assert (await http.get(f"/api/v1/plans/{response['hash']}")).json() == response
 
 
 async def test_where_by_a_listener(http: httpx.AsyncClient, shop: Shop) -> None:
-    """Its address; an unknown one is a value out of range, with those that exist."""
     external = AdvertisedListener("external", "pulsar://example.com:31000")
     shop.cluster.model.owners[BUNDLE] = replace(shop.cluster.model.owners[BUNDLE], listeners=(external,))
     (row,) = (await http.get("/api/v1/where", params={"name": BUNDLE, "listener": "external"})).json()
@@ -229,22 +226,21 @@ async def test_errors_become_problems(http: httpx.AsyncClient, service: Spied, e
     """Every error of the tree has its status and keeps what it says."""
     service.fail["state"] = error
     answer = await http.get("/api/v1/state")
-    told = answer.json()
-    assert answer.status_code == told["status"] == status
+    body = answer.json()
+    assert answer.status_code == body["status"] == status
     assert answer.headers["content-type"] == "application/problem+json"
-    assert told["detail"] == ("strategy = 'x': wrong" if isinstance(error, ConfigError) else str(error))
-    assert told["type"].startswith("urn:bundlekeel:problem:")
+    assert body["detail"] == ("strategy = 'x': wrong" if isinstance(error, ConfigError) else str(error))
+    assert body["type"].startswith("urn:bundlekeel:problem:")
     if isinstance(error, Conflict):
-        assert (told["code"], told["difference"]) == ("changed", ["b-1 is gone"])
+        assert (body["code"], body["difference"]) == ("changed", ["b-1 is gone"])
     if isinstance(error, Forbidden):
-        assert told["code"] == "RecommendOnly" and "difference" not in told
+        assert body["code"] == "RecommendOnly" and "difference" not in body
     if isinstance(error, ConfigError):
-        assert (told["field"], told["value"], told["allowed"]) == ("strategy", "x", "avg")
+        assert (body["field"], body["value"], body["allowed"]) == ("strategy", "x", "avg")
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
 async def test_an_unexpected_error_shows_no_traceback(http: httpx.AsyncClient, service: Spied) -> None:
-    """The body of a 500 tells nothing of the inside, and still carries the headers."""
     service.fail["state"] = RuntimeError("secret-token-123")
     with structlog.testing.capture_logs() as logged:
         answer = await http.get("/api/v1/state")
@@ -308,7 +304,6 @@ async def test_unknown_routes_are_problems_too(http: httpx.AsyncClient, method: 
 
 
 async def test_another_method_is_refused_with_those_that_are_allowed(http: httpx.AsyncClient) -> None:
-    """All of the path, though each has a route of its own."""
     answer = await http.post("/api/v1/pins/a/b/0x0_0x1", json={"reason": "r"})
     assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, PUT")
     assert answer.json()["detail"] == "POST is no method of /api/v1/pins/a/b/0x0_0x1 (allowed: DELETE, PUT)"
@@ -335,17 +330,17 @@ async def test_an_empty_reason_is_called_empty(http: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("{", "body: no JSON, Expecting property name enclosed in double quotes at 1"),
         ("[]", "body: must be a JSON object"),
         ('{"a": }', "body: no JSON, Expecting value at 6"),
     ],
 )
-async def test_a_dry_run_takes_a_json_object(http: httpx.AsyncClient, body: str, said: str) -> None:
+async def test_a_dry_run_takes_a_json_object(http: httpx.AsyncClient, body: str, message: str) -> None:
     """Without the words of the library."""
     answer = await http.post("/api/v1/plans", content=body, headers={"Content-Type": "application/json"})
-    assert (answer.status_code, answer.json()["field"], answer.json()["detail"]) == (422, "body", said)
+    assert (answer.status_code, answer.json()["field"], answer.json()["detail"]) == (422, "body", message)
     nothing = await http.post("/api/v1/assignments", json={})
     assert nothing.json()["detail"] == "body = {}: name at least one bundle, topic or namespace"
 
@@ -357,10 +352,9 @@ async def test_nan_is_null(http: httpx.AsyncClient, service: Spied) -> None:
 
 
 async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, shop: Shop) -> None:
-    """Who and why end in the journal, and the leader's state shows what they changed."""
     who = {"reason": "test", "by": "ann"}
-    made = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
-    assert (await http.post(f"/api/v1/plans/{made['hash']}/execute", json=who)).status_code == 202
+    response = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
+    assert (await http.post(f"/api/v1/plans/{response['hash']}/execute", json=who)).status_code == 202
     assert (await http.post("/api/v1/pause", json={**who, "seconds": 60})).json()["by"] == "ann"
     assert (await http.get("/api/v1/state")).json()["paused"]["until_ms"] == NOW_MS + 60_000
     assert (await http.post("/api/v1/resume", json=who)).status_code == 200
@@ -369,7 +363,7 @@ async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, shop: S
     assert (state["paused"], state["mode"]) == (None, "observe")
     records = shop.journal.tail(10, kind="request")
     assert [record["what"] for record in records] == [
-        f"plan {made['hash']}: 3 moves",
+        f"plan {response['hash']}: 3 moves",
         "pause",
         "resume",
         "mode observe",
@@ -380,8 +374,8 @@ async def test_mutations_pass_reason_and_person(http: httpx.AsyncClient, shop: S
 async def test_what_is_left_for_the_leader_says_where_to_follow_it(http: httpx.AsyncClient) -> None:
     """A 202 has the address of its task."""
     who = {"reason": "test", "by": "ann"}
-    made = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
-    done = await http.post(f"/api/v1/plans/{made['hash']}/execute", json=who)
+    response = (await http.post("/api/v1/plans", json={"ignore_hit_counts": True})).json()
+    done = await http.post(f"/api/v1/plans/{response['hash']}/execute", json=who)
     assert done.headers["location"] == f"/api/v1/tasks/{done.json()['task']}"
     stopped = await http.post(f"{done.headers['location']}/stop", json=who)
     assert (stopped.status_code, stopped.headers["location"]) == (202, done.headers["location"])
@@ -391,11 +385,11 @@ async def test_what_is_left_for_the_leader_says_where_to_follow_it(http: httpx.A
 async def test_a_plan_that_waits_for_a_second_person_has_no_task_yet() -> None:
     """The response has no address of one."""
     shop = await Shop(review=True).open()
-    made = await shop.plan(ignore_hit_counts=True)
+    plan = await shop.plan(ignore_hit_counts=True)
     async with client(create_app(shop.service, mutations=True)) as http:
-        waits = await http.post(f"/api/v1/plans/{made.hash}/execute", json={"reason": "test", "by": "ann"})
+        waits = await http.post(f"/api/v1/plans/{plan.hash}/execute", json={"reason": "test", "by": "ann"})
     assert waits.status_code == 202 and "location" not in waits.headers
-    assert (waits.json()["task"], waits.json()["state"], waits.json()["review"]) == ("", "proposed", made.hash)
+    assert (waits.json()["task"], waits.json()["state"], waits.json()["review"]) == ("", "proposed", plan.hash)
 
 
 @pytest.mark.parametrize("path", ["pause", "resume", "plans/x/execute"])
@@ -422,7 +416,6 @@ async def test_s11_half_of_a_pair_of_surrogates_is_an_invalid_value(http: httpx.
     ],
 )
 async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body: str, where: str) -> None:
-    """What was typed by hand is found at once."""
     answer = await http.post("/api/v1/pause", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400 and where in answer.json()["detail"]
 
@@ -430,8 +423,8 @@ async def test_broken_json_is_told_with_its_place(http: httpx.AsyncClient, body:
 async def test_probes(http: httpx.AsyncClient, shop: Shop) -> None:
     """200 with ok; with `?verbose` every named check; 503 and the reason when one fails."""
     assert (await http.get("/livez")).text == "ok\n"
-    told = (await http.get("/readyz?verbose")).text
-    assert told == "[+]metadata store ok\n[+]leadership ok\n[+]picture ok\nok\n"
+    text = (await http.get("/readyz?verbose")).text
+    assert text == "[+]metadata store ok\n[+]leadership ok\n[+]picture ok\nok\n"
     shop.cluster.store.freeze()
     answer = await http.get("/readyz")
     assert (answer.status_code, answer.text.splitlines()[-1]) == (503, "failed")

@@ -120,9 +120,9 @@ class Watched:
 @pytest.fixture
 async def leader() -> FakeSidecar:
     """A leader after one cycle."""
-    made = await FakeSidecar(FakeCluster(), mode="recommend").lead()
-    await made.cycle.turn()
-    return made
+    fake_sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
+    await fake_sidecar.cycle.turn()
+    return fake_sidecar
 
 
 @pytest.fixture
@@ -145,7 +145,6 @@ async def test_s01_a_heavy_read_does_not_silence_the_loop_of_the_lease(service: 
 
 
 async def test_s01_probes_are_answered_while_a_response_is_computed(service: Spied) -> None:
-    """They wait neither for the response nor for a place among the requests."""
     service.results["bundles"] = heavy = Heavy()
     server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(max_concurrent=1))
     async with served(server) as client:
@@ -159,7 +158,6 @@ async def test_s01_probes_are_answered_while_a_response_is_computed(service: Spi
 
 
 async def test_s01_reads_are_answered_while_the_main_loop_is_silent(sidecar: FakeSidecar) -> None:
-    """They are made from published values. The main loop publishes what a change has made before it is answered."""
     async with served(sidecar.server(asyncio.get_running_loop())) as client:
         url = str(client.base_url)
 
@@ -264,9 +262,9 @@ async def test_s01_responses_in_progress_have_a_limit_together(service: Spied) -
 
     service.results["overview"] = large
     async with served(server) as client:
-        found = await asyncio.gather(*(unread_response(client.base_url.port) for _ in range(8)))
-        assert sorted(status for _, status in found) == [200] * 2 + [503] * 6
-        for writer, _ in found:
+        results = await asyncio.gather(*(unread_response(client.base_url.port) for _ in range(8)))
+        assert sorted(status for _, status in results) == [200] * 2 + [503] * 6
+        for writer, _ in results:
             writer.close()
         await until_status(client, 200)
 
@@ -295,7 +293,6 @@ async def test_s01_what_was_changed_is_answered_whatever_is_being_sent() -> None
 async def test_s01_the_connection_of_a_client_that_reads_nothing_is_closed(
     monkeypatch: pytest.MonkeyPatch, service: Spied, path: str, length: int, requests: int
 ) -> None:
-    """One long response, many short ones, and those of paths that do not exist. It is no defect: nothing is logged."""
     monkeypatch.setattr("bundlekeel.api.server.READ_SECONDS", 0.2)
     service.results["overview"] = lambda _: "x" * length
     server = ApiServer(service, "127.0.0.1", 0, None)
@@ -340,7 +337,6 @@ async def test_s01_a_page_has_at_most_a_thousand_rows(http: httpx.AsyncClient, p
 
 
 def test_s01_long_lists_are_encoded_in_steps() -> None:
-    """The same JSON as in one step."""
     rows = [{"a": number, "b": None} for number in range(2 * ROWS_A_STEP + 1)]
     assert bytes(reply(rows).body) == b"[" + b",".join(b'{"a":%d,"b":null}' % n for n in range(len(rows))) + b"]"
 
@@ -389,19 +385,19 @@ async def test_s01_the_plan_of_another_sidecar_is_read_off_the_loop_of_the_lease
     leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch, by_hash: bool
 ) -> None:
     """A plan with a refusal for each of 100,000 bundles was converted for 0.3 s there."""
-    made = msgspec.to_builtins(await leader.service.make_plan(PlanRequest()))
+    document = msgspec.to_builtins(await leader.service.make_plan(PlanRequest()))
     follower = await FakeSidecar(leader.cluster, "b", mode="recommend").lead()
     follower.leadership.leader = replace(leader.leadership.member, url="http://a")
 
     async def answer(*_: object) -> Any:
-        return made
+        return document
 
     peers = type("Peers", (NoPeers,), {"make_plan": staticmethod(answer), "plan": staticmethod(answer)})()
     plans = replace(follower.service._plans, peers=peers)
     watched = Watched(msgspec.convert)
     monkeypatch.setattr("bundlekeel.daemon.operations.plans.msgspec.convert", watched)
-    found = await (plans.find(made["hash"]) if by_hash else plans.make(PlanRequest()))
-    assert found.hash == made["hash"] and watched.calls == 1 and not watched.on_loop
+    result = await (plans.find(document["hash"]) if by_hash else plans.make(PlanRequest()))
+    assert result.hash == document["hash"] and watched.calls == 1 and not watched.on_loop
 
 
 async def test_s01_reads_of_a_slow_store_end_and_hold_up_no_plan(
@@ -409,16 +405,16 @@ async def test_s01_reads_of_a_slow_store_end_and_hold_up_no_plan(
 ) -> None:
     """Four of them held all places of reads for 120 s: plans, tasks and operations waited as long."""
     monkeypatch.setattr("bundlekeel.daemon.off_loop.READ_SECONDS", 0.5)
-    asked = list[str]()
+    request = list[str]()
 
     async def hang(namespace: str) -> list[int]:
-        asked.append(namespace)
+        request.append(namespace)
         return await asyncio.Event().wait() or []
 
     async with served(sidecar.server(asyncio.get_running_loop())) as client:
         monkeypatch.setattr(sidecar.cluster.metadata, "boundaries", hang)
         reads = [asyncio.create_task(client.get("/api/v1/where?name=t/ns")) for _ in range(READ_CALLS)]
-        await until(lambda: len(asked) == READ_CALLS, "all of them wait")
+        await until(lambda: len(request) == READ_CALLS, "all of them wait")
         assert (await client.post("/api/v1/plans", json={})).status_code == 200
         answers = await asyncio.gather(*reads)
         assert {(answer.status_code, answer.json()["type"]) for answer in answers} == {
@@ -434,6 +430,6 @@ async def test_s01_answers_about_assignments_are_fewer_with_many_brokers(
     monkeypatch.setattr("bundlekeel.daemon.operations.assignments.MOST_CANDIDATES", 2 * len(BROKERS))
     bundles = sorted(leader.cluster.owners())
     assert len(await leader.service.assignments(bundles[:2])) == 2
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as error:
         await leader.service.assignments(bundles[:3])
-    assert found.value.allowed == "at most 2 bundles at once with 3 brokers"
+    assert error.value.allowed == "at most 2 bundles at once with 3 brokers"

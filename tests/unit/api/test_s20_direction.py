@@ -122,7 +122,6 @@ def test_s20_arguments_that_are_echoed(words: list[str]) -> None:
 
 
 async def test_s20_the_document_of_the_api_refuses_the_same(http: httpx.AsyncClient) -> None:
-    """The pattern of a reason in OpenAPI, for every character beside surrogates."""
     document = (await http.get("/api/v1/openapi.json")).json()
     pattern = re.compile(document["components"]["schemas"]["PauseBody"]["properties"]["reason"]["pattern"])
     for code in (*range(0xD800), *range(0xE000, 0x11000)):

@@ -59,7 +59,6 @@ async def serving(max_connections: int = 256) -> AsyncIterator[Peers]:
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api/v1/state HTTP/1.1\r\n"])
 async def test_s21_idle_connections_of_four_addresses_do_not_block_access(sent: bytes) -> None:
-    """Neither connections without a byte nor those with half a head keep a new client out, of whatever address."""
     async with serving() as peers:
         for address in ADDRESSES:
             for _ in range(64):
@@ -85,7 +84,6 @@ async def test_s21_the_connection_that_waits_longest_gives_way() -> None:
 
 
 async def test_s21_requests_in_work_are_not_cut_and_probes_keep_their_places() -> None:
-    """Where no connection is idle, a flood does not make Kubernetes restart the sidecar, and requests in work go on."""
     async with serving(max_connections=8) as peers:
         working = [await peers.open(address, IN_WORK) for address in ADDRESSES for _ in range(2)]
         for reader, _ in working:

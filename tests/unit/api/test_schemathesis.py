@@ -35,21 +35,18 @@ Kind = tuple[Callable[[Tokens], FastAPI], dict[str, set[int]]]
 
 
 def open_app(_tokens: Tokens) -> FastAPI:
-    """As on the unix socket: every route, no credentials."""
     return create_app(
         asyncio.run(Shop().open()).service, mutations=True, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT)
     )
 
 
 def reading_app(_tokens: Tokens) -> FastAPI:
-    """As on TCP while no authentication is configured."""
     return create_app(
         asyncio.run(Shop().open()).service, mutations=False, allowed_hosts=HOSTS, streams=EventStreams(seconds=SHORT)
     )
 
 
 def guarded_app(tokens: Tokens) -> FastAPI:
-    """As on TCP with authentication."""
     access = access_for(tokens, failures_per_minute=10_000)
     return create_app(
         asyncio.run(Shop().open()).service,
@@ -91,19 +88,18 @@ def test_nothing_undocumented(tokens: Tokens, kind: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_undocumented_in_many_tries(tokens: Tokens, kind: str) -> None:
-    """The same with many more values."""
     attack(tokens, *KINDS[kind], examples=300)
 
 
 def attack(tokens: Tokens, make: Callable[[Tokens], FastAPI], callers: dict[str, set[int]], *, examples: int) -> None:
-    """Send so many requests of each mode to each operation, and look which status codes came."""
+    """Send `count` requests of each mode to each operation and count the status codes."""
     app = make(tokens)
     headers = {role: tokens.headers(role) if role else {} for role in callers}
     schema: Any = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers=headers.get("viewer", {}))
-    seen: dict[str, set[int]] = {role: set() for role in callers}
-    found = [result.ok() for result in schema.get_all_operations()]
-    assert len(found) > 20
-    for operation in found:
+    current: dict[str, set[int]] = {role: set() for role in callers}
+    results = [result.ok() for result in schema.get_all_operations()]
+    assert len(results) > 20
+    for operation in results:
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             strategy = operation.as_strategy(generation_mode=mode)
 
@@ -117,13 +113,13 @@ def attack(tokens: Tokens, make: Callable[[Tokens], FastAPI], callers: dict[str,
             )
             @given(case=strategy)
             def one(case: Any) -> None:
-                for role, shown in headers.items():
-                    answer = case.call(headers=shown)
-                    seen[role].add(answer.status_code)
+                for role, output in headers.items():
+                    answer = case.call(headers=output)
+                    current[role].add(answer.status_code)
                     case.validate_response(answer, checks=CHECKS)
 
             # Where any text will do there is nothing invalid to send.
             with suppress(Unsatisfiable) if mode is GenerationMode.NEGATIVE else nullcontext():
                 one()
     for role, expected in callers.items():
-        assert expected <= seen[role], role
+        assert expected <= current[role], role

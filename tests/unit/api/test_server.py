@@ -34,9 +34,9 @@ async def test_serves_both_and_stops(tmp_path: Path) -> None:
     await server.stop()
     await server.stop()
     assert not path.exists()
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as gone:
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         with pytest.raises(httpx.ConnectError):
-            await gone.get("/livez")
+            await client.get("/livez")
 
 
 async def test_replaces_a_stale_socket_but_not_a_live_one(tmp_path: Path) -> None:
@@ -87,8 +87,9 @@ async def test_stop_ends_requests_in_flight(tmp_path: Path) -> None:
 
 
 async def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None:
-    """256 idle connections of one address leave others, and the unix socket, answered; so many of the socket's owner
-    are no matter of addresses. The newest few are kept for probes."""
+    """Rule: 256 idle connections of one address leave others, and the unix socket, usable. The newest few are kept for
+    probes.
+    """
     path = tmp_path / "keel.sock"
     server = ApiServer(Shop().service, "127.0.0.1", 0, path)
     url = await server.start()
@@ -109,7 +110,6 @@ async def test_one_address_does_not_take_all_connections(tmp_path: Path) -> None
 
 
 async def test_an_address_gets_its_connections_back() -> None:
-    """Those that have ended do not count."""
     server = ApiServer(Shop().service, "127.0.0.1", 0, None, protection=Protection(max_connections=8))
     url = await server.start()
     async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_keepalive_connections=0)) as tcp:

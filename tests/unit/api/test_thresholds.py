@@ -78,9 +78,9 @@ async def test_changes_reach_the_service(
     async with client(create_app(service, mutations=False)) as reading:
         refused = await reading.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r"})
     assert refused.status_code in (404, 405)
-    known = roles(create_app(service, mutations=True))
-    assert known["POST", f"/api/v1/thresholds/{verb}"] == "operator"
-    assert known["GET", "/api/v1/thresholds"] == "viewer"
+    roles_by_route = roles(create_app(service, mutations=True))
+    assert roles_by_route["POST", f"/api/v1/thresholds/{verb}"] == "operator"
+    assert roles_by_route["GET", "/api/v1/thresholds"] == "viewer"
 
 
 async def test_objections_come_as_a_conflict(http: httpx.AsyncClient, shop: Shop) -> None:
@@ -102,16 +102,15 @@ def test_reads(sidecar: Sidecar, command: str, output: str) -> None:
 
 
 def test_show_tells_everything(sidecar: Sidecar) -> None:
-    """The proposal, what speaks against it, what is on trial, what was reverted."""
     proposals = sidecar.shop.proposed
 
     def put(number: int, **parameters: dict[str, Any]) -> str:
         content = as_bytes(document(sidecar.shop.clock.wall_ms(), parameters))
         proposals.put(f"2026-09-1{number}/thresholds.json", content)
         sidecar.do(sidecar.shop.calibration.check())
-        shown: ThresholdsView = sidecar.do(sidecar.shop.service.thresholds.view())
-        assert shown.document is not None
-        return str(shown.document["digest"])
+        view: ThresholdsView = sidecar.do(sidecar.shop.service.thresholds.view())
+        assert view.document is not None
+        return str(view.document["digest"])
 
     service = sidecar.shop.service.thresholds
     sidecar.do(service.adopt(digest=None, force=False, reason="r", by="ann"))
@@ -132,8 +131,8 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
     )
     assert "4 [3.6, 4.4] -2 (-33.3%) [-2.2, -1.8]" in text
     assert text.count("StepTooLarge: ") == 1
-    told = " ".join(sidecar.run("thresholds", "diff").stdout.split())
-    assert all("--force overrides it" in shown for shown in (text, told)) and "StepTooLarge: " in told
+    output = " ".join(sidecar.run("thresholds", "diff").stdout.split())
+    assert all("--force overrides it" in page_text for page_text in (text, output)) and "StepTooLarge: " in output
 
 
 def test_without_a_proposal_both_say_so(sidecar: Sidecar) -> None:
@@ -163,9 +162,9 @@ def test_an_objection_that_says_it_was_worse_invites_nobody_to_force_it() -> Non
         reverted=[],
     )
     group = changes(empty, TableLayout())
-    said = [str(part) for part in group.renderables[:2]]
-    assert said[0].endswith("; --force overrides it, but do not: it was worse, or not better")
-    assert said[1].endswith("; --force overrides it")
+    texts = [str(part) for part in group.renderables[:2]]
+    assert texts[0].endswith("; --force overrides it, but do not: it was worse, or not better")
+    assert texts[1].endswith("; --force overrides it")
 
 
 @pytest.mark.parametrize("obstacle", ["", "BrokersShedThemselves"])
@@ -173,11 +172,11 @@ def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str
     """And what keeps the leader from balancing, as nothing is measured until that ends."""
     sidecar.do(sidecar.shop.service.thresholds.adopt(digest=None, force=False, reason="r", by="ann"))
 
-    def held(view: ThresholdsView) -> ThresholdsView:
+    def hold_view(view: ThresholdsView) -> ThresholdsView:
         assert view.adopted is not None and view.adopted.trial is not None
         return replace(view, adopted=replace(view.adopted, trial=replace(view.adopted.trial, obstacle=obstacle)))
 
-    sidecar.service.results["thresholds.view"] = held
+    sidecar.service.results["thresholds.view"] = hold_view
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
     why = f"; Bundlekeel does not balance now: {obstacle}" if obstacle else ""
     assert text.endswith(f"on trial 0 s of 1h 0m: no measurement yet{why}")
@@ -193,7 +192,6 @@ def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str
     ],
 )
 def test_changes(sidecar: Sidecar, command: list[str], expected: dict[str, Any]) -> None:
-    """They reach the service; over TCP without credentials they are refused with the way out."""
     if command[0] == "revert":
         sidecar.do(adopted(sidecar.shop))
     result = sidecar.run("thresholds", *command, *WHO)

@@ -38,7 +38,6 @@ ENTRY = UnitView(
 
 @pytest.fixture
 def followed(sidecar: Sidecar) -> Sidecar:
-    """Its sidecar follows a channel with findings."""
     sidecar.shop.follow_channel()
     return sidecar
 
@@ -51,7 +50,6 @@ def summary() -> ChannelSummary:
 
 
 def test_findings_come_first(followed: Sidecar) -> None:
-    """What is wrong with its remedy, then figures; exit code 1, since something is wrong."""
     result = followed.run("channel")
     assert result.exit_code == 1
     text = result.stdout
@@ -80,8 +78,8 @@ def test_a_listing_is_asked_for_by_its_filters(followed: Sidecar) -> None:
     """State, broker, namespace, page."""
     result = followed.run("channel", "--state", "Owned", "--broker", BROKERS[0], "--limit", "2", "--after", "shop")
     assert "shop/orders/0x00000000_0x10000000" in result.stdout
-    asked = {"state": "Owned", "broker": BROKERS[0], "namespace": None, "after": "shop", "limit": 2}
-    assert followed.service.asked("channel_bundles") == [asked]
+    entry = {"state": "Owned", "broker": BROKERS[0], "namespace": None, "after": "shop", "limit": 2}
+    assert followed.service.asked("channel_bundles") == [entry]
     assert followed.run("channel", "--state", "Sold").exit_code == 2
 
 
@@ -95,15 +93,13 @@ def test_a_cluster_without_channel(sidecar: Sidecar) -> None:
 
 
 def test_it_watches(followed: Sidecar) -> None:
-    """As `status` does."""
     result = followed.run("channel", "-w", "--interval", "0.1", "--rounds", "2")
     assert result.stdout.count("8 bundles: ") == 2
 
 
-def drawn(made: object, width: int = 300) -> str:
-    """What a person sees."""
+def drawn(value: object, width: int = 300) -> str:
     screen = Console(file=io.StringIO(), width=width, highlight=False)
-    screen.print(made)
+    screen.print(value)
     text = screen.file
     assert isinstance(text, io.StringIO)
     return text.getvalue()
@@ -112,7 +108,6 @@ def drawn(made: object, width: int = 300) -> str:
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("wide", [False, True])
 def test_it_fits_the_terminal(followed: Sidecar, width: int, wide: bool) -> None:
-    """No line is longer than the terminal, nothing is cut off, and the bundle of a finding stands in one piece."""
     service = followed.service
     answer = channel.ChannelListing(
         channel=service.channel(), findings=service.channel_findings(), bundles=service.channel_bundles()
@@ -155,8 +150,8 @@ def test_why_tells_a_meaning_and_a_detail_once() -> None:
         ("it stays: it moved lately", "CoolDown: until 9:00"),
         ("b1: until 9:00", "CoolDown: it moved lately"),
     ):
-        told = drawn(text_views.why(replace(answer, sentence=sentence), TableLayout()))
-        assert line in [text.strip() for text in told.splitlines()]
+        output = drawn(text_views.why(replace(answer, sentence=sentence), TableLayout()))
+        assert line in [text.strip() for text in output.splitlines()]
 
 
 def test_why_names_the_bundle_of_a_topic_first() -> None:

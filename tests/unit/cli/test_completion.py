@@ -23,7 +23,6 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def completed(line: str) -> list[str]:
-    """What bash is told for this line, the last word being typed."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_BUNDLEKEEL_COMPLETE": "complete_bash"}
     return CliRunner().invoke(make_app(FakeWiring), [], env=words, prog_name="bundlekeel").stdout.split()
 

@@ -22,7 +22,6 @@ ROW = {"broker": "b1:8080", "before": "false", "after": "true", "ok": True, "det
 
 
 def answer(state: str, **more: Any) -> dict[str, Any]:
-    """What the wiring says."""
     return {"state": state, "sentence": "because", "brokers": [], "warnings": [], "split": "", "done": True, **more}
 
 
@@ -40,10 +39,10 @@ def test_exit_codes(tmp_path: Path, state: str, code: int) -> None:
     """Dead sidecars are bad news, also when everything could be restored."""
     wiring = FakeWiring()
     wiring.deaths = [answer(state, brokers=[ROW] if state == "restored" else [])]
-    found = run(wiring, tmp_path, "deadman", "--by", "cron")
-    assert found.exit_code == code, found.output
-    assert state.replace("_", " ") in found.stdout and "because" in found.stdout
-    assert ("b1:8080" in found.stdout) is (state == "restored")
+    result = run(wiring, tmp_path, "deadman", "--by", "cron")
+    assert result.exit_code == code, result.output
+    assert state.replace("_", " ") in result.stdout and "because" in result.stdout
+    assert ("b1:8080" in result.stdout) is (state == "restored")
     assert wiring.calls == [("deadman", (600.0, 60.0, "cron", False))]
 
 
@@ -52,26 +51,25 @@ def test_what_cannot_be_read_is_no_death(tmp_path: Path, error: Exception) -> No
     """Exit code 3, and the reason on stderr."""
     wiring = FakeWiring()
     wiring.deaths = [error]
-    found = run(wiring, tmp_path, "deadman")
-    assert (found.exit_code, found.stdout) == (3, "") and str(error) in found.stderr
+    result = run(wiring, tmp_path, "deadman")
+    assert (result.exit_code, result.stdout) == (3, "") and str(error) in result.stderr
 
 
 def test_json_and_dry_run(tmp_path: Path) -> None:
     """The whole answer."""
     wiring = FakeWiring()
     wiring.deaths = [answer("dead", age_seconds=700.0)]
-    found = run(wiring, tmp_path, "deadman", "--dry-run", "--after", "1h", "--confirm", "5s", "-o", "json")
-    assert json.loads(found.stdout)["age_seconds"] == 700.0
+    result = run(wiring, tmp_path, "deadman", "--dry-run", "--after", "1h", "--confirm", "5s", "-o", "json")
+    assert json.loads(result.stdout)["age_seconds"] == 700.0
     assert wiring.calls[0][1][0] == 3600.0 and wiring.calls[0][1][3] is True
 
 
 def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
-    """With --every it looks again and again; what cannot be read is said, and ends nothing."""
     wiring = FakeWiring()
     wiring.deaths = [StoreError("no store"), answer("alive"), KeyboardInterrupt()]
-    found = run(wiring, tmp_path, "deadman", "--every", "1s")
+    result = run(wiring, tmp_path, "deadman", "--every", "1s")
     assert len(wiring.calls) == 3
-    assert "no store" in found.stderr and found.stdout.count("alive") == 1
+    assert "no store" in result.stderr and result.stdout.count("alive") == 1
     assert run(FakeWiring(), tmp_path, "deadman", "--every", "0s").exit_code == 2
 
 
@@ -108,15 +106,14 @@ def test_sigterm_ends_every_command() -> None:
 def test_a_limit_that_makes_no_sense(tmp_path: Path, after: str, says: str) -> None:
     """Shorter than a few cycles, every leader would be dead."""
     wiring = FakeWiring()
-    found = run(wiring, tmp_path, "deadman", "--after", after)
-    assert found.exit_code == 2 and says in found.stderr and not wiring.calls
+    result = run(wiring, tmp_path, "deadman", "--after", after)
+    assert result.exit_code == 2 and says in result.stderr and not wiring.calls
 
 
 def test_a_takeover_as_the_last_one(tmp_path: Path) -> None:
-    """Its namespaces and its splits; naming others with it would be two answers to one question."""
     wiring = FakeWiring()
-    found = run(wiring, tmp_path, "takeover", "--again", "--yes", "--reason", "r", "--by", "ann")
-    assert found.exit_code == 0, found.output
+    result = run(wiring, tmp_path, "takeover", "--again", "--yes", "--reason", "r", "--by", "ann")
+    assert result.exit_code == 0, result.output
     assert (wiring.namespaces, wiring.calls) == (("shop/orders",), [("takeover", ("off", "r", "ann", False))])
     for more in (("--namespace", "a/b"), ("--split", "off")):
         both = run(wiring, tmp_path, "takeover", "--again", "--dry-run", *more)
@@ -125,10 +122,9 @@ def test_a_takeover_as_the_last_one(tmp_path: Path) -> None:
 
 
 def test_takeover_of_named_namespaces(tmp_path: Path) -> None:
-    """Several names, each once; anything else is no namespace."""
     wiring = FakeWiring()
-    found = run(wiring, tmp_path, "takeover", "--yes", "--reason", "r", "--namespace", "b/c", "--namespace", "a/b")
-    assert found.exit_code == 0, found.output
+    result = run(wiring, tmp_path, "takeover", "--yes", "--reason", "r", "--namespace", "b/c", "--namespace", "a/b")
+    assert result.exit_code == 0, result.output
     assert wiring.namespaces == ("a/b", "b/c")
     for wrong in ("tenant", "a/b/c", "a/*", ""):
         assert run(wiring, tmp_path, "takeover", "--yes", "--reason", "r", "--namespace", wrong).exit_code == 2

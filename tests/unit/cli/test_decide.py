@@ -75,7 +75,6 @@ def test_budgets_are_off() -> None:
 
 
 def test_recent_bundles_stay() -> None:
-    """They are refused with their code, even with a cool-down of zero."""
     config = {KEYS: 1, "loadBalancerSheddingGracePeriodMinutes": 0}
     recent = [bundle("a", i) for i in range(6)]
     (answer,) = ask({"reset": {"config": config}}, turn(1, recent=recent))
@@ -94,7 +93,6 @@ def test_bundles_without_averages_count_as_they_are_now() -> None:
 
 
 def test_capacity_as_in_the_settings_file() -> None:
-    """Where CPU does not count, nothing is overloaded."""
     reset = {"reset": {"config": {KEYS: 1}}}
     ignored = {"b*:8080": {"cpu": "ignore", "throughput": 1e8}}
     loud, quiet = ask(reset, turn(1), reset, turn(1, capacity=ignored))
@@ -102,10 +100,9 @@ def test_capacity_as_in_the_settings_file() -> None:
 
 
 def test_unreadable_records_are_left_out_and_named() -> None:
-    """As in the daemon: a bad record costs itself, never the turn."""
-    given = turn(1, bundles={bundle("a", 0): {"x": 1}})
-    given["brokers"]["b9:8080"] = {"webServiceUrl": "http://b9:8080"}
-    (answer,) = ask(given)
+    inputs = turn(1, bundles={bundle("a", 0): {"x": 1}})
+    inputs["brokers"]["b9:8080"] = {"webServiceUrl": "http://b9:8080"}
+    (answer,) = ask(inputs)
     assert {item.get("broker") or item.get("bundle") for item in answer["excluded"]} == {"b9:8080", bundle("a", 0)}
     assert all(item["code"] == "WrongType" for item in answer["excluded"])
 
@@ -114,11 +111,11 @@ def test_unreadable_records_are_left_out_and_named() -> None:
 @pytest.mark.parametrize("place", ["cpu.usage", "directMemory.limit", "msgRateIn", "lastUpdate"])
 def test_a_broker_with_a_figure_that_cannot_be_read_is_left_out(place: str, figure: object) -> None:
     """The figure does not count as 0: the broker takes no bundle, and the field is named."""
-    given = turn(1)
+    inputs = turn(1)
     section, _, name = f"{place}".rpartition(".")
-    held = given["brokers"]["b1:8080"]
-    (held[section] if section else held)[name] = figure
-    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    owned = inputs["brokers"]["b1:8080"]
+    (owned[section] if section else owned)[name] = figure
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, inputs)
     assert [(item["broker"], item["detail"]) for item in answer["excluded"]] == [("b1:8080", f"{place} cannot be read")]
     assert set(answer["to"].values()) == {"b2:8080"}
 
@@ -126,26 +123,25 @@ def test_a_broker_with_a_figure_that_cannot_be_read_is_left_out(place: str, figu
 @pytest.mark.parametrize(("value", "left_out"), [("x", True), ({"msgRateIn": "x"}, True), ({}, False), (None, False)])
 def test_a_bundles_figures_in_a_report_are_read_or_missing(value: object, left_out: bool) -> None:
     """A missing one is 0 by contract; one of a wrong type leaves its broker out, as Pulsar's mapper does."""
-    given = turn(1)
-    given["brokers"]["b1:8080"]["lastStats"][bundle("b", 0)] = value
-    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    inputs = turn(1)
+    inputs["brokers"]["b1:8080"]["lastStats"][bundle("b", 0)] = value
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, inputs)
     assert ("b1:8080" not in answer["to"].values()) == left_out == ("excluded" in answer)
 
 
 def test_a_figure_behind_many_other_faults_does_not_count_as_zero() -> None:
     """Faults beyond the hundredth are only counted: one of them may be a figure that cannot be read."""
-    given = turn(1)
-    given["brokers"]["b1:8080"]["lastStats"] = {f"no bundle {number}": {} for number in range(150)}
-    given["brokers"]["b1:8080"]["lastStats"][bundle("b", 0)] = {"msgRateIn": "x"}
-    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    inputs = turn(1)
+    inputs["brokers"]["b1:8080"]["lastStats"] = {f"no bundle {number}": {} for number in range(150)}
+    inputs["brokers"]["b1:8080"]["lastStats"][bundle("b", 0)] = {"msgRateIn": "x"}
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, inputs)
     assert [item["broker"] for item in answer["excluded"]] == ["b1:8080"]
 
 
 def test_figures_that_are_missing_are_zero() -> None:
-    """As the class's defaults: a broker that gives its CPU alone is decided on."""
-    given = turn(1)
-    given["brokers"]["b1:8080"] = {"cpu": {"usage": 4.0, "limit": 400.0}, "lastUpdate": MINUTE}
-    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, given)
+    inputs = turn(1)
+    inputs["brokers"]["b1:8080"] = {"cpu": {"usage": 4.0, "limit": 400.0}, "lastUpdate": MINUTE}
+    (answer,) = ask({"reset": {"config": {KEYS: 1}}}, inputs)
     assert "excluded" not in answer and "b1:8080" in answer["to"].values()
 
 
@@ -231,7 +227,6 @@ def test_config_takes_a_whole_broker_conf() -> None:
 
 
 def test_policies_narrow_where_a_bundle_may_go() -> None:
-    """An isolation policy that leaves the namespace its present broker only: nothing moves, and it is said why."""
     isolated = {
         "namespaces": ["shop/.*"],
         "primary": [".*"],
@@ -331,9 +326,9 @@ FIELDS = ("reset", "brokers", "bundles", "recent", "now", "capacity", "policies"
 @st.composite
 def turns(draw: st.DrawFn) -> dict[str, Any]:
     """A turn that is nearly right: real reports with some figures replaced."""
-    made = turn(draw(st.integers(1, 5)))
-    for name in draw(st.lists(st.sampled_from(sorted(made["brokers"])), max_size=3)):
-        one = made["brokers"][name]
+    plan = turn(draw(st.integers(1, 5)))
+    for name in draw(st.lists(st.sampled_from(sorted(plan["brokers"])), max_size=3)):
+        one = plan["brokers"][name]
         key = draw(st.sampled_from(sorted(one)))
         one[key] = draw(JSON)
         if isinstance(one.get("lastStats"), dict):
@@ -342,8 +337,8 @@ def turns(draw: st.DrawFn) -> dict[str, Any]:
                     stats[draw(st.sampled_from(["msgRateIn", "msgThroughputOut", "topics"]))] = draw(NUMBERS)
         one["cpu"] = {"usage": draw(NUMBERS), "limit": draw(NUMBERS)}
     for field in draw(st.lists(st.sampled_from(FIELDS[2:7]), max_size=2)):
-        made[field] = draw(JSON)
-    return made
+        plan[field] = draw(JSON)
+    return plan
 
 
 CONFIGS = st.dictionaries(st.sampled_from(sorted(BY_PULSAR_KEY)), NUMBERS, max_size=4)

@@ -41,9 +41,9 @@ def data(throughput: float) -> dict[str, Any]:
 
 def turn(*, recent: tuple[str, ...] = ()) -> dict[str, Any]:
     """One hot broker with three bundles and one cold; the smallest bundle has no data."""
-    known = {NAMES[0]: data(30e6), NAMES[1]: data(20e6), NAMES[3]: data(1e6)}
+    expected_names = {NAMES[0]: data(30e6), NAMES[1]: data(20e6), NAMES[3]: data(1e6)}
     brokers = {"hot:1": report(90, TOTAL, NAMES[:3]), "cold:1": report(10, 1e6, NAMES[3:])}
-    return {"brokers": brokers, "bundles": known, "recent": list(recent)}
+    return {"brokers": brokers, "bundles": expected_names, "recent": list(recent)}
 
 
 def reset(strategy: str, **more: Any) -> dict[str, Any]:
@@ -58,7 +58,6 @@ def test_threshold_unloads_by_its_own_arithmetic_and_names_no_destination() -> N
 
 
 def test_a_bundle_without_data_is_no_candidate_and_a_recent_one_is_left_out() -> None:
-    """What `bundles` does not name is unknown to the class; what `recent` names waits."""
     (answer,) = ask(reset("threshold"), turn(recent=(NAMES[0],)))
     assert answer["unload"] == {"hot:1": [NAMES[1]]}
 
@@ -80,7 +79,6 @@ def test_a_named_placement_chooses_among_all_brokers() -> None:
 
 
 def test_memory_survives_a_turn_and_ends_with_a_reset() -> None:
-    """The history makes the second turn's answer; a reset starts anew."""
     cool = turn()
     cool["brokers"]["hot:1"] = report(10, TOTAL, NAMES[:3])
     second, alone = ask(reset("threshold"), turn(), cool, reset("threshold"), cool)[1:]
@@ -89,7 +87,6 @@ def test_memory_survives_a_turn_and_ends_with_a_reset() -> None:
 
 @pytest.mark.parametrize("release", ["4.0", "4.2"])
 def test_releases_differ_where_pulsar_does(release: str) -> None:
-    """4.0's UniformLoadShedder adds 1,000 to what is still needed (apache/pulsar 21906)."""
     brokers = {"a:1": report(50, 10e6, NAMES[:2]), "b:1": report(50, 0.0, NAMES[2:])}
     line = {"brokers": brokers, "bundles": {NAMES[0]: data(2.4e6), NAMES[1]: data(7.6e6)}}
     (answer,) = ask({"reset": {"strategy": "uniform", "compat": release}}, line)
@@ -104,7 +101,6 @@ def test_any_number_that_the_class_takes_is_taken() -> None:
 
 
 def test_without_a_strategy_it_is_the_one_of_brokers_without() -> None:
-    """ThresholdShedder; and what is null is absent, and a limit may be as large as Java's numbers."""
     config = {"loadBalancerBundleUnloadMinThroughputThreshold": 1e18}
     named, unnamed, off = ask(
         reset("threshold"), turn(), {"reset": {"compat": "4.2"}}, turn() | {"recent": None},
@@ -122,7 +118,6 @@ def test_bench_repeats_the_turn() -> None:
 
 
 def test_a_record_that_pulsar_cannot_read_is_listed() -> None:
-    """The others are decided on."""
     line = turn()
     line["brokers"]["odd:1"] = {"cpu": None}
     (answer,) = ask(reset("threshold"), line)
@@ -131,7 +126,6 @@ def test_a_record_that_pulsar_cannot_read_is_listed() -> None:
 
 @pytest.mark.parametrize("keys", [("Bandwidth", "Bandwith"), ("Bandwith", "Bandwidth")])
 def test_of_two_spellings_of_one_key_the_order_does_not_decide(keys: tuple[str, str]) -> None:
-    """As in a broker: the current spelling counts, unless it stands at its default."""
     weights = {"Bandwidth": 0.7, "Bandwith": 0.2}
     named = {f"loadBalancer{key}InResourceWeight": weights[key] for key in keys}
     assert parse_config(named)["bandwidth_in_weight"] == 0.7

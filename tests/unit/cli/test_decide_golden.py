@@ -132,7 +132,6 @@ def _averages(share: float) -> Line:
 
 
 def _narrow(chance: Random) -> Line:
-    """What only corrected strategies read, now and then."""
     extras = {"policies": POLICIES, "capacity": CAPACITY, "now": NOW_MS + 60_000 * chance.randrange(9)}
     return {name: value for name, value in extras.items() if chance.random() < 0.2}
 
@@ -234,8 +233,8 @@ def output(case: str) -> list[str]:
     out = io.BytesIO()
     good = decide.run([line + b"\n" for line in lines], out)
     answers = out.getvalue().split(b"\n")[:-1]
-    shown = [line.decode() if case in IN_FULL and len(line) <= LONGEST else _digest(line) for line in answers]
-    return [_digest(b"\n".join(lines)), *shown, str(good)]
+    page_text = [line.decode() if case in IN_FULL and len(line) <= LONGEST else _digest(line) for line in answers]
+    return [_digest(b"\n".join(lines)), *page_text, str(good)]
 
 
 def _digest(text: bytes) -> str:

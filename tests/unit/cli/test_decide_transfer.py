@@ -70,7 +70,7 @@ def test_the_fourth_turn_in_a_row_acts(compat: str) -> None:
     answers = ask(start, *(turn(minute) for minute in range(1, 5)), start, turn(5))
     codes = [answer["verdict"]["code"] for answer in answers]
     assert codes == ["HitCount"] * 3 + ["Overloaded", "HitCount"]
-    # The class swaps: what is too much for the cold broker comes back as a smaller bundle.
+    # The class swaps: the surplus of the cold broker comes back as a smaller bundle.
     assert set(answers[3]["unload"]) == {"b0:8080", "b1:8080"}
     assert {"unload", "to", "verdict", "refused", "plan_hash"} == set(answers[3])
 
@@ -154,11 +154,11 @@ def test_excluded_namespaces_are_newer_than_4_0() -> None:
 
 def test_corrected_goes_on_without_the_brokers_that_must_wait() -> None:
     """Another hot and cold pair acts; the missing broker is only not there."""
-    given = turn()
-    given["brokers"] |= {"b2:8080": load(0.7, 7e6, at=1), "b3:8080": load(0.0, 0.0, at=1)}
-    given["top_bundles"] |= {"b2:8080": top("c", 1e6, 2e6, 2e6, 2e6), "b3:8080": []}
+    inputs = turn()
+    inputs["brokers"] |= {"b2:8080": load(0.7, 7e6, at=1), "b3:8080": load(0.0, 0.0, at=1)}
+    inputs["top_bundles"] |= {"b2:8080": top("c", 1e6, 2e6, 2e6, 2e6), "b3:8080": []}
     waiting = {"recent_brokers": {"b0:8080": MINUTE - 1000}, "missing": ["b9:8080"]}
-    (answer,) = ask(reset(), {**given, **waiting})
+    (answer,) = ask(reset(), {**inputs, **waiting})
     assert set(answer["unload"]) == {"b2:8080"} and set(answer["to"].values()) == {"b3:8080"}
     codes = {item["broker"]: item["code"] for item in answer["verdict"]["brokers"]}
     assert codes["b0:8080"] == "CoolDown"
@@ -199,20 +199,18 @@ def test_recent_bundles_stay() -> None:
 
 
 def test_what_a_broker_carries_besides_is_not_listed() -> None:
-    """The row that stands for it in the snapshot is no bundle of anybody's."""
-    given = turn()
-    given["brokers"]["b0:8080"] |= {"bundleCount": 40, "msgThroughputIn": 9e6}
-    (answer,) = ask(reset(), given)
+    inputs = turn()
+    inputs["brokers"]["b0:8080"] |= {"bundleCount": 40, "msgThroughputIn": 9e6}
+    (answer,) = ask(reset(), inputs)
     assert all(name.startswith("shop/") for name in [*answer["to"], *(item["bundle"] for item in answer["refused"])])
 
 
 @pytest.mark.parametrize("compat", ["none", "4.2"])
 def test_unreadable_records_are_left_out_and_named(compat: str) -> None:
-    """A bad record costs itself: corrected goes on, the class finds one more broker without load data."""
-    given = turn()
-    given["brokers"]["b9:8080"] = {"weightedMaxEMA": [], "updatedAt": MINUTE}
-    given["top_bundles"]["b8:8080"] = [{"bundleName": 3}]
-    (answer,) = ask(reset(compat), given)
+    inputs = turn()
+    inputs["brokers"]["b9:8080"] = {"weightedMaxEMA": [], "updatedAt": MINUTE}
+    inputs["top_bundles"]["b8:8080"] = [{"bundleName": 3}]
+    (answer,) = ask(reset(compat), inputs)
     assert answer["excluded"][0]["broker"] == "b9:8080"
     if compat == "none":
         assert answer["to"]
@@ -242,7 +240,6 @@ def test_a_bad_line_gives_an_error_and_the_rest_goes_on(compat: str, bad: dict[s
 
 
 def test_other_strategies_do_not_read_this_shape() -> None:
-    """Its own fields are refused, whatever the brokers' records are."""
     for strategy in ("avg", "threshold"):
         (error,) = ask({"reset": {"strategy": strategy}}, turn())
         assert error["error"] == {
@@ -254,16 +251,16 @@ def test_other_strategies_do_not_read_this_shape() -> None:
 
 def test_corrected_reads_modular_pictures_too() -> None:
     """Told apart by the turn's own fields or by the records; compat reads only what the class reads."""
-    given = {"brokers": {"b0:8080": report("a", 90.0), "b1:8080": report("b", 10.0)}}
-    corrected, error = ask(reset(), given, reset("4.2"), given)
+    options = {"brokers": {"b0:8080": report("a", 90.0), "b1:8080": report("b", 10.0)}}
+    corrected, error = ask(reset(), options, reset("4.2"), options)
     assert corrected["to"] and set(corrected["to"].values()) == {"b1:8080"}
     assert error["error"]["field"] == "brokers" and error["error"]["line"] == 4
 
 
 def test_the_shape_is_told_by_the_records_alone() -> None:
     """Without the turn's own fields nothing can move, but the load data are read as such."""
-    given = {"now": MINUTE, "brokers": turn()["brokers"]}
-    (answer,) = ask(reset(), given)
+    options = {"now": MINUTE, "brokers": turn()["brokers"]}
+    (answer,) = ask(reset(), options)
     assert {item["broker"] for item in answer["verdict"]["brokers"]} == {"b0:8080", "b1:8080"}
     assert answer["unload"] == {} and "excluded" not in answer
 
@@ -278,9 +275,9 @@ def test_bench(compat: str) -> None:
 @pytest.mark.parametrize("compat", ["none", "4.2"])
 def test_same_lines_same_bytes(compat: str) -> None:
     """`now` is the newest load data unless given, so that the day does not matter."""
-    given = turn()
-    del given["now"]
-    lines = [reset(compat), given, given]
+    inputs = turn()
+    del inputs["now"]
+    lines = [reset(compat), inputs, inputs]
     assert ask(*lines) == ask(*lines)
     assert ask(*lines)[0]["unload"] == ask(reset(compat), turn())[0]["unload"]
 

@@ -44,7 +44,6 @@ def run(*arguments: str, columns: int = 400) -> Result:
 
 
 def answer(folder: Path, *arguments: str) -> Any:
-    """Its JSON."""
     result = run(*arguments, "--history", str(folder), "-o", "json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -69,14 +68,13 @@ def test_ls_lists_files_with_their_cycles(folder: Path) -> None:
 )
 def test_show_finds_a_cycle_by_number_epoch_or_time(folder: Path, name: str, cycle: int) -> None:
     """A time means the last cycle up to it."""
-    shown = answer(folder, "history", "show", name)
-    assert shown["cycle"] == cycle
-    assert shown["plan"] and shown["brokers"] > 0
+    body = answer(folder, "history", "show", name)
+    assert body["cycle"] == cycle
+    assert body["plan"] and body["brokers"] > 0
     assert f"cycle {cycle} of epoch" in run("history", "show", name, "--history", str(folder)).stdout
 
 
 def test_a_time_without_a_zone_is_local(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of --since, and as all tables show it."""
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Asia/Tokyo")
         time.tzset()
@@ -89,24 +87,23 @@ def test_a_time_without_a_zone_is_local(folder: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("word", ["1m", "today", "yesterday", "2023-11-14 22:00:25 UTC"])
 def test_a_time_is_named_as_with_since(folder: Path, word: str) -> None:
-    """So long ago, a day, a time as tables show it: to `history show`, `history export` and `replay` alike."""
     for number, days in enumerate((3, 1)):
         at_ms = int(1000 * (time.time() - 86_400 * days))
         late = records_of(sequence(1, 14, start_ms=at_ms), epoch=3 + number, first=9 + number)
         ParquetStore(folder).publish(3 + number, 1, late)
-    wanted = {"1m": 10, "today": 10, "yesterday": 9}.get(word, 3)
-    assert answer(folder, "history", "show", word)["cycle"] == wanted
+    expected = {"1m": 10, "today": 10, "yesterday": 9}.get(word, 3)
+    assert answer(folder, "history", "show", word)["cycle"] == expected
     exported = run("history", "export", word, "--history", str(folder))
-    assert json.loads(exported.stdout)["summary"]["cycle"] == wanted
+    assert json.loads(exported.stdout)["summary"]["cycle"] == expected
     assert answer(folder, "replay", word)["same"] == 1
 
 
 def test_an_empty_history_is_said_once(tmp_path: Path) -> None:
     """Not that a cycle is missing in it, and no table of nothing. It names the place, which may be the wrong one."""
-    shown = run("history", "show", "1", "--history", str(tmp_path))
+    output = run("history", "show", "1", "--history", str(tmp_path))
     listed = run("history", "ls", "--history", str(tmp_path))
     replayed = run("replay", "all", "--history", str(tmp_path))
-    for result in (shown, listed, replayed):
+    for result in (output, listed, replayed):
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == (
             f"error: nothing is recorded in {tmp_path} yet; name another place with history.uri or --history\n"
@@ -135,19 +132,19 @@ def test_what_is_not_there_is_said(folder: Path, name: str, code: int, why: str)
 def test_export_holds_everything_plan_saw(folder: Path, tmp_path: Path) -> None:
     """Every broker, every bundle, every document path; to a file as well."""
     result = run("history", "export", "4", "--history", str(folder))
-    made = json.loads(result.stdout)
-    assert len(made["bundles"]) == made["summary"]["bundles"]
-    assert {row["owner"] for row in made["bundles"]} <= {row["name"] for row in made["brokers"]}
-    assert {"params.strategy", "guard.recent", "ledger.entries", "memory.courses", "seed"} <= set(made["input"])
+    parsed = json.loads(result.stdout)
+    assert len(parsed["bundles"]) == parsed["summary"]["bundles"]
+    assert {row["owner"] for row in parsed["bundles"]} <= {row["name"] for row in parsed["brokers"]}
+    assert {"params.strategy", "guard.recent", "ledger.entries", "memory.courses", "seed"} <= set(parsed["input"])
     file = tmp_path / "cycle.json"
     assert run("history", "export", "4", "--history", str(folder), "--file", str(file)).exit_code == 0
-    assert json.loads(file.read_text()) == made
+    assert json.loads(file.read_text()) == parsed
 
 
 def test_replay_of_all_and_of_one(folder: Path) -> None:
     """Same hashes, and how many cycles moved something."""
-    found = answer(folder, "replay", "all")
-    assert (found["ok"], found["cycles"], found["same"], found["different"]) == (True, 8, 8, [])
+    result = answer(folder, "replay", "all")
+    assert (result["ok"], result["cycles"], result["same"], result["different"]) == (True, 8, 8, [])
     assert answer(folder, "replay", "2:7")["same"] == 1
     assert "8 of 8 cycles" in run("replay", "all", "--history", str(folder)).stdout
 
@@ -181,7 +178,6 @@ def test_check_is_content_and_tells_what_is_wrong(folder: Path) -> None:
 
 
 def test_a_fault_is_a_line_however_many_cycles_it_costs(tmp_path: Path) -> None:
-    """Each record continues the one before, so one that is missing costs all after it; a file's path stands once."""
     records = records_of(sequence(6, 12))
     ParquetStore(tmp_path).publish(1, 2, records[2:])
     why = "it continues cycle 2 of epoch 1, which is missing"
@@ -204,8 +200,8 @@ def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
     assert f"nothing is recorded in {empty} yet; name another place with history.uri" in result.stdout
     listed = run("history", "ls", "--history", str(empty))
     assert (listed.exit_code, f"nothing is recorded in {empty} yet" in listed.stderr) == (1, True)
-    told = run("history", "check", "--history", str(empty), "-o", "json")
-    assert (told.exit_code, json.loads(told.stdout)["ok"]) == (1, False)
+    output = run("history", "check", "--history", str(empty), "-o", "json")
+    assert (output.exit_code, json.loads(output.stdout)["ok"]) == (1, False)
     for torn in folder.rglob("*.parquet"):
         torn.write_bytes(b"")
     assert run("history", "check", "--set-aside", "--history", str(folder)).exit_code == 1
@@ -213,19 +209,18 @@ def test_j12_an_empty_store_is_not_ok(folder: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_store_it_says_so(folder: Path, tmp_path: Path) -> None:
-    """No setting, an empty folder, a scheme nobody knows: a sentence each."""
     result = run("history", "ls")
     assert (result.exit_code, "history.uri is not set" in result.stderr) == (2, True)
     empty = run("replay", "all", "--history", str(tmp_path))
     assert (empty.exit_code, "nothing is recorded in" in empty.stderr) == (1, True)
-    for wrong, said in (
+    for wrong, message in (
         ("ftp://somewhere/else", "the scheme 'ftp' is not known (allowed: a folder, or one of the schemes file, s3, "),
         ("s3:/bucket/keel", "neither a folder nor a URI"),
         (f"file:{folder}", "nor a URI"),
         ("", "is empty"),
     ):
         slash = run("history", "check", "--history", wrong)
-        assert (slash.exit_code, said in slash.stderr) == (2, True)
+        assert (slash.exit_code, message in slash.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["history ls", "history show 1", "history check", "history export 1", "replay all"])
@@ -239,14 +234,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, command: str) -> No
 
 
 def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
-    """As a folder that is not there; it was exit code 3."""
     (tmp_path / "file").touch()
     result = run("history", "ls", "--history", str(tmp_path / "file"))
     assert (result.exit_code, f"there is no folder {tmp_path / 'file'}" in result.stderr) == (2, True)
 
 
 def test_a_name_that_is_no_text_is_passed_over(folder: Path) -> None:
-    """Somebody's file below the store, in another encoding."""
     (folder / os.fsdecode(b"\xff")).touch()
     assert len(answer(folder, "history", "ls")) == 3
 
@@ -269,10 +262,9 @@ def test_h16_links_that_lead_back_are_not_followed(folder: Path, tmp_path: Path)
 
 
 def test_a_plugin_that_is_not_installed_here_is_said(folder: Path) -> None:
-    """Its cycle cannot be planned again; the others are."""
-    given = next(sequence(1, 14))
-    frame = frame_of(replace(given, params=replace(given.params, strategy="theirs")))
-    outcome = records_of([given])[0].outcome
+    inputs = next(sequence(1, 14))
+    frame = frame_of(replace(inputs, params=replace(inputs.params, strategy="theirs")))
+    outcome = records_of([inputs])[0].outcome
     ParquetStore(folder).publish(3, 1, [recorded(None, frame, epoch=3, cycle=9, outcome=outcome)])
     result = run("replay", "all", "--history", str(folder))
     assert (result.exit_code, "'theirs' is not known here" in result.stdout) == (1, True)

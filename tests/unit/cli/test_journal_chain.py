@@ -1,4 +1,4 @@
-"""The journal's hash chain: nothing in it can be changed, taken out or added without the first such line being told."""
+"""The journal's hash chain: a check reports the first line that was changed, removed or added."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ def journal(path: Path, **limits: int) -> FileJournal:
 
 
 def written(path: Path, count: int = 5, **limits: int) -> list[bytes]:
-    """The lines of a journal of so many records."""
-    made = journal(path, **limits)
+    file_journal = journal(path, **limits)
     for number in range(count):
-        made.append({"kind": "move", "n": number, "sentence": "a → b"})
-    made.close()
+        file_journal.append({"kind": "move", "n": number, "sentence": "a → b"})
+    file_journal.close()
     return path.read_bytes().splitlines(keepends=True)
 
 
 def verified(*files: list[bytes]) -> ChainVerification:
-    """What a look at these files finds."""
     verifier = ChainVerifier()
     for number, lines in enumerate(files):
         if not verifier.read(f"file-{number}", lines):
@@ -51,12 +49,14 @@ def test_each_line_names_the_one_before_and_can_be_checked_with_sha256sum(tmp_pa
     lines = written(tmp_path / "j.jsonl")
     before = GENESIS
     for line in lines:
-        told = json.loads(line)
-        plain = line.rstrip(b"\n").replace(b',"hash":"' + told["hash"].encode() + b'"', b"")
-        assert hashlib.sha256(plain).hexdigest() == told["hash"] and told["prev"] == before
-        before = told["hash"]
-    found = verified(lines)
-    assert found.broken is None and found.lines == 5 and found.head == before and found.whole
+        parsed = json.loads(line)
+        plain = line.rstrip(b"\n").replace(b',"hash":"' + parsed["hash"].encode() + b'"', b"")
+        assert hashlib.sha256(plain).hexdigest() == parsed["hash"] and parsed["prev"] == before
+        before = parsed["hash"]
+    verification = verified(lines)
+    assert (
+        verification.broken is None and verification.lines == 5 and verification.head == before and verification.whole
+    )
 
 
 @given(data=st.data())
@@ -69,9 +69,9 @@ def test_any_changed_byte_is_found(tmp_path_factory: pytest.TempPathFactory, dat
     where = data.draw(st.integers(0, len(line) - 2))
     line[where] ^= data.draw(st.integers(1, 255))
     changed = b"".join([*lines[:at], bytes(line), *lines[at + 1 :]])
-    found = verified(list(io.BytesIO(changed)))
+    verification = verified(list(io.BytesIO(changed)))
     made_two = line[where] == ord("\n")
-    assert found.broken is not None and at + 1 <= found.broken.line <= at + 2 + made_two
+    assert verification.broken is not None and at + 1 <= verification.broken.line <= at + 2 + made_two
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -91,22 +91,20 @@ def test_lines_taken_out_or_moved_are_found(tmp_path: Path, at: int) -> None:
 
 
 def test_the_chain_goes_on_over_rotation_and_restart(tmp_path: Path) -> None:
-    """Rotated files and the runs of several processes are one chain; alone, a file says that something came before."""
     path = tmp_path / "j.jsonl"
     for _ in range(3):
         written(path, 10, max_bytes=1500, backups=20)
     files = sort_rotated(list(tmp_path.iterdir()))
     assert len(files) > 3 and files[-1] == path
     contents = [file.read_bytes().splitlines(keepends=True) for file in files]
-    found = verified(*contents)
-    assert found.broken is None and found.lines == 30 and found.whole
+    verification = verified(*contents)
+    assert verification.broken is None and verification.lines == 30 and verification.whole
     alone = verified(contents[-1])
     assert alone.broken is None and not alone.whole
     assert verified(contents[0], *contents[2:]).broken is not None, "a whole file is missing"
 
 
 def test_a_stop_amid_a_rotation_goes_on_from_the_file_before(tmp_path: Path) -> None:
-    """Killed after the rename and before the new file: the chain does not begin anew."""
     path = tmp_path / "j.jsonl"
     first = written(path)
     path.rename(tmp_path / "j.jsonl.1")
@@ -123,37 +121,40 @@ def test_a_torn_last_line_is_tolerated_and_marked(tmp_path: Path) -> None:
         lines = path.read_bytes().splitlines(keepends=True)
         assert verified(lines).broken is None and verified(lines).unfinished
         again = written(path, 1)
-        found = verified(again)
-        assert found.broken is None and found.torn == 1 and not found.unfinished
+        verification = verified(again)
+        assert verification.broken is None and verification.torn == 1 and not verification.unfinished
         assert json.loads(again[-1])["torn"] > 0
-        shown = journal(path)
-        assert not {"prev", "hash", "torn"} & set(shown.tail(1)[0]), "the chain's members are not part of the record"
-        shown.close()
+        file_journal = journal(path)
+        assert not {"prev", "hash", "torn"} & set(file_journal.tail(1)[0]), (
+            "the chain's members are not part of the record"
+        )
+        file_journal.close()
     later = [b"torn", *written(path, 1)]
     assert verified([b"torn"], later).broken is not None, "an unfinished line is tolerated at the very end only"
 
 
 def test_a_full_disk_leaves_no_half_line_and_the_gap_is_told(tmp_path: Path) -> None:
-    """What did not fit is taken back; when there is room again the next line says how many records are missing."""
     path = tmp_path / "j.jsonl"
-    made = journal(path)
-    made.append({"kind": "move", "n": 0})
+    file_journal = journal(path)
+    file_journal.append({"kind": "move", "n": 0})
     size = path.stat().st_size
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, old[1]))
     try:
-        made.append({"kind": "move", "n": 1})
-        made.append({"kind": "move", "n": 2})
+        file_journal.append({"kind": "move", "n": 1})
+        file_journal.append({"kind": "move", "n": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
         signal.signal(signal.SIGXFSZ, before)
     assert path.stat().st_size == size
-    made.append({"kind": "move", "n": 3})
-    made.close()
+    file_journal.append({"kind": "move", "n": 3})
+    file_journal.close()
     lines = path.read_bytes().splitlines(keepends=True)
-    found = verified(lines)
-    assert found.broken is None and found.lost == 2 and [json.loads(line)["n"] for line in lines] == [0, 3]
+    verification = verified(lines)
+    assert (
+        verification.broken is None and verification.lost == 2 and [json.loads(line)["n"] for line in lines] == [0, 3]
+    )
 
 
 @given(
@@ -188,7 +189,6 @@ def test_a_file_without_any_hash_is_no_journal(tmp_path: Path) -> None:
 
 
 def test_an_emptied_file_is_not_ok(tmp_path: Path) -> None:
-    """Neither by itself nor where it is all there is of a journal; an empty file beside rotated ones may be new."""
     path = tmp_path / "j.jsonl"
     path.touch()
     answer = follow_chain([path], "")
@@ -223,9 +223,9 @@ def test_without_files_those_of_the_settings_are_taken(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("journal: {path: j.jsonl, max_bytes: 4096, backups: 3}\n")
     written(tmp_path / "j.jsonl", 60, max_bytes=4096, backups=3)
-    found = invoke("-c", str(config), "-o", "json")
-    names = [Path(name).name for name in json.loads(found.output)["files"]]
-    assert found.exit_code == 0 and names == ["j.jsonl.2", "j.jsonl.1", "j.jsonl"]
+    result = invoke("-c", str(config), "-o", "json")
+    names = [Path(name).name for name in json.loads(result.output)["files"]]
+    assert result.exit_code == 0 and names == ["j.jsonl.2", "j.jsonl.1", "j.jsonl"]
     config.write_text("journal: {path: null}\n")
     assert invoke("-c", str(config)).exit_code == 2
 
@@ -238,8 +238,8 @@ def test_what_was_cut_off_at_the_beginning_is_told(tmp_path: Path) -> None:
     lines = written(path)
     path.write_bytes(b"".join(lines[2:]))
     for arguments in ([str(path)], ["-c", str(config)]):
-        found = invoke(*arguments)
-        assert found.exit_code == 1 and "beginning of the chain is missing" in found.output
+        result = invoke(*arguments)
+        assert result.exit_code == 1 and "beginning of the chain is missing" in result.output
         assert invoke("--part", *arguments).exit_code == 0
     path.unlink()
     written(path, 60, max_bytes=4096, backups=1)
@@ -251,8 +251,8 @@ def test_lines_put_in_front_are_told(tmp_path: Path) -> None:
     """A line without a hash is named, also before the first line with one."""
     path = tmp_path / "j.jsonl"
     path.write_bytes(b'{"kind":"move"}\n' + b"".join(written(path)))
-    found = invoke(str(path))
-    assert found.exit_code == 1 and f"{path}:1" in found.output.replace("\n", "")
+    result = invoke(str(path))
+    assert result.exit_code == 1 and f"{path}:1" in result.output.replace("\n", "")
 
 
 def test_secrets_without_a_settings_file_do_not_hinder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

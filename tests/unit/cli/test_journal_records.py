@@ -62,25 +62,25 @@ class Recorder(Served):
 
     async def _listen(self) -> None:
         await super()._listen()
-        made, journal = self.sidecar, self.sidecar.journal
-        await made.lead()
-        await made.turn()
+        result, journal = self.sidecar, self.sidecar.journal
+        await result.lead()
+        await result.turn()
         self.cluster.clock.offset += 200
         self.cluster.publish()
-        await made.leadership.turn()
-        await made.shared_state.refresh()
-        await made.turn()
-        assert made.shadow_strategies is not None
-        await made.shadow_strategies.play()
-        await made.calibration.check()
-        await made.calibration.adopt(digest=None, force=True, **WHO)
+        await result.leadership.turn()
+        await result.shared_state.refresh()
+        await result.turn()
+        assert result.shadow_strategies is not None
+        await result.shadow_strategies.play()
+        await result.calibration.check()
+        await result.calibration.adopt(digest=None, force=True, **WHO)
         bundle = next(name for name in self.cluster.shares if name.startswith("shop/orders/"))
         halves = SplitOptions(algorithm=SplitAlgorithm.RANGE)
-        await made.service.requests.manual_move("split", bundle, options=halves, execute=True, **WHO)
-        await made.executions.serve()
-        await Reload(made.loaded, made.effective_parameters, journal, made.telemetry, made.clock).read()
-        now = made.clock.wall_ms()
-        trail = AuditTrail(record=journal.append, wall_ms=made.clock.wall_ms, boot=made.clock.boot)
+        await result.service.requests.manual_move("split", bundle, options=halves, execute=True, **WHO)
+        await result.executions.serve()
+        await Reload(result.loaded, result.effective_parameters, journal, result.telemetry, result.clock).read()
+        now = result.clock.wall_ms()
+        trail = AuditTrail(record=journal.append, wall_ms=result.clock.wall_ms, boot=result.clock.boot)
         Audit(trail, unnamed=Principal("", "")).refused({"method": "POST", "path": "/api/v1/pause"}, "/pause", 403)
         journal.append(ExternalMove(bundle=bundle, source=A, target=B, at_ms=now, undone=True).record())
         stuck = ChannelFinding(
@@ -94,8 +94,8 @@ class Recorder(Served):
             remedy="unload it",
         )
         journal.append(finding_record("appeared", stuck.code, [stuck], now))
-        await made.quotas.remove("shop", **WHO)
-        await made.turn()
+        await result.quotas.remove("shop", **WHO)
+        await result.turn()
 
 
 @pytest.fixture(scope="module")
@@ -140,13 +140,12 @@ def test_that_nothing_is_recorded_is_said(recorder: Recorder, command: list[str]
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_a_move_that_landed_is_told_once(recorder: Recorder, width: int) -> None:
-    """Its bundle, brokers and outcome are in the columns; the sentence stays in JSON, and of other outcomes."""
     command = ["journal", "--kind", "move"]
     moves = json.loads(ask(recorder, *command, "-o", "json").stdout)
-    shown = ask(recorder, *command, width=width).stdout
+    output = ask(recorder, *command, width=width).stdout
     assert "done, owned by" in moves[0]["sentence"] and {move["outcome"] for move in moves} == {"done"}
-    assert "owned by" not in shown
-    assert shown.count(moves[0]["bundle"].rpartition("/")[2]) == 1
+    assert "owned by" not in output
+    assert output.count(moves[0]["bundle"].rpartition("/")[2]) == 1
 
 
 def test_a_cycle_took_as_long_as_all_its_parts(recorder: Recorder) -> None:
@@ -175,6 +174,5 @@ async def test_the_fields_of_each_kind_are_those_that_are_described(recorder: Re
 
 
 def test_a_request_that_was_refused_is_named_once(recorder: Recorder) -> None:
-    """Its path is in a column of its own."""
-    shown = ask(recorder, "journal", "--kind", "audit").stdout
-    assert shown.count("/pause") == 1 and "answered 403" in shown
+    output = ask(recorder, "journal", "--kind", "audit").stdout
+    assert output.count("/pause") == 1 and "answered 403" in output

@@ -1,8 +1,7 @@
-"""The commands a newcomer copies: each line of the shell blocks of README.md and docs/operations/getting-started.md.
+"""Commands that a newcomer copies from the shell blocks of README.md and docs/operations/getting-started.md.
 
-They are taken out of the pages and given to what would take them, without being carried out: `bundlekeel ...` to the
-real command line, which parses every argument and option and misses none that is required; `make ...` to make itself
-(`make -n`); files must exist, or be made by a line before. tests/e2e/test_newcomer.py types them on a real cluster.
+The tests parse each line without executing it: `bundlekeel ...` with the real command line, `make ...` with `make -n`.
+Files must exist, or an earlier line must create them. tests/e2e/test_newcomer.py executes the lines on a real cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SHELL = {"python3", "pip", "cp", "sed", "kill", ".", "wait"}
 
 
 def commands(page: str) -> Iterator[list[str]]:
-    """Their single commands, comments and `&` left out; programs of the virtual environment by their name."""
+    """Return their single commands without comments and `&`; programs of the virtual environment by their name."""
     for line in lines(page):
         words: list[str] = []
         for word in [*shlex.split(line, comments=True), "&&"]:
@@ -36,13 +35,13 @@ def commands(page: str) -> Iterator[list[str]]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_the_page_is_taken(page: str) -> None:
     """No option that is gone, none that is missing, no target and no file that does not exist."""
-    made = {"bundlekeel.yaml", ".venv", ".venv/bin/activate"}
-    asked = []
+    result = {"bundlekeel.yaml", ".venv", ".venv/bin/activate"}
+    request = []
     for words in commands(page):
         program, rest = words[0].rstrip(";"), words[1:]
         if program == "bundlekeel":
             parsed(rest)
-            asked.append(rest[0])
+            request.append(rest[0])
         elif program == "make":
             answer = subprocess.run(["make", "-n", *rest], cwd=ROOT, capture_output=True, text=True, check=False)
             assert answer.returncode == 0, answer.stderr
@@ -50,24 +49,24 @@ def test_every_command_of_the_page_is_taken(page: str) -> None:
             assert program in SHELL, words
         for word in rest:
             if re.fullmatch(r"[\w./-]+\.(lock|yaml|txt)|\.venv\S*", word):
-                assert word in made or (ROOT / word).exists(), word
-    assert {"doctor", "run", "plan"} <= set(asked)
+                assert word in result or (ROOT / word).exists(), word
+    assert {"doctor", "run", "plan"} <= set(request)
 
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("pause", [r"bundlekeel run .*&", "# set "])
 def test_a_block_may_be_pasted_whole(page: str, pause: str) -> None:
     """A sidecar answers only some seconds after its start, and a file has to be filled in: each ends its block."""
-    found = [(line, block[-1]) for block in blocks(page) for line in block if re.search(pause, line)]
-    assert found and [line for line, last in found if line != last] == []
+    result = [(line, block[-1]) for block in blocks(page) for line in block if re.search(pause, line)]
+    assert result and [line for line, last in result if line != last] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_the_reader_is_to_set_is_in_the_settings(page: str) -> None:
     """The comment after `cp` names keys of the file that it copies."""
-    (told,) = [line.partition("# set ")[2] for line in lines(page) if "# set " in line]
+    (output,) = [line.partition("# set ")[2] for line in lines(page) if "# set " in line]
     copied = (ROOT / "config/bundlekeel.minimal.yaml").read_text(encoding="utf-8")
-    for key in re.findall(r"\w+", told):
+    for key in re.findall(r"\w+", output):
         assert key in Settings.model_fields
         assert re.search(rf"^{key}: ", copied, re.MULTILINE), key
 

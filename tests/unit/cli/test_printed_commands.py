@@ -1,8 +1,4 @@
-"""Whoever copies a command out of the docs, a runbook or the chart's notes gets no usage error.
-
-The check of the runbooks that was here before looked for the names of commands and options only, so `mode act` without
-the `--reason` that it needs passed; the newcomer's test parses the commands of two pages.
-"""
+"""Commands printed in the docs, runbooks and the chart's notes are free of usage errors, including required options."""
 
 from __future__ import annotations
 
@@ -21,20 +17,18 @@ from tests.support.printed_commands import commands, pages, refusal
 @pytest.mark.parametrize("page", pages())
 def test_every_printed_command_is_accepted(page: str) -> None:
     """Each is parsed by the command line itself and not run; words in capitals stand for a value."""
-    refused = {command: said for command, typed in commands(page) if (said := refusal(command, typed=typed))}
+    refused = {command: answer for command, typed in commands(page) if (answer := refusal(command, typed=typed))}
     assert refused == {}
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if "/runbooks/" in page])
 def test_runbooks_answer_what_a_command_asks(page: str) -> None:
-    """Their `bundlekeel` has no terminal, and there a command that asks changes nothing."""
     asking = [command for command, _ in commands(page) if command.split()[0] in ("takeover", "handback")]
     assert [command for command in asking if not {"--yes", "--dry-run"} & set(command.split())] == []
 
 
 @pytest.mark.parametrize("command", [line for lines in EXAMPLES.values() for line in lines])
 def test_every_example_of_the_help_is_accepted(command: str) -> None:
-    """As it stands; `test_the_help_ends_with_examples` finds it there."""
     assert refusal(command, typed=True) == ""
 
 
@@ -42,11 +36,11 @@ def test_every_example_of_the_help_is_accepted(command: str) -> None:
 def test_the_help_ends_with_examples(command: str) -> None:
     """Each on a line of its own, below what takes most of the room; a group shows those of its commands too."""
     app = make_app(lambda: cast(Wiring, None))
-    shown = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
-    end = " ".join(shown[shown.index("Examples:") :].split())
+    output = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "80"}).stdout
+    end = " ".join(output[output.index("Examples:") :].split())
     lines = [line for name, own in EXAMPLES.items() if f"{name} ".startswith(f"{command} ") for line in own]
     assert end == " ".join(["Examples:", *(f"bundlekeel {line}" for line in lines)])
-    assert "BUNDLEKEEL_TLS_CA" not in shown
+    assert "BUNDLEKEEL_TLS_CA" not in output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a command that waits tells on standard error."""
+"""Progress on standard error while a command waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bundlekeel.cli.output import ProgressLine
 STEPS = ("b1:8080: draining, 2 [left]", "b1:8080: draining, 2 [left]", "b1:8080: empty")
 
 
-def told(*, terminal: bool) -> str:
+def render_progress(*, terminal: bool) -> str:
     """All that was written."""
     file = io.StringIO()
     with ProgressLine(Console(file=file, force_terminal=terminal, width=60, soft_wrap=True)) as line:
@@ -21,12 +21,11 @@ def told(*, terminal: bool) -> str:
 
 
 def test_a_pipe_gets_a_line_for_each_change() -> None:
-    assert told(terminal=False) == "b1:8080: draining, 2 [left]\nb1:8080: empty\n"
+    assert render_progress(terminal=False) == "b1:8080: draining, 2 [left]\nb1:8080: empty\n"
 
 
 def test_a_terminal_has_one_line_that_is_gone_at_the_end() -> None:
-    """It is written anew for each look, with the seconds that have passed."""
-    written = told(terminal=True)
+    written = render_progress(terminal=True)
     assert written.count("2 [left] · 0 s") == 2 and written.count("\n") == 1
     assert written.endswith("\x1b[1A\x1b[2K")
 

@@ -62,8 +62,12 @@ ALL = [pytest.param(path, command, id=" ".join(path)) for path, command in comma
 def test_s19_a_text_of_5000_letters_is_one_clear_error(path: tuple[str, ...], command: Any) -> None:
     """Every parameter of every command refuses it without repeating it."""
     for line in lines(command, "x" * 5_000):
-        told = CliRunner().invoke(APP, [*path, *line])
-        assert (told.exit_code, len(told.stderr) < 500) == (2, True), (line[0], repr(told.exception), told.stderr)
+        result = CliRunner().invoke(APP, [*path, *line])
+        assert (result.exit_code, len(result.stderr) < 500) == (2, True), (
+            line[0],
+            repr(result.exception),
+            result.stderr,
+        )
 
 
 @pytest.mark.usefixtures("little_memory")
@@ -72,16 +76,16 @@ def test_s19_a_text_of_5000_letters_is_one_clear_error(path: tuple[str, ...], co
 def test_s19_no_command_reads_a_file_without_end(path: tuple[str, ...], command: Any, value: str) -> None:
     """Nor is a name that no file system takes a traceback, whatever parameter of whatever command it is given for."""
     for line in lines(command, value):
-        told = CliRunner().invoke(APP, [*path, *line])
-        assert not isinstance(told.exception, OSError | MemoryError), (line[0], repr(told.exception))
+        result = CliRunner().invoke(APP, [*path, *line])
+        assert not isinstance(result.exception, OSError | MemoryError), (line[0], repr(result.exception))
 
 
 @pytest.mark.parametrize("command", ["brokers", "status"])
 @pytest.mark.parametrize(
-    ("body", "said"), [(b"[" * 200_000, "is not a sidecar"), (b" " * 9_000_000 + b"{}", "more than 8 MiB")]
+    ("body", "message"), [(b"[" * 200_000, "is not a sidecar"), (b" " * 9_000_000 + b"{}", "more than 8 MiB")]
 )
 def test_s19_a_response_of_another_program(
-    command: str, body: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+    command: str, body: bytes, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a wrong `--url`: it is read up to a limit, whatever it is, and one clear error follows."""
     monkeypatch.setattr("bundlekeel.cli.client.MOST_BYTES", 8 << 20, raising=False)
@@ -97,17 +101,21 @@ def test_s19_a_response_of_another_program(
             """Nothing."""
 
     with serving(Stranger) as port:
-        told = CliRunner().invoke(APP, [command, "--url", f"http://127.0.0.1:{port}"])
-    assert told.exit_code == 3 and said in told.stderr, (repr(told.exception), told.stderr)
+        result = CliRunner().invoke(APP, [command, "--url", f"http://127.0.0.1:{port}"])
+    assert result.exit_code == 3 and message in result.stderr, (repr(result.exception), result.stderr)
 
 
 def test_s19_the_check_of_a_journal_tells_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = list[str]()
-    monkeypatch.setattr(ProgressLine, "tell", lambda _line, text: told.append(text))
+    output = list[str]()
+    monkeypatch.setattr(ProgressLine, "tell", lambda _line, text: output.append(text))
     path, head, lines = tmp_path / "journal.jsonl", GENESIS, list[bytes]()
     for number in range(2500):
         line, head = seal({"n": number}, head)
         lines.append(line + b"\n")
     path.write_bytes(b"".join(lines))
     assert CliRunner().invoke(APP, ["journal", "verify", str(path)]).exit_code == 0
-    assert [text.removeprefix(f"{path}: ") for text in told] == ["0 lines read", "1,000 lines read", "2,000 lines read"]
+    assert [text.removeprefix(f"{path}: ") for text in output] == [
+        "0 lines read",
+        "1,000 lines read",
+        "2,000 lines read",
+    ]

@@ -70,7 +70,6 @@ def test_help_names_what_it_does() -> None:
 
 
 def test_the_first_example_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What somebody runs first ends with 0; the page of the simulator begins with the same command."""
     monkeypatch.chdir(tmp_path)
     example = EXAMPLES["simulate"][0]
     assert invoke(*shlex.split(example)[1:]).exit_code == 0
@@ -80,18 +79,17 @@ def test_the_first_example_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="the page's command is one of jq")
 def test_the_command_of_the_page_makes_a_scenario(tmp_path: Path) -> None:
-    """What `bundlekeel bundles -o json` says of a cluster; a bundle that nobody owns is left out."""
     page = (Path(__file__).parents[3] / "docs/operations/simulate.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"-o json \| jq '\n(.*?)\n' > our-cluster.yaml", page, re.DOTALL)
-    given = [
+    entries = [
         {"bundle": "shop/orders/0x00000000_0x80000000", "broker": "b-1:8080", "score_ratio": 0.075},
         {"bundle": "shop/orders/0x80000000_0xffffffff", "broker": "b-1:8080", "score_ratio": 0.2},
         {"bundle": "shop/orders/0x00000000_0x40000000", "broker": "b-2:8080", "score_ratio": 0.0},
         {"bundle": "shop/video/0x00000000_0xffffffff", "broker": None, "score_ratio": 0.0},
     ]
-    made = subprocess.run(["jq", program], input=json.dumps(given), capture_output=True, text=True, check=True)
+    plan = subprocess.run(["jq", program], input=json.dumps(entries), capture_output=True, text=True, check=True)
     file = tmp_path / "our-cluster.yaml"
-    file.write_text(made.stdout, encoding="utf-8")
+    file.write_text(plan.stdout, encoding="utf-8")
     scenario = load(str(file))
     assert [(item.name, item.sizes, item.owners) for item in scenario.tenants] == [
         ("shop/orders-0", (0.075, 0.2), (0,)),
@@ -101,18 +99,16 @@ def test_the_command_of_the_page_makes_a_scenario(tmp_path: Path) -> None:
 
 
 def test_list_names_every_shipped_scenario() -> None:
-    """As a table and as JSON."""
     rows = json.loads(invoke("--list", "-o", "json").stdout)
     assert [row["name"] for row in rows] == [item.name for item in suite()]
     assert {item.name for item in suite()} == set(shipped())
-    shown = [line.split()[:3] for line in invoke("--list").stdout.splitlines()]
+    output = [line.split()[:3] for line in invoke("--list").stdout.splitlines()]
     (world,) = (row for row in rows if row["name"] == "world")
-    assert (world["brokers"], world["bundles"]) == (7, 700) and ["world", "7", "700"] in shown
+    assert (world["brokers"], world["bundles"]) == (7, 700) and ["world", "7", "700"] in output
 
 
 @pytest.mark.parametrize("name", ["03-step", "world"])
 def test_a_shipped_file_can_be_printed(name: str, tmp_path: Path) -> None:
-    """As it is, comments included, so that it runs as a file of one's own."""
     printed = invoke("--show", name)
     assert (printed.exit_code, printed.stdout) == (0, shipped()[name])
     (tmp_path / "own.yaml").write_text(printed.stdout, encoding="utf-8")
@@ -135,7 +131,6 @@ def test_a_file_passes(scenario: Path) -> None:
 
 
 def test_what_does_not_hold_is_exit_code_1(scenario: Path) -> None:
-    """And it is told with the value and the limit."""
     scenario.write_text(SMALL.replace("fewest_moves: 1", "most_moves: 0"))
     result = invoke(str(scenario))
     assert result.exit_code == 1
@@ -146,8 +141,8 @@ def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -
     """Threshold as brokers run it misses the bar; the command succeeds, and JSON says so."""
     scenario.write_text(SMALL + "  moved_twice: 0\n  steady_after: 3\n  most_over_minutes: 0\n")
     result = invoke(str(scenario), "--against", "native", "--pair", "threshold", "--pair", "transfer", "-o", "json")
-    found = json.loads(result.stdout)
-    by_label = {run["strategy"]: run for run in found["runs"]}
+    parsed = json.loads(result.stdout)
+    by_label = {run["strategy"]: run for run in parsed["runs"]}
     assert set(by_label) == {
         "avg",
         "native avg+avg",
@@ -157,7 +152,7 @@ def test_natives_are_compared_with_and_do_not_fail_the_command(scenario: Path) -
     assert not all(item["held"] for item in by_label["native threshold+least_resource_usage"]["expected"])
     own_failures = sum(not item["held"] for item in by_label["avg"]["expected"])
     assert result.exit_code == (1 if own_failures else 0)
-    assert found["failed"] == (1 if own_failures else 0)
+    assert parsed["failed"] == (1 if own_failures else 0)
 
 
 def test_the_legend_is_wrapped_where_there_is_no_terminal(scenario: Path) -> None:
@@ -188,15 +183,14 @@ def test_n_q_the_source_is_a_choice(scenario: Path, options: tuple[str, ...], so
 
 
 def test_another_value_is_a_column_of_its_own(scenario: Path) -> None:
-    """Beside the strategy as it is, by our name or Pulsar's; to compare with, so it fails nothing."""
-    for given in ("avg_low_floor_percent=99", "avg_low_floor_percent=99.0"):
-        result = invoke(str(scenario), "--set", given, "-o", "json")
+    for inputs in ("avg_low_floor_percent=99", "avg_low_floor_percent=99.0"):
+        result = invoke(str(scenario), "--set", inputs, "-o", "json")
         runs = {run["strategy"]: run for run in json.loads(result.stdout)["runs"]}
         assert list(runs) == ["avg", "avg, changed"]
         assert runs["avg"]["digest"] != runs["avg, changed"]["digest"]
         assert not all(item["held"] for item in runs["avg, changed"]["expected"]) and result.exit_code == 0
-        shown = invoke(str(scenario), "--set", given, "--set", "avg_low_threshold_percent=50").stdout
-        assert shown.count("\navg, changed: avg_low_floor_percent 99, avg_low_threshold_percent 50\n") == 1
+        output = invoke(str(scenario), "--set", inputs, "--set", "avg_low_threshold_percent=50").stdout
+        assert output.count("\navg, changed: avg_low_floor_percent 99, avg_low_threshold_percent 50\n") == 1
     refused = invoke(str(scenario), "--set", "avg_low_threshold_percent=-1")
     assert (
         refused.exit_code == 2
@@ -215,9 +209,9 @@ def test_a_reversed_range_of_seeds_is_refused(scenario: Path) -> None:
 
 def test_several_seeds_show_median_and_range(scenario: Path) -> None:
     """One row, figures as `median (least-largest)`, and what they are once below."""
-    shown = invoke(str(scenario), "--seeds", "1,3").stdout
-    assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", shown)
-    assert shown.count("clients times seconds without service") == 1
+    output = invoke(str(scenario), "--seeds", "1,3").stdout
+    assert re.search(r"max/mean +\d\.\d{3} \(\d\.\d{3}-\d\.\d{3}\)", output)
+    assert output.count("clients times seconds without service") == 1
 
 
 def test_nothing_has_no_sign(scenario: Path) -> None:
@@ -270,7 +264,6 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
-    """What the brokers' own classes miss is no failure: its verdict names them, and nothing of it is red."""
     page = tmp_path / "report.html"
     strategies = ("-s", "avg", "-s", "threshold", "--source", "reports", "--against", "native")
     assert invoke("03-step", *strategies, "--html", str(page)).exit_code == 0
@@ -309,7 +302,6 @@ def test_a_page_without_the_extra_is_refused_before_the_runs(monkeypatch: pytest
 
 
 def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
-    """One command: PIP-364's five scenarios, a row a combination, five figures each."""
     page = str(tmp_path / "pairs.html")
     result = invoke("--pair", "uniform", "--source", "reports", "-o", "json", "--html", page)
     assert result.exit_code == 0
@@ -324,7 +316,7 @@ def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "no scenario: pass a name"),
         (("--seeds", "abc"), "expected seeds such as 1-20"),
@@ -339,16 +331,15 @@ def test_pairs_alone_give_the_table_of_five_properties(tmp_path: Path) -> None:
         (("01-idle-broker", "--html", "/nowhere/x.html"), "--html /nowhere/x.html: not a file that can be written"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], told: str) -> None:
-    """One line on stderr that says how to mend it."""
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
     result = invoke(*arguments)
     assert result.exit_code == 2
-    assert told in result.stderr and "Traceback" not in result.stderr
+    assert message in result.stderr and "Traceback" not in result.stderr
     assert not result.stdout  # found before anything is simulated
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("minutes: 15", "minutes: soon"), "minutes = 'soon': expected a number"),
         (("brokers:", "brokers: 3\nbrokerz:"), "brokers = 3: expected a list"),
@@ -369,12 +360,12 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], told: str) -> No
         (("name: small", "splits: perhaps\nname: small"), "splits = 'perhaps'"),
     ],
 )
-def test_bad_files_name_field_and_value(scenario: Path, change: tuple[str, str], told: str) -> None:
+def test_bad_files_name_field_and_value(scenario: Path, change: tuple[str, str], message: str) -> None:
     """Exit code 2, the file, the field and what is wrong with it."""
     scenario.write_text(SMALL.replace(*change))
     result = invoke(str(scenario))
     assert result.exit_code == 2
-    assert f"{scenario}: " in result.stderr and told in result.stderr
+    assert f"{scenario}: " in result.stderr and message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -388,13 +379,12 @@ def test_bad_files_name_field_and_value(scenario: Path, change: tuple[str, str],
 def test_another_kind_of_file_is_told_in_one_line(tmp_path: Path, text: str, kind: str) -> None:
     """And not key by key."""
     (tmp_path / "it.yaml").write_text(text)
-    told = invoke(str(tmp_path / "it.yaml"))
+    result = invoke(str(tmp_path / "it.yaml"))
     says = "a scenario has name, title, minutes, brokers and tenants: `bundlekeel simulate --show 03-step` prints one"
-    assert (told.exit_code, told.stderr) == (2, f"error: {tmp_path / 'it.yaml'}: this is {kind}; {says}\n")
+    assert (result.exit_code, result.stderr) == (2, f"error: {tmp_path / 'it.yaml'}: this is {kind}; {says}\n")
 
 
 def test_each_fault_of_a_scenario_is_a_line_that_says_error(scenario: Path) -> None:
-    """As those of a settings file."""
     scenario.write_text(SMALL.replace("minutes: 15", "minuets: 15"))
     lines = invoke(str(scenario)).stderr.splitlines()
     assert len(lines) == 2 and all(line.startswith(f"error: {scenario}: ") for line in lines)
@@ -440,15 +430,14 @@ def test_config_check_warns_of_what_has_no_effect(tmp_path: Path, text: str, war
 
 
 def test_config_check_gives_its_findings_to_a_program(tmp_path: Path) -> None:
-    """-o json: each problem with the line it stands in, warnings apart; exit code 2 stays."""
     path = tmp_path / "keel.yaml"
     path.write_text("cluster: x\nmetadata_store: zk:127.0.0.1:2181\nmode: acct\nstrategy: deviaton\n")
     result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path), "-o", "json"])
-    mode, strategy = (found := json.loads(result.stdout))["problems"]
-    assert (result.exit_code, found["ok"], found["warnings"], result.stderr) == (2, False, [], "")
+    mode, strategy = (parsed := json.loads(result.stdout))["problems"]
+    assert (result.exit_code, parsed["ok"], parsed["warnings"], result.stderr) == (2, False, [], "")
     assert (mode["origin"], mode["field"], mode["value"]) == (f"file:{path}:3", "mode", "acct")
     assert "did you mean 'deviation'?" in strategy["message"] and strategy["allowed"].startswith("avg, ")
     path.write_text("cluster: x\nmetadata_store: zk:127.0.0.1:2181\nstrategy: threshold\nplacement: avg\n")
     warned = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(path), "-o", "json"])
-    found = json.loads(warned.stdout)
-    assert (warned.exit_code, found["ok"], found["problems"], len(found["warnings"])) == (0, True, [], 1)
+    parsed = json.loads(warned.stdout)
+    assert (warned.exit_code, parsed["ok"], parsed["problems"], len(parsed["warnings"])) == (0, True, [], 1)

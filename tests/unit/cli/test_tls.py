@@ -48,7 +48,6 @@ def client(trusted: ClientTls) -> httpx.AsyncClient:
 
 
 async def status(http: httpx.AsyncClient, url: str) -> int:
-    """Of a read."""
     return (await http.get(f"{url}/api/v1/state")).status_code
 
 
@@ -84,7 +83,7 @@ async def test_a_client_takes_a_renewed_trust(tmp_path: Path) -> None:
 
 
 async def test_the_system_is_not_trusted_besides_a_file(tmp_path: Path) -> None:
-    """Who names a CA trusts that CA: a public one that signs for a forged name is no way in."""
+    """Rule: a configured CA replaces the system's: a public CA that signs for a forged name is not trusted."""
     ours = Certificates(tmp_path)
     context = ClientTls(trust_certs=ours.ca).context(field="test")
     assert isinstance(context, ssl.SSLContext)
@@ -107,8 +106,8 @@ async def test_old_tls_is_refused(tmp_path: Path) -> None:
     """TLS 1.2 at least, at both ends."""
     ours = Certificates(tmp_path)
     cert, key = ours.issue("server")
-    for made in (ServerTls(cert=cert, key=key).context(field="x"), ClientTls(trust_certs=ours.ca).context(field="x")):
-        assert made._renewed().minimum_version == ssl.TLSVersion.TLSv1_2  # type: ignore[attr-defined]
+    for result in (ServerTls(cert=cert, key=key).context(field="x"), ClientTls(trust_certs=ours.ca).context(field="x")):
+        assert result._renewed().minimum_version == ssl.TLSVersion.TLSv1_2  # type: ignore[attr-defined]
     assert ClientTls().context(field="x").minimum_version == ssl.TLSVersion.TLSv1_2
 
 
@@ -121,22 +120,21 @@ async def test_mtls_and_a_client_ca_that_changes(tmp_path: Path) -> None:
     ca.write_bytes(clients.ca.read_bytes())
     async with served(ServerTls(cert=cert, key=key, client_ca=ca)) as url:
 
-        async def asked(shown: tuple[Path, Path] | None) -> int | str:
-            own = {} if shown is None else {"cert": shown[0], "key": shown[1]}
+        async def ask_status(bundles: tuple[Path, Path] | None) -> int | str:
+            own = {} if bundles is None else {"cert": bundles[0], "key": bundles[1]}
             async with client(ClientTls(trust_certs=servers.ca, **own)) as http:
                 try:
                     return await status(http, url)
                 except (httpx.ReadError, httpx.ConnectError, httpx.RemoteProtocolError, ssl.SSLError):
                     return "refused"
 
-        assert [await asked(None), await asked(mine), await asked(theirs)] == ["refused", 200, "refused"]
+        assert [await ask_status(None), await ask_status(mine), await ask_status(theirs)] == ["refused", 200, "refused"]
         ca.write_bytes(others.ca.read_bytes())
-        assert [await asked(None), await asked(mine), await asked(theirs)] == ["refused", "refused", 200]
+        assert [await ask_status(None), await ask_status(mine), await ask_status(theirs)] == ["refused", "refused", 200]
 
 
 @pytest.mark.parametrize("broken", ["missing", "empty", "other key"])
 def test_files_that_cannot_be_used_say_which_setting(tmp_path: Path, broken: str) -> None:
-    """At the start the sidecar says what to mend."""
     ours = Certificates(tmp_path)
     cert, key = ours.issue("server")
     if broken == "missing":
@@ -145,20 +143,19 @@ def test_files_that_cannot_be_used_say_which_setting(tmp_path: Path, broken: str
         cert.write_bytes(b"")
     else:
         key.write_bytes(ours.issue("other")[1].read_bytes())
-    with pytest.raises(ConfigError, match=r"server\.crt") as told:
+    with pytest.raises(ConfigError, match=r"server\.crt") as error:
         ServerTls(cert=cert, key=key).context(field="api.tls.cert_file")
-    assert told.value.field == "api.tls.cert_file"
+    assert error.value.field == "api.tls.cert_file"
     with pytest.raises(ConfigError):
         ClientTls(trust_certs=tmp_path / "none").context(field="x")
 
 
 def test_a_file_of_certificates_that_is_missing(tmp_path: Path) -> None:
-    """The option is named, and the system's words stand without a number."""
     missing = tmp_path / "ca.pem"
     answer = CliRunner().invoke(make_app(FakeWiring), ["status", "--url", "https://b:1", "--tls-ca", str(missing)])
     assert answer.exit_code == 2
-    said = " ".join(answer.stderr.split())
-    assert said == f"error: --tls-ca: TLS files {missing} cannot be used: No such file or directory"
+    expected = " ".join(answer.stderr.split())
+    assert expected == f"error: --tls-ca: TLS files {missing} cannot be used: No such file or directory"
 
 
 async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
@@ -176,8 +173,8 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
         ):
             peers = HttpPeers(tls=tls, token=token)
             try:
-                made = (await peers.make_plan(url, {}))["hash"]
-                assert answered and (await peers.plan(url, made) or {})["hash"] == made
+                plan = (await peers.make_plan(url, {}))["hash"]
+                assert answered and (await peers.plan(url, plan) or {})["hash"] == plan
                 assert await peers.plan(url, "feed") is None
                 assert (await peers.quota_why(url, QUOTA_TOPIC) or {})["name"] == QUOTA_TOPIC
             except StoreError as error:
@@ -195,12 +192,12 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
 def running(**protection: Any) -> Iterator[str]:
     """The API in a thread of its own, for commands that block."""
     ready, ends = threading.Event(), threading.Event()
-    found: list[str] = []
+    results: list[str] = []
 
     async def serve() -> None:
         service = (await Shop().open()).service
         server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(**protection))
-        found.append(await server.start())
+        results.append(await server.start())
         ready.set()
         await asyncio.to_thread(ends.wait)
         await server.stop()
@@ -209,7 +206,7 @@ def running(**protection: Any) -> Iterator[str]:
     thread.start()
     assert ready.wait(20)
     try:
-        yield found[0]
+        yield results[0]
     finally:
         ends.set()
         thread.join(20)
@@ -244,7 +241,6 @@ def test_the_command_line_over_mtls_with_a_token(tmp_path: Path) -> None:
 
 
 async def test_too_many_connections_are_closed_at_once() -> None:
-    """What is open stays usable up to an address's quarter of the limit; beyond it the newest are kept, for probes."""
     async with served(None, max_connections=32) as url:
         port = int(url.rpartition(":")[2])
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12 + PROBE_CONNECTIONS)]

@@ -21,18 +21,15 @@ def sample(name: str, topic: str, value: object, more: str = "") -> str:
 
 
 def topic(name: str, **figures: object) -> str:
-    """All that a broker tells of a topic without subscriptions: nothing but these figures."""
     names = ("in_messages_total", "in_bytes_total", "consumers_count", "producers_count")
     return "".join(sample(item, name, figures.get(item, 0)) for item in names)
 
 
 def read(page: str) -> CounterReading:
-    """What a page says, read between 1 and 2 ms."""
     return decode_counters(page.encode(), from_ms=1, to_ms=2)
 
 
 def test_a_page() -> None:
-    """What comes in is told once a topic; what goes out once a subscription, without its consumers."""
     page = "# TYPE pulsar_in_messages_total gauge\n" + sample("in_messages_total", ONE, 585) + CPU
     page += sample("in_messages_total", TWO, "3.5E2") + sample("in_bytes_total", ONE, 5850)
     page += sample("in_bytes_total", TWO, 0) + sample("out_bytes_total", ONE, 9, ',subscription="a"')
@@ -41,15 +38,15 @@ def test_a_page() -> None:
     page += sample("out_messages_total", ONE, 300, ',subscription="b",consumer_name="x",consumer_id="0"')
     page += sample("consumers_count", ONE, 2) + sample("producers_count", TWO, 1)
     page += 'jvm_memory_direct_bytes_used{cluster="c"} 8388608.0'
-    found = read(page)
-    assert (found.namespaces, found.namespace.tolist()) == (("t/n", "t/m"), [0, 1, 0, 0])
-    assert found.hashes.tolist() == [zlib.crc32(name.encode()) for name in (ONE, TWO, ONE, ONE)]
-    assert found.topic.tolist() == [True, True, False, False]
-    assert found.counters.tolist() == [[585, 0, 5850, 0], [350, 0, 0, 0], [0, 500, 0, 9], [0, 400, 0, 0]]
-    assert found.sessions.tolist() == [[2, 0], [0, 1], [0, 0], [0, 0]]
-    assert len(set(found.keys.tolist())) == 4
-    assert (found.cpu_seconds, found.direct_memory_bytes) == (10.16, 8388608.0)
-    assert (found.from_ms, found.to_ms) == (1, 2)
+    reading = read(page)
+    assert (reading.namespaces, reading.namespace.tolist()) == (("t/n", "t/m"), [0, 1, 0, 0])
+    assert reading.hashes.tolist() == [zlib.crc32(name.encode()) for name in (ONE, TWO, ONE, ONE)]
+    assert reading.topic.tolist() == [True, True, False, False]
+    assert reading.counters.tolist() == [[585, 0, 5850, 0], [350, 0, 0, 0], [0, 500, 0, 9], [0, 400, 0, 0]]
+    assert reading.sessions.tolist() == [[2, 0], [0, 1], [0, 0], [0, 0]]
+    assert len(set(reading.keys.tolist())) == 4
+    assert (reading.cpu_seconds, reading.direct_memory_bytes) == (10.16, 8388608.0)
+    assert (reading.from_ms, reading.to_ms) == (1, 2)
 
 
 def replicator(name: str, cluster: str, messages: object, nbytes: object) -> str:
@@ -97,13 +94,12 @@ def test_odd_values_count_as_nothing(value: str) -> None:
 
 def test_an_empty_broker() -> None:
     """A broker without topics carries nothing, which is a figure too."""
-    found = read(CPU)
-    assert (found.namespaces, len(found.hashes), found.cpu_seconds) == ((), 0, 10.16)
-    assert found.counters.shape == (0, 4)
+    reading = read(CPU)
+    assert (reading.namespaces, len(reading.hashes), reading.cpu_seconds) == ((), 0, 10.16)
+    assert reading.counters.shape == (0, 4)
 
 
 def test_namespaces_of_three_parts() -> None:
-    """A topic of an old name is in the namespace that the page names; one that is no part of the name is not it."""
     page = topic("persistent://t/c/n/x").replace('namespace="t/c"', 'namespace="t/c/n"')
     assert read(page).namespaces == ("t/c/n",)
     for other in ("kubernetes", "t", "t/c/n/x", ""):
@@ -118,11 +114,10 @@ def test_partitions_in_a_label_of_their_own() -> None:
 
 
 def test_topics_of_one_hash() -> None:
-    """They are in one bundle, and counted by themselves."""
     first, second = "persistent://t/n/topic-29685295", "persistent://t/n/topic-32060020"
-    found = read(topic(first, in_bytes_total=1) + topic(second, in_bytes_total=2))
-    assert found.hashes[0] == found.hashes[1]
-    assert (len(set(found.keys.tolist())), found.counters[:, 2].tolist()) == (2, [1.0, 2.0])
+    reading = read(topic(first, in_bytes_total=1) + topic(second, in_bytes_total=2))
+    assert reading.hashes[0] == reading.hashes[1]
+    assert (len(set(reading.keys.tolist())), reading.counters[:, 2].tolist()) == (2, [1.0, 2.0])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +125,6 @@ def test_topics_of_one_hash() -> None:
     ["in_messages_total", "in_bytes_total", "consumers_count", "producers_count", "out_messages_total", "out_bytes"],
 )
 def test_figures_that_whoever_collects_them_drops(dropped: str) -> None:
-    """Less than a broker tells of its topics is no smaller load. Where nobody consumes, nothing need go out."""
     page = topic(ONE, consumers_count=1) + sample("out_messages_total", ONE, 5, ',subscription="a"')
     page += sample("out_bytes_total", ONE, 50, ',subscription="a"') + CPU
     assert len(read(page).keys) == 2
@@ -139,7 +133,6 @@ def test_figures_that_whoever_collects_them_drops(dropped: str) -> None:
 
 
 def test_sessions_without_a_namespace() -> None:
-    """What a broker before 2.11 says while it has no topics."""
     assert len(read(CPU + 'pulsar_producers_count{cluster="c"} 0\npulsar_consumers_count{cluster="c"} 0\n').keys) == 0
 
 
@@ -152,14 +145,12 @@ def test_namespaces_only() -> None:
 
 @pytest.mark.parametrize("page", ["", "<html>", "up 1\n"])
 def test_what_is_no_page_of_a_broker(page: str) -> None:
-    """What else answers there is an error, never an idle broker."""
     with pytest.raises(CodecError, match="no figures of a broker"):
         read(page)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100_000])
 def test_a_page_in_pieces(size: int) -> None:
-    """Only what is read is kept, wherever the pieces end; a line without an end is left out, and no more than that."""
     page = (
         "# TYPE pulsar_in_messages_total gauge\n"
         + sample("in_messages_total", ONE, 585)
@@ -171,9 +162,9 @@ def test_a_page_in_pieces(size: int) -> None:
         + CPU
     ).encode()
     keep = PageLines()
-    kept = b"".join(keep(page[at : at + size]) for at in range(0, len(page), size))
+    remaining = b"".join(keep(page[at : at + size]) for at in range(0, len(page), size))
     assert (
-        kept.decode()
+        remaining.decode()
         == sample("in_messages_total", ONE, 585) + sample("out_bytes_total", TWO, 12, ',subscription="s"') + CPU
     )
 

@@ -1,4 +1,4 @@
-"""`ServiceUnitStateData` in and out (beside Java's own reading and writing: tests/parity/test_channel_machine.py)."""
+"""Encode and decode `ServiceUnitStateData` (compared with Java in tests/parity/test_channel_machine.py)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ GOOD: dict[str, Any] = json.loads(OWNED)
 
 @pytest.mark.parametrize("text", [OWNED, SPLITTING])
 def test_there_and_back(text: bytes) -> None:
-    """To the byte, nulls of the map included."""
     assert encode_service_unit(decode_service_unit(text)) == text
 
 
 def test_fields() -> None:
-    """What is null or left out is "" or empty."""
     assert decode_service_unit(SPLITTING) == ServiceUnit(
         state=UnitState.SPLITTING,
         source="b1:8080",

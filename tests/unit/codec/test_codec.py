@@ -150,7 +150,6 @@ class TestReport:
         ],
     )
     def test_odd_numbers(self, value: Any, code: Code | None, counted: float) -> None:
-        """An odd number is a fault of that field; the rest of the report stands."""
         got = decode(
             report(cpu={"usage": value, "limit": 400.0}, msgRateIn=value, lastStats={BUNDLE_A: stats(msgRateOut=value)})
         )
@@ -276,7 +275,6 @@ class TestReport:
         ],
     )
     def test_unusable_records(self, data: bytes, code: Code) -> None:
-        """What is no report at all is refused with its code."""
         with pytest.raises(CodecError) as caught:
             decode_report("b1:8080", data)
         assert caught.value.code == code
@@ -334,8 +332,8 @@ def test_s20_control_characters_of_a_document_are_replaced(code: int) -> None:
     """In names and values, by both readers of documents, escaped or (where JSON allows that) as it is."""
     for character in (f"\\u{code:04x}", chr(code) if code > 0x1F else ""):
         data = f'{{"a{character}b": "a{character}b"}}'.encode("utf-8", "surrogatepass")
-        for found in (load(data, what="a test"), read(data, dict[str, str], what="a test")):
-            ((name, value),) = found.items()
+        for result in (load(data, what="a test"), read(data, dict[str, str], what="a test")):
+            ((name, value),) = result.items()
             assert name == value and not set(name) - set("ab\ufffd")
 
 

@@ -53,19 +53,18 @@ def top(*sizes: float, first: int = 0) -> list[dict[str, Any]]:
 
 
 def encoded(value: Any) -> bytes:
-    """As JSON."""
     return json.dumps(value).encode()
 
 
-def seen(*brokers: tuple[float, list[dict[str, Any]]], bundle_count: int = 0, **changes: Any) -> Snapshot:
+def build_snapshot(*brokers: tuple[float, list[dict[str, Any]]], bundle_count: int = 0, **changes: Any) -> Snapshot:
     """A snapshot of brokers with this score and these top bundles, which are all they carry unless told otherwise."""
     loads, tops = [], {}
     for number, (score, items) in enumerate(brokers):
         name = f"b{number}:8080"
         size = sum(item["stats"]["msgThroughputIn"] for item in items)
         rates = {"msgRateIn": float(len(items)), "msgRateOut": float(len(items))}
-        given = {**LOAD, **rates, "weightedMaxEMA": score, "msgThroughputIn": size, "msgThroughputOut": size}
-        loads.append(decode_broker_load(name, encoded({**given, "bundleCount": bundle_count, **changes})))
+        options = {**LOAD, **rates, "weightedMaxEMA": score, "msgThroughputIn": size, "msgThroughputOut": size}
+        loads.append(decode_broker_load(name, encoded({**options, "bundleCount": bundle_count, **changes})))
         tops[name] = decode_top_bundles(encoded(items))
     return extensible_snapshot(loads, tops, wall_ms=NOW)
 
@@ -118,7 +117,6 @@ def test_other_bad_fields_are_imputed_only() -> None:
     [(b"", Code.EMPTY_REPORT), (b"{", Code.NOT_JSON), (b"[]", Code.WRONG_TYPE), (b"{}", Code.WRONG_TYPE)],
 )
 def test_no_load_data_at_all(data: bytes, code: Code) -> None:
-    """CodecError with its code, for both records."""
     with pytest.raises(CodecError) as refused:
         decode_broker_load("b", data)
     assert refused.value.code is code
@@ -148,7 +146,7 @@ def test_a_bad_bundle_costs_itself() -> None:
 
 def test_the_score_is_the_brokers_own_whatever_our_weights_are() -> None:
     """`weightedMaxEMA`, weighted by the broker already; ours must not weigh it again."""
-    snapshot = seen((0.4, top(4e6)), (0.05, top(1e6, first=9)), (0.0, []))
+    snapshot = build_snapshot((0.4, top(4e6)), (0.05, top(1e6, first=9)), (0.0, []))
     draft = Draft(snapshot, Ledger(), Parameters(cpu_weight=0.3))
     assert draft.score.tolist() == pytest.approx([0.4, 0.05, 0.0], abs=1e-6)
 
@@ -157,7 +155,7 @@ def test_the_brokers_smoothing_is_not_smoothed_again() -> None:
     """The second picture counts as it is."""
     params, memory = Parameters(strategy="transfer", transfer_hit_count=0, move_price=0), StrategyMemory()
     for score in (0.1, 0.8):
-        picture = seen((score, top(1e6, 1e6, 1e6, 1e6)), (0.1, top(1e6, first=9)))
+        picture = build_snapshot((score, top(1e6, 1e6, 1e6, 1e6)), (0.1, top(1e6, first=9)))
         later = replace(picture.brokers, last_update=picture.brokers.last_update + int(100_000 * score))
         result = plan(PlanInput(snapshot=replace(picture, brokers=later), params=params, memory=memory))
         memory = result.memory
@@ -166,13 +164,13 @@ def test_the_brokers_smoothing_is_not_smoothed_again() -> None:
 
 def test_an_idle_broker_has_room() -> None:
     """A bundle takes its share of the giver's score along, as the class assumes; no capacity need be known."""
-    made = planned(seen((0.8, top(1e6, 1e6, 1e6, 1e6)), (0.0, [])))
-    assert [round(row.score_after, 3) for row in made.loads] == [0.4, 0.4]
+    result = planned(build_snapshot((0.8, top(1e6, 1e6, 1e6, 1e6)), (0.0, [])))
+    assert [round(row.score_after, 3) for row in result.loads] == [0.4, 0.4]
 
 
 def test_shares_are_of_all_that_the_broker_carries() -> None:
     """Two named bundles of 1 MB/s out of 10 MB/s are 8 points each, not 40; the rest is a row that never moves."""
-    hot = seen(
+    hot = build_snapshot(
         (0.8, top(1e6, 1e6)),
         (0.0, []),
         bundle_count=40,
@@ -183,17 +181,17 @@ def test_shares_are_of_all_that_the_broker_carries() -> None:
     )
     rest = [name for name in hot.bundles.names if is_rest(name)]
     assert len(rest) == 2
-    made = planned(hot, transfer_target_std=0.01)
-    assert all(not is_rest(move.bundle) for move in made.moves)
-    assert made.moves and all(move.source_before - move.source_after < 0.09 for move in made.moves)
-    assert {item.code for item in made.refusals if is_rest(item.bundle)} == {Code.SYSTEM_BUNDLE}
+    result = planned(hot, transfer_target_std=0.01)
+    assert all(not is_rest(move.bundle) for move in result.moves)
+    assert result.moves and all(move.source_before - move.source_after < 0.09 for move in result.moves)
+    assert {item.code for item in result.refusals if is_rest(item.bundle)} == {Code.SYSTEM_BUNDLE}
 
 
 def test_a_sole_top_bundle_is_not_the_last_bundle() -> None:
     """Others that carry little are not named; `bundleCount` says that they are there."""
-    alone = planned(seen((0.8, top(1e6)), (0.0, [])))
+    alone = planned(build_snapshot((0.8, top(1e6)), (0.0, [])))
     assert [item.code for item in alone.refusals] == [Code.SOLE_BUNDLE]
-    among = planned(seen((0.8, top(1e6)), (0.0, []), bundle_count=12))
+    among = planned(build_snapshot((0.8, top(1e6)), (0.0, []), bundle_count=12))
     assert {item.code for item in among.refusals if not is_rest(item.bundle)} == {Code.TOO_BIG}
 
 
@@ -220,14 +218,12 @@ def test_the_class_reads_as_jackson_does() -> None:
     "data", [b'{"weightedMaxEMA":true}', b'{"weightedMaxEMA":"much"}', b'{"updatedAt":1e30}', b"[]"]
 )
 def test_what_jackson_refuses_is_refused(data: bytes) -> None:
-    """CodecError, with its field where there is one."""
     with pytest.raises(CodecError):
         decode_load(data)
 
 
 @pytest.mark.parametrize("items", [{}, [{"bundleName": "a/b/c"}], [{"bundleName": "a/b/c", "stats": None}]])
 def test_top_bundles_at_which_the_class_would_fail(items: Any) -> None:
-    """Without statistics the class throws; here that is said of the record."""
     with pytest.raises(CodecError):
         decode_top(encoded(items))
 

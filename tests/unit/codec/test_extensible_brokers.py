@@ -1,4 +1,4 @@
-"""Reports of extensible brokers from what was heard and asked: scores, traffic, ages, tombstones."""
+"""Reports of extensible brokers from topic messages and admin responses: scores, traffic, ages, tombstones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def test_the_score_is_heard_and_the_bundles_are_asked() -> None:
 
 @pytest.mark.parametrize(("persistent", "non_persistent"), [(True, True), (False, True), (True, False)])
 def test_the_registry_says_what_kinds_of_topics_a_broker_serves(persistent: bool, non_persistent: bool) -> None:
-    """As `BrokerLookupData` has it: load data do not."""
     record = {
         "webServiceUrl": "http://a:1",
         "brokerVersion": "4.2.4",
@@ -121,7 +120,6 @@ def test_a_withdrawn_broker_stays_with_what_it_said_last() -> None:
 
 
 def test_a_broker_that_is_not_registered_is_out_at_once() -> None:
-    """Whatever the tables still say; when it is registered again it begins anew."""
     bench = Bench("all", A, B)
     for broker in (A, B):
         bench.say(bench.load(broker, 0.4))
@@ -146,19 +144,18 @@ def test_last_update_advances_with_news_only() -> None:
     bench = Bench("all", A)
     bench.say(bench.load(A, 0.4))
     bench.poll(A, **{X: BUSY})
-    seen = []
+    entries = []
     for second in range(10, 200, 10):
         bench.seconds = float(second)
         rates = HALF if second >= 100 else BUSY
         bench.poll(A, **{X: rates})
         bench.listen()
-        seen.append(bench.reports()[A].last_update - NOW_MS)
-    news = [stamp for place, stamp in enumerate(seen) if place == 0 or seen[place - 1] != stamp]
+        entries.append(bench.reports()[A].last_update - NOW_MS)
+    news = [stamp for place, stamp in enumerate(entries) if place == 0 or entries[place - 1] != stamp]
     assert news == [1, 60_000, 100_000, 160_000]
 
 
 def test_the_statistics_interval_is_the_brokers() -> None:
-    """What it runs with, where that is known and a number."""
     bench = Bench("all", A)
     settings: dict[str, Mapping[str, str]] = {
         A: {"statsUpdateFrequencyInSecs": "5"},
@@ -187,7 +184,6 @@ def test_n_c_another_assigner_of_topics() -> None:
 
 
 def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
-    """Whatever the broker's clock says."""
     bench = Bench("all", A)
     bench.say(replace(bench.load(A, 0.4), updated_at=NOW_MS + 3_600_000))
     bench.poll(A, **{X: BUSY})
@@ -203,20 +199,21 @@ def test_last_update_never_goes_back_nor_ahead_of_the_arrival() -> None:
 
 @pytest.mark.parametrize("ahead_ms", [0, 1_800_000, -1_800_000])
 def test_n_f_load_data_are_as_new_as_their_arrival(ahead_ms: int) -> None:
-    """By our clock, as is the start of the broker; a clock that is behind makes nothing look old."""
+    """Rule: ages follow the sidecar's clock, and so does the start of the broker; a clock that is behind makes nothing
+    look old.
+    """
     bench = Bench("all")
     bench.register(A, started=NOW_MS - 60_000 + ahead_ms)
     bench.say(replace(bench.load(A, 0.4), updated_at=NOW_MS + ahead_ms))
     bench.poll(A, **{X: BUSY})
     bench.seconds = 300.0
     bench.say(replace(bench.load(A, 0.5), updated_at=bench.now.wall_ms + ahead_ms))
-    found = bench.reports()[A]
-    assert (found.last_update, found.clock_ahead_ms) == (bench.now.wall_ms, ahead_ms)
-    assert found.started_ms == NOW_MS - 60_000
+    broker_reports = bench.reports()[A]
+    assert (broker_reports.last_update, broker_reports.clock_ahead_ms) == (bench.now.wall_ms, ahead_ms)
+    assert broker_reports.started_ms == NOW_MS - 60_000
 
 
 def test_top_bundles_are_news_where_no_statistics_are_asked() -> None:
-    """Brokers publish them after each statistics run, changed or not; beside statistics they would count twice."""
     stamps = {}
     for setting in ("top", "all"):
         bench = Bench(setting, A)
@@ -262,14 +259,13 @@ def test_without_the_topics_the_last_scores_stand(state: FeedState) -> None:
     bench.seconds = 60.0
     bench.poll(A, **{X: HALF})
     bench.listen()
-    found = bench.reports()
-    assert found[A].faults == ((Code.STALE_SCORE, "weightedMaxEMA"),)
-    assert (score(found[A]), found[A].traffic.tolist()) == (pytest.approx(0.5), list(HALF))
+    broker_reports = bench.reports()
+    assert broker_reports[A].faults == ((Code.STALE_SCORE, "weightedMaxEMA"),)
+    assert (score(broker_reports[A]), broker_reports[A].traffic.tolist()) == (pytest.approx(0.5), list(HALF))
     assert bench.codes() == {B: Code.OUT_DATED_DATA}
 
 
 def test_top_asks_everybody_while_the_topics_are_silent() -> None:
-    """There is nothing else to go by."""
     bench = Bench("top", A)
     bench.say(bench.load(A, 0.4), top=bundle_loads(**{X: BUSY}))
     assert not bench.book.wants_stats(A, bench.now)
@@ -299,10 +295,10 @@ def test_what_is_wrong_with_an_excluded_broker_is_said() -> None:
     bench.latest[A] = LatestLoad(fault=(Code.NOT_JSON, "the record is not JSON"))
     bench.listen()
     bench.book.failed(B, "connection refused")
-    found = {item.broker_id: (item.code, item.detail) for item in bench.book.reports(bench.now)[1]}
-    assert found[A] == (Code.NOT_JSON, "the record is not JSON")
-    assert found[B] == (Code.NO_LOAD_DATA, "connection refused")
-    assert found[C][0] == Code.NO_LOAD_DATA
+    result = {item.broker_id: (item.code, item.detail) for item in bench.book.reports(bench.now)[1]}
+    assert result[A] == (Code.NOT_JSON, "the record is not JSON")
+    assert result[B] == (Code.NO_LOAD_DATA, "connection refused")
+    assert result[C][0] == Code.NO_LOAD_DATA
     assert bench.book.unasked() == [A, C]
 
 

@@ -16,8 +16,8 @@ from bundlekeel.core.model.errors import CodecError
 def beans(**metrics: Any) -> bytes:
     """A list like a broker's, with these figures of the operating system's bean."""
     other = {"metrics": {"CpuLoad": 0.99, "Name": "G1"}, "dimensions": {"MBean": "java.lang:type=Memory"}}
-    wanted = {"metrics": {"Arch": "amd64", **metrics}, "dimensions": {"MBean": "java.lang:type=OperatingSystem"}}
-    return json.dumps([other, wanted]).encode()
+    expected = {"metrics": {"Arch": "amd64", **metrics}, "dimensions": {"MBean": "java.lang:type=OperatingSystem"}}
+    return json.dumps([other, expected]).encode()
 
 
 def test_the_larger_one_counts() -> None:

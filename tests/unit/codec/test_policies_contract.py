@@ -53,17 +53,15 @@ class MemoryPolicies:
 
 @pytest.mark.parametrize("check", CHECKS)
 async def test_the_fake_keeps_the_contract(check: Callable[[PolicyWorld], Awaitable[None]]) -> None:
-    """The same checks run against ZooKeeper in tests/integration."""
     await check(MemoryPolicies())
 
 
 def test_isolation_policies_are_read_in_their_order() -> None:
-    """As Pulsar writes them; what is absent is empty."""
     bare = {"auto_failover_policy": GOLD["auto_failover_policy"]}
-    found = decode_isolation_policies(json.dumps({"z": bare, "gold": GOLD}).encode())
-    assert [policy.name for policy in found] == ["z", "gold"]
-    assert found[1] == DECODED
-    assert found[0].namespaces == found[0].primary == ()
+    policies = decode_isolation_policies(json.dumps({"z": bare, "gold": GOLD}).encode())
+    assert [policy.name for policy in policies] == ["z", "gold"]
+    assert policies[1] == DECODED
+    assert policies[0].namespaces == policies[0].primary == ()
     assert decode_isolation_policies(b"{}") == ()
 
 

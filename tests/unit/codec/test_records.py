@@ -145,7 +145,6 @@ class TestOwnershipAndNames:
         ],
     )
     def test_boundaries_with_gaps(self, boundaries: Any) -> None:
-        """A namespace whose bundles cannot be told is refused."""
         with pytest.raises(CodecError):
             records.decode_boundaries(encode({"bundles": {"boundaries": boundaries}}))
 

@@ -42,7 +42,7 @@ def test_a_topic_as_a_broker_tells_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "found"),
+    ("topic", "document"),
     [
         ({}, {TOPIC: NOTHING}),
         ({"msgRateIn": -1, "msgRateOut": 2}, {TOPIC: ((0.0, 2.0, 0.0, 0.0), 0)}),
@@ -53,9 +53,9 @@ def test_a_topic_as_a_broker_tells_it() -> None:
         (None, {}),
     ],
 )
-def test_odd_topics_are_left_out_or_count_as_nothing(topic: Any, found: dict[str, Any]) -> None:
+def test_odd_topics_are_left_out_or_count_as_nothing(topic: Any, document: dict[str, Any]) -> None:
     """One bad record costs that topic only."""
-    assert decode_topic_stats(body(topic), BUNDLE) == found
+    assert decode_topic_stats(body(topic), BUNDLE) == document
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,6 @@ def test_what_is_no_statistics_holds_nothing(answer: bytes) -> None:
 
 
 def test_nan_in_one_topic_of_the_broker() -> None:
-    """Java writes NaN, which is no JSON: nothing is known then, and nothing is raised."""
     assert decode_topic_stats(body({"msgRateIn": float("nan")}), BUNDLE) == {}
 
 
@@ -90,16 +89,15 @@ SYSTEM = "pulsar/system/0x00000000_0xffffffff"
 
 def stats(**bundles: Any) -> bytes:
     """An answer with these bundles by name; a value that is a number becomes one topic with that rate."""
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name, domains in bundles.items():
         namespace, _, hash_range = name.rpartition("/")
         topics = domains if isinstance(domains, dict) else {"persistent": {TOPIC: {"msgRateIn": domains}}}
-        found.setdefault(namespace, {})[hash_range] = topics
-    return json.dumps(found, separators=(",", ":")).encode()
+        results.setdefault(namespace, {})[hash_range] = topics
+    return json.dumps(results, separators=(",", ":")).encode()
 
 
 def test_bundles_are_the_sums_of_their_topics() -> None:
-    """Both domains; topics, consumers of all subscriptions, producers; system bundles are told like others."""
     one = {
         "msgRateIn": 5.5,
         "msgRateOut": 11,
@@ -109,7 +107,7 @@ def test_bundles_are_the_sums_of_their_topics() -> None:
         "subscriptions": {"one": {"consumers": [{}, {"x": [1]}]}, "two": {"consumers": [{}]}},
     }
     two = {"msgRateIn": 0.5, "producerCount": 1}
-    found = decode_bundle_stats(
+    loads = decode_bundle_stats(
         stats(
             **{
                 BUNDLE: {
@@ -121,10 +119,10 @@ def test_bundles_are_the_sums_of_their_topics() -> None:
             }
         )
     )
-    assert found.names == (BUNDLE, OTHER, SYSTEM)
-    assert found.traffic.tolist() == [[11.5, 22.0, 1100.5, 2201.0], [0, 0, 0, 0], [3.0, 0, 0, 0]]
-    assert found.counts.tolist() == [[3, 6, 5], [0, 0, 0], [1, 0, 0]]
-    assert found.faults == ()
+    assert loads.names == (BUNDLE, OTHER, SYSTEM)
+    assert loads.traffic.tolist() == [[11.5, 22.0, 1100.5, 2201.0], [0, 0, 0, 0], [3.0, 0, 0, 0]]
+    assert loads.counts.tolist() == [[3, 6, 5], [0, 0, 0], [1, 0, 0]]
+    assert loads.faults == ()
 
 
 @pytest.mark.parametrize(
@@ -142,25 +140,24 @@ def test_bundles_are_the_sums_of_their_topics() -> None:
 )
 def test_a_bad_topic_costs_at_most_its_bundle(topic: Any, rates: list[float] | None, code: Code) -> None:
     """Odd rates count as 0 with a fault; a bundle that cannot be read is left out with one; others stay."""
-    found = decode_bundle_stats(stats(**{BUNDLE: {"persistent": {TOPIC: topic}}, OTHER: 7.0}))
-    told = dict(zip(found.names, found.traffic.tolist(), strict=True))
-    assert told == {OTHER: [7.0, 0, 0, 0]} | ({} if rates is None else {BUNDLE: rates})
-    assert found.faults == ((code, f"topics.{BUNDLE}"),)
+    loads = decode_bundle_stats(stats(**{BUNDLE: {"persistent": {TOPIC: topic}}, OTHER: 7.0}))
+    answers = dict(zip(loads.names, loads.traffic.tolist(), strict=True))
+    assert answers == {OTHER: [7.0, 0, 0, 0]} | ({} if rates is None else {BUNDLE: rates})
+    assert loads.faults == ((code, f"topics.{BUNDLE}"),)
 
 
 def test_what_looks_like_nan_inside_a_name_is_left_alone() -> None:
     """Only numbers are repaired, whatever topics are called."""
     name = 'persistent://t/ns/a":NaN,'
     body = stats(**{BUNDLE: {"persistent": {name: {"msgRateIn": float("nan"), "msgRateOut": 1.0}}}})
-    found = decode_bundle_stats(body)
-    assert (found.traffic.tolist(), found.counts.tolist()) == ([[0, 1.0, 0, 0]], [[1, 0, 0]])
+    loads = decode_bundle_stats(body)
+    assert (loads.traffic.tolist(), loads.counts.tolist()) == ([[0, 1.0, 0, 0]], [[1, 0, 0]])
 
 
 def test_what_is_no_bundle_is_noted() -> None:
-    """A range, and what stands in its place."""
     body = stats(**{BUNDLE: 1.0, "t/ns/oops": 2.0})
-    found = decode_bundle_stats(body)
-    assert (found.names, found.faults) == ((BUNDLE,), ((Code.WRONG_TYPE, "topics.t/ns/oops"),))
+    loads = decode_bundle_stats(body)
+    assert (loads.names, loads.faults) == ((BUNDLE,), ((Code.WRONG_TYPE, "topics.t/ns/oops"),))
 
 
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b"null", b'{"t/ns":[]}', b"\xff", b'{"a":NaN', b"[" * 100_000])
@@ -172,5 +169,5 @@ def test_what_is_no_statistics_is_refused(answer: bytes) -> None:
 
 def test_an_idle_broker_has_no_bundles() -> None:
     """An empty answer is a good one."""
-    found = decode_bundle_stats(b"{}")
-    assert (found.names, found.traffic.shape, found.counts.shape) == ((), (0, 4), (0, 3))
+    loads = decode_bundle_stats(b"{}")
+    assert (loads.names, loads.traffic.shape, loads.counts.shape) == ((), (0, 4), (0, 3))

@@ -1,4 +1,4 @@
-"""`ResourceUsageInfo`: what Pulsar wrote is read, and what cannot be meant is refused by its field's name."""
+"""`ResourceUsageInfo`: messages written by Pulsar are read, impossible values are refused by the field's name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The other sources: stuck clusters of Pulsar's issues, the UniformLoadShedder article (seed 001), the reading of 2.9.2
-(seed 004), and places where a source differs from itself or from Pulsar 4.2."""
+"""Clusters of other sources: stuck clusters of Pulsar's issues, the UniformLoadShedder article (seed 001), the reading
+of 2.9.2 (seed 004), and places where a source differs from itself or from Pulsar 4.2.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +47,10 @@ STUCK: dict[str, list[list[float]]] = {
 
 @pytest.mark.parametrize("name", STUCK)
 def test_stuck_cluster_under_threshold_shedder(name: str) -> None:
-    """Issues 17456, 12471, 18215: nobody is 10 points above the average, so ThresholdShedder does nothing. Ours says
-    what stands in the way; with lower-boundary shedding it acts where a broker is 10 points below."""
+    """Issues 17456, 12471, 18215: no broker is 10 points above the average, so ThresholdShedder does nothing.
+
+    The corrected form names the obstacle; with lower-boundary shedding it acts where a broker is 10 points below.
+    """
     reports = cluster(STUCK[name])
     assert Pulsar("threshold").unloads(reports) == {}
     plan = eager(reports, strategy="threshold").plan
@@ -93,7 +96,7 @@ def test_stuck_cluster_is_solved_by_the_default(name: str, moves: int, highest: 
 @pytest.mark.parametrize("strategy", ["overload", "deviation"])
 @pytest.mark.parametrize("name", ["10x80+0", "50x5+0"])
 def test_stuck_cluster_says_why_it_stays(strategy: str, name: str) -> None:
-    """These two never look at a broker below the mean by design; the verdict names the rule that decided."""
+    """`avg` and `deviation` never check a broker below the mean by design; the verdict names the rule that decided."""
     verdict = eager(cluster(STUCK[name]), strategy=strategy).plan.verdict
     assert verdict.code is Code.BALANCED
     assert verdict.sentence.startswith("no broker is ")
@@ -133,11 +136,10 @@ def test_seed_001_its_example_needs_a_lower_threshold() -> None:
 
 
 def test_seed_004_heap_does_not_count() -> None:
-    """2.9.2 counts the JVM heap with weight 1. Pulsar 4.2 does not any more, and neither do we: its key is accepted
-    and read by nobody."""
+    """2.9.2 counts the JVM heap with weight 1. Neither Pulsar 4.2 nor Bundlekeel does; the key is ignored."""
     record = {"cpu": {"usage": 20.0, "limit": 100.0}, "memory": {"usage": 990.0, "limit": 1000.0}, "lastUpdate": NOW_MS}
-    seen = decode_report("a:1", json.dumps(record).encode(), max_bytes=10_000)
-    draft = Draft(snapshot([seen]), Ledger(), Parameters())
+    report = decode_report("a:1", json.dumps(record).encode(), max_bytes=10_000)
+    draft = Draft(snapshot([report]), Ledger(), Parameters())
     assert draft.score.tolist() == pytest.approx([0.2])
     assert from_pulsar({"loadBalancerMemoryResourceWeight": "1.0"}) == {}
 
@@ -152,13 +154,12 @@ def test_seed_004_the_default_is_not_overload() -> None:
 
 
 def cycles(count: int, reports: list[BrokerReport], params: dict[str, Any]) -> list[bool]:
-    """Whether our `avg` acted in each of so many cycles, a fresh report of everybody each minute."""
     memory, acted = StrategyMemory(), []
     for minute in range(count):
         at = NOW_MS + minute * MINUTE
         fresh = [replace(item, last_update=at) for item in reports]
-        seen = snapshot(fresh, averages=averages_of(fresh), wall_ms=at)
-        result = run(seen, memory=memory, **params)
+        current = snapshot(fresh, averages=averages_of(fresh), wall_ms=at)
+        result = run(current, memory=memory, **params)
         memory = result.memory
         acted.append(bool(result.plan.moves))
     return acted
@@ -185,9 +186,9 @@ def test_seed_000_random_number_hash() -> None:
     assert Pulsar("avg").drawn_from(reports, "avg") == [broker(row) for row in range(4)]
     draft = Draft(snapshot(reports), Ledger(), Parameters())
     candidates = np.array([1, 2, 3])
-    chosen = [int(PLACEMENTS["avg"](draft, row, 0, candidates)[0]) for row in range(50)]
-    assert chosen == [int(PLACEMENTS["avg"](draft, row, 0, candidates)[0]) for row in range(50)]
-    assert {chosen.count(row) > 8 for row in candidates.tolist()} == {True}
+    choice = [int(PLACEMENTS["avg"](draft, row, 0, candidates)[0]) for row in range(50)]
+    assert choice == [int(PLACEMENTS["avg"](draft, row, 0, candidates)[0]) for row in range(50)]
+    assert {choice.count(row) > 8 for row in candidates.tolist()} == {True}
 
 
 def test_issue_21214_idle_bundles() -> None:
@@ -208,8 +209,8 @@ def test_unequal_capacity_is_a_setting_of_ours() -> None:
     """PIP-364 calls every combination no better than `normal` in mixed clusters. With `capacity` a bundle is worth
     what it takes of the broker where it goes: 10 % here are 5 % on the machine twice as large."""
     reports = cluster([[0.1] * 6, []])
-    seen = snapshot(reports, capacity=[CapacityOverride(pattern=broker(1), cores=2)])
-    plan = run(seen, **EAGER).plan
+    current = snapshot(reports, capacity=[CapacityOverride(pattern=broker(1), cores=2)])
+    plan = run(current, **EAGER).plan
     assert plan.moves[0].target_after == pytest.approx(0.05)
 
 
@@ -226,8 +227,7 @@ def test_avg_middle_broker_has_no_partner() -> None:
 
 
 def test_avg_hot_broker_with_less_traffic() -> None:
-    """60 % busy with 100 MB/s beside 40 % with 150 MB/s: AvgShedder needs a negative amount, and skips it for ever.
-    Ours counts what a bundle uses of its broker."""
+    """60 % busy with 100 MB/s and 40 % with 150 MB/s: AvgShedder needs a negative amount, and skips it forever."""
     pulsar = Pulsar("avg")
     assert [pulsar.unloads(unequal()) for _ in range(3)] == [{}, {}, {}]
     assert percents_after(eager(unequal()).plan)[1] < 60.0
@@ -237,8 +237,8 @@ def test_threshold_giant_bundle_first() -> None:
     """ThresholdShedder takes the largest bundle first, however much more it is than needed: the two brokers swap
     roles. Ours takes what fits."""
     reports = cluster([[0.55, 0.15], [0.1]])
-    (taken,) = Pulsar("threshold").unloads(reports).values()
-    assert len(taken) == 1 and taken[0] == reports[0].bundle_names[0]
+    (pulsar,) = Pulsar("threshold").unloads(reports).values()
+    assert len(pulsar) == 1 and pulsar[0] == reports[0].bundle_names[0]
     plan = eager(reports, strategy="threshold").plan
     assert [move.bundle for move in plan.moves] == [reports[0].bundle_names[1]]
 
@@ -259,18 +259,18 @@ def test_least_resource_usage_selection_has_no_memory() -> None:
     Ours looks at the predicted score and remembers nothing."""
     reports = cluster([[0.04] * 5, [0.1]])
     pulsar = Pulsar("threshold", memory=CompatMemory(placement_usage={broker(0): 0.9, broker(1): 0.1}))
-    seen = []
+    entries = []
     for _ in range(2):
         pulsar.drawn_from(reports, "least_resource_usage")
-        seen.append(round(pulsar.memory.placement_usage[broker(0)], 4))
-    assert seen == [0.83, 0.767]
+        entries.append(round(pulsar.memory.placement_usage[broker(0)], 4))
+    assert entries == [0.83, 0.767]
     draft = Draft(snapshot(reports), Ledger(), Parameters())
     place = PLACEMENTS["least_resource_usage"]
     assert {int(place(draft, 0, 0, np.array([0, 1]))[0]) for _ in range(3)} == {1}
 
 
 def test_uniform_minimum_starts_at_two_billion() -> None:
-    """UniformLoadShedder's minimum starts at 2147483647: 6 GB/s beside 3 is 2.8 times that. Ours sees a factor of 2."""
+    """UniformLoadShedder's minimum starts at 2147483647: 6 GB/s is 2.8 times 3 GB/s with it. The real factor is 2."""
     reports = [
         replace(item, bundle_traffic=item.bundle_traffic * [1, 1, 300, 300], traffic=item.traffic * [1, 1, 300, 300])
         for item in cluster([[0.02] * 10, [0.01] * 10])

@@ -43,22 +43,20 @@ LOW, HITS, WEIGHT = "avg_low_threshold_percent", "split_hit_count", "direct_memo
 def adopt(
     values: Mapping[str, float], now: Adopted | None = None, digest: str = "d1", base: Parameters = BASE
 ) -> Adopted:
-    """These values over what is adopted already."""
     rows = {name: proposed(value, getattr(base, name)) for name, value in values.items()}
-    made = thresholds_of(document(parameters=rows))
-    return adoption(made, digest, base=base, now=now, by="ann", reason="r", now_ms=NOW_MS, trial_seconds=3600.0)
+    thresholds = thresholds_of(document(parameters=rows))
+    return adoption(thresholds, digest, base=base, now=now, by="ann", reason="r", now_ms=NOW_MS, trial_seconds=3600.0)
 
 
 def test_adopted_values_lie_over_the_settings() -> None:
     """Whole numbers stay whole; everything else is as it was."""
-    made = in_force(BASE, adopt({LOW: 20.0, HITS: 6}))
-    assert made == replace(BASE, avg_low_threshold_percent=20.0, split_hit_count=6)
-    assert isinstance(made.split_hit_count, int)
+    parameters = in_force(BASE, adopt({LOW: 20.0, HITS: 6}))
+    assert parameters == replace(BASE, avg_low_threshold_percent=20.0, split_hit_count=6)
+    assert isinstance(parameters.split_hit_count, int)
     assert in_force(BASE, None) is BASE
 
 
 def test_whoever_changes_the_settings_means_it() -> None:
-    """A setting that is no longer what was replaced counts, and the other entries stay."""
     adopted = adopt({LOW: 20.0, HITS: 6})
     changed = replace(BASE, avg_low_threshold_percent=10.0)
     assert adopted_values(changed, adopted) == {HITS: 6}
@@ -73,7 +71,6 @@ def test_another_strategy_knows_nothing_of_it() -> None:
     values=st.dictionaries(st.sampled_from([*RANGES, "nobody"]), st.floats(allow_nan=True) | st.integers(), max_size=5)
 )
 def test_nothing_out_of_range_comes_into_force(values: dict[str, float]) -> None:
-    """Whatever stands in the shared document (a newer release, somebody's hand)."""
     base = {name: float(getattr(BASE, name)) for name in values if name in RANGES}
     adopted = Adopted(digest="d", strategy="avg", values=values, instead_of=base | {"nobody": 1.0})
     for name, value in adopted_values(BASE, adopted).items():
@@ -94,8 +91,6 @@ def test_nights_add_up_and_are_taken_back_one_by_one() -> None:
 
 
 def test_a_trial_that_another_adoption_ended_begins_again() -> None:
-    """Nothing had judged the first one, so a revert of the second does not call it kept: it is on trial from the
-    beginning, by its own promise, and beside the time before it, not that of the second one."""
     zero = replace(adopt({WEIGHT: 2.0}), state="kept")
     first = replace(adopt({LOW: 20.0}, zero, "d2"), imbalance_high=0.5, moves_high=9.0)
     second = replace(adopt({HITS: 6}, first, "d3"), since_ms=NOW_MS + 7_200_000)
@@ -105,9 +100,9 @@ def test_a_trial_that_another_adoption_ended_begins_again() -> None:
     assert back is not None and adopted_values(BASE, back) == {WEIGHT: 2.0, LOW: 20.0}
     assert (back.digest, back.state, back.since_ms, back.trial_seconds) == ("d2", "trial", later, 3600.0)
     assert (back.imbalance_high, back.moves_high) == (0.5, 9.0)
-    found = run(3600, 0.1, start=NOW_MS - 3_600_000)
-    found = run(14_400, 0.9, start=NOW_MS, before=found)
-    before, after = before_and_after(run(3600, 0.3, start=later, before=found), back, later + 3_600_000)
+    realised = run(3600, 0.1, start=NOW_MS - 3_600_000)
+    realised = run(14_400, 0.9, start=NOW_MS, before=realised)
+    before, after = before_and_after(run(3600, 0.3, start=later, before=realised), back, later + 3_600_000)
     assert before.imbalance == pytest.approx(0.1) and after.imbalance == pytest.approx(0.3)
     left = one_back(back, by="ann", reason="no", now_ms=later)
     assert left is not None and (left.digest, left.state, dict(left.values)) == ("d1", "kept", {WEIGHT: 2.0})
@@ -124,15 +119,14 @@ def test_what_an_older_release_stored_is_kept_after_a_revert() -> None:
 
 def test_only_so_many_trials_wait() -> None:
     """People may adopt night after night while a trial stands still."""
-    made = adopt({LOW: 20.0}, None, "d0")
+    adopted = adopt({LOW: 20.0}, None, "d0")
     for number in range(KEPT_UNJUDGED + 5):
-        made = adopt({LOW: 20.0 + number}, made, f"e{number}")
-    assert [item.digest for item in made.unjudged] == [f"e{number}" for number in range(4, 4 + KEPT_UNJUDGED)]
-    assert all(item.unjudged == () for item in made.unjudged)
+        adopted = adopt({LOW: 20.0 + number}, adopted, f"e{number}")
+    assert [item.digest for item in adopted.unjudged] == [f"e{number}" for number in range(4, 4 + KEPT_UNJUDGED)]
+    assert all(item.unjudged == () for item in adopted.unjudged)
 
 
 def test_what_a_changed_setting_outdid_does_not_come_back() -> None:
-    """Its entry of the first night was out of force already."""
     changed = replace(BASE, avg_low_threshold_percent=10.0)
     second = adopt({HITS: 6}, adopt({LOW: 20.0}), "d2", changed)
     assert one_back(second, by="ann", reason="no", now_ms=NOW_MS) is None
@@ -141,19 +135,21 @@ def test_what_a_changed_setting_outdid_does_not_come_back() -> None:
 def test_reverted_values_are_known_again_under_another_name() -> None:
     """For a month; the document itself for as long as it is remembered."""
     adopted = adopt({LOW: 20.0})
-    known = taken_back({}, adopted, by="ann", reason="no", now_ms=NOW_MS)
-    assert reverted_before(known, "d1", {}, NOW_MS + 10 * REVERTED_MS) is known["d1"]
-    assert reverted_before(known, "d9", {LOW: 20.0}, NOW_MS + 1) is known["d1"]
-    assert reverted_before(known, "d9", {LOW: 20.0}, NOW_MS + REVERTED_MS) is None
-    assert reverted_before(known, "d9", {LOW: 17.5}, NOW_MS) is None
-    assert reverted_before(known, "d9", {LOW: 20.0, HITS: 6}, NOW_MS) is None
+    reverted = taken_back({}, adopted, by="ann", reason="no", now_ms=NOW_MS)
+    assert reverted_before(reverted, "d1", {}, NOW_MS + 10 * REVERTED_MS) is reverted["d1"]
+    assert reverted_before(reverted, "d9", {LOW: 20.0}, NOW_MS + 1) is reverted["d1"]
+    assert reverted_before(reverted, "d9", {LOW: 20.0}, NOW_MS + REVERTED_MS) is None
+    assert reverted_before(reverted, "d9", {LOW: 17.5}, NOW_MS) is None
+    assert reverted_before(reverted, "d9", {LOW: 20.0, HITS: 6}, NOW_MS) is None
 
 
 def test_only_so_many_reverts_are_remembered() -> None:
     """The newest."""
-    known = {f"o{number}": Reverted(values={}, by="ann", reason="", since_ms=number) for number in range(KEPT_REVERTS)}
-    made = taken_back(known, adopt({LOW: 20.0}), by="ann", reason="no", now_ms=NOW_MS)
-    assert len(made) == KEPT_REVERTS and "d1" in made and "o0" not in made
+    expected_names = {
+        f"o{number}": Reverted(values={}, by="ann", reason="", since_ms=number) for number in range(KEPT_REVERTS)
+    }
+    reverted = taken_back(expected_names, adopt({LOW: 20.0}), by="ann", reason="no", now_ms=NOW_MS)
+    assert len(reverted) == KEPT_REVERTS and "d1" in reverted and "o0" not in reverted
 
 
 # --- what is realised ---
@@ -163,71 +159,71 @@ def run(
     seconds: int, imbalance: float, moves: int = 0, start: int = NOW_MS, before: Realised | None = None
 ) -> Realised:
     """Cycles every ten seconds, the moves in the first ones."""
-    found = before or Realised()
+    result = before or Realised()
     for number in range(seconds // 10):
-        found = noted(found, start + 10_000 * number, imbalance, 1 if number < moves else 0)
-    return found
+        result = noted(result, start + 10_000 * number, imbalance, 1 if number < moves else 0)
+    return result
 
 
 def test_time_is_weighed_and_gaps_are_not_counted() -> None:
     """The imbalance of a cycle stands for the time since the one before, unless that was long ago."""
     start = NOW_MS - NOW_MS % BUCKET_MS
-    found = noted(Realised(), start, 9.0, 1)
-    found = noted(found, start + 60_000, 0.1, 0)
-    found = noted(found, start + 80_000, 0.4, 2)
-    found = noted(found, start + 480_000, 9.0, 0)
-    seen = stretch(found, start, start + 1)
-    assert (seen.seconds, seen.moves) == (80.0, 3)
-    assert seen.imbalance == pytest.approx((60 * 0.1 + 20 * 0.4) / 80)
-    assert seen.moves_per_hour == pytest.approx(3 * 3600 / 80)
+    record = noted(Realised(), start, 9.0, 1)
+    record = noted(record, start + 60_000, 0.1, 0)
+    record = noted(record, start + 80_000, 0.4, 2)
+    record = noted(record, start + 480_000, 9.0, 0)
+    period = stretch(record, start, start + 1)
+    assert (period.seconds, period.moves) == (80.0, 3)
+    assert period.imbalance == pytest.approx((60 * 0.1 + 20 * 0.4) / 80)
+    assert period.moves_per_hour == pytest.approx(3 * 3600 / 80)
 
 
 def test_a_trial_ends_where_cycles_are_long() -> None:
     """A cycle every ten minutes: the time between two of them counts. It did not, so that no trial ever ended."""
     adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=6 * 3600.0)
-    found, now = Realised(), NOW_MS
+    realised, now = Realised(), NOW_MS
     for number in range(40):
         now = NOW_MS + number * 600_000
-        found = noted(found, now, 0.1, 0, interval_seconds=600.0)
-    judgement = judged(adopted, *before_and_after(found, adopted, now))
+        realised = noted(realised, now, 0.1, 0, interval_seconds=600.0)
+    judgement = judged(adopted, *before_and_after(realised, adopted, now))
     assert judgement is not None and not judgement.worse
 
 
 def test_only_two_days_are_kept() -> None:
     """The document must not grow."""
-    found = Realised()
+    realised = Realised()
     for number in range(2000):
-        found = noted(found, NOW_MS + number * 290_000, 0.1, 0)
-    assert len(found.buckets) == KEPT_BUCKETS
-    assert found.buckets[-1].at_ms > found.buckets[0].at_ms > NOW_MS
+        realised = noted(realised, NOW_MS + number * 290_000, 0.1, 0)
+    assert len(realised.buckets) == KEPT_BUCKETS
+    assert realised.buckets[-1].at_ms > realised.buckets[0].at_ms > NOW_MS
 
 
 @pytest.mark.parametrize(("hours_a_day", "trial_hours"), [(2, 6), (8, 24)])
 def test_a_trial_ends_where_little_of_a_day_is_ours(hours_a_day: int, trial_hours: int) -> None:
     """Maintenance windows: the hours of each day add up until there are enough, however many days that takes."""
     adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=trial_hours * 3600.0)
-    found, judgements = Realised(), list[bool]()
+    realised, judgements = Realised(), list[bool]()
     for minute in range(60 * hours_a_day * 10):
         day, rest = divmod(minute, 60 * hours_a_day)
         now = NOW_MS + day * 86_400_000 + rest * 60_000
-        found = noted(found, now, 0.1, 0)
-        judgement = judged(adopted, *before_and_after(found, adopted, now))
+        realised = noted(realised, now, 0.1, 0)
+        judgement = judged(adopted, *before_and_after(realised, adopted, now))
         judgements += [judgement.worse] if judgement else []
     assert judgements and not any(judgements)
 
 
 def test_a_clock_that_goes_back_does_no_harm() -> None:
     """Buckets later than now are dropped, and no time is counted."""
-    found = noted(run(3600, 0.1), NOW_MS - BUCKET_MS, 0.5, 0)
-    assert [bucket.at_ms for bucket in found.buckets] == [NOW_MS - BUCKET_MS - (NOW_MS - BUCKET_MS) % BUCKET_MS]
+    record = noted(run(3600, 0.1), NOW_MS - BUCKET_MS, 0.5, 0)
+    assert [bucket.at_ms for bucket in record.buckets] == [NOW_MS - BUCKET_MS - (NOW_MS - BUCKET_MS) % BUCKET_MS]
 
 
 def test_the_minutes_of_the_adoption_belong_to_neither_side() -> None:
     """Before and after are apart."""
     adopted = replace(adopt({LOW: 20.0}), since_ms=NOW_MS, trial_seconds=3600.0)
-    found = run(7200, 0.3, start=NOW_MS - 7_200_000)
-    found = run(7200, 0.1, start=NOW_MS, before=found)
-    before, after = before_and_after(found, adopted, NOW_MS + 7_200_000)
+    realised = run(7200, 0.3, start=NOW_MS - 7_200_000)
+    realised = run(7200, 0.1, start=NOW_MS, before=realised)
+    before, after = before_and_after(realised, adopted, NOW_MS + 7_200_000)
     assert before.imbalance == pytest.approx(0.3) and after.imbalance == pytest.approx(0.1)
     assert 2900 <= before.seconds <= 3600 and after.seconds >= 6000
 
@@ -238,7 +234,7 @@ ADOPTED = Adopted(
 UNSEEN = TimeStretch()
 
 
-def seen(imbalance: float, moves: int, seconds: float = 3600.0) -> TimeStretch:
+def build_period(imbalance: float, moves: int, seconds: float = 3600.0) -> TimeStretch:
     """An hour, if not said otherwise."""
     return TimeStretch(seconds=seconds, imbalance=imbalance, moves=moves)
 
@@ -247,30 +243,30 @@ def seen(imbalance: float, moves: int, seconds: float = 3600.0) -> TimeStretch:
     ("before", "after", "worse"),
     [
         (UNSEEN, UNSEEN, None),
-        (UNSEEN, seen(0.5, 0, 800.0), None),
-        (UNSEEN, seen(0.5, 0, 1000.0), True),
-        (UNSEEN, seen(0.1, 2, 1000.0), None),
-        (UNSEEN, seen(0.1, 2), False),
-        (seen(0.2, 2), seen(0.15, 2), False),
-        (seen(0.14, 2), seen(0.15, 2), True),
-        (seen(0.14, 2, 100.0), seen(0.13, 2), True),
-        (UNSEEN, seen(0.1, 8), False),
-        (UNSEEN, seen(0.1, 9), True),
-        (seen(0.1, 10), seen(0.1, 9), False),
-        (seen(0.1, 8), seen(0.1, 9), True),
+        (UNSEEN, build_period(0.5, 0, 800.0), None),
+        (UNSEEN, build_period(0.5, 0, 1000.0), True),
+        (UNSEEN, build_period(0.1, 2, 1000.0), None),
+        (UNSEEN, build_period(0.1, 2), False),
+        (build_period(0.2, 2), build_period(0.15, 2), False),
+        (build_period(0.14, 2), build_period(0.15, 2), True),
+        (build_period(0.14, 2, 100.0), build_period(0.13, 2), True),
+        (UNSEEN, build_period(0.1, 8), False),
+        (UNSEEN, build_period(0.1, 9), True),
+        (build_period(0.1, 10), build_period(0.1, 9), False),
+        (build_period(0.1, 8), build_period(0.1, 9), True),
     ],
 )
 def test_worse_is_beyond_the_promise_and_beyond_before(
     before: TimeStretch, after: TimeStretch, worse: bool | None
 ) -> None:
     """A quarter of the time has to be seen; good news takes all of it. A few moves more are chance."""
-    found = judged(ADOPTED, before, after)
-    assert (found.worse if found is not None else None) is worse
+    result = judged(ADOPTED, before, after)
+    assert (result.worse if result is not None else None) is worse
 
 
 def test_the_sentence_has_the_figures() -> None:
     """For the journal."""
-    found = judged(ADOPTED, seen(0.1, 4), seen(0.2, 40))
-    assert found is not None
+    result = judged(ADOPTED, build_period(0.1, 4), build_period(0.2, 40))
+    assert result is not None
     for part in ("max/mean 1.200", "predicted at most 1.120", "before: 1.100", "40.0 moves an hour", "4.0"):
-        assert part in found.sentence
+        assert part in result.sentence

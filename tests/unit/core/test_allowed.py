@@ -1,4 +1,4 @@
-"""Where moves may go: the mask of namespaces by brokers, and what a plan makes of it."""
+"""The mask of namespaces by brokers that may take them, and how a plan uses it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STRATEGIES = ("avg", "threshold", "uniform")
 KEEN: dict[str, Any] = {**EAGER, "threshold_percent": 1.0, "throughput_multiple": 1.1, "msg_rate_difference_percent": 1}
 
 
-def mask_of(seen: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Bools | None:
+def mask_of(current: Snapshot, policies: Policies, ledger: Ledger | None = None) -> Bools | None:
     """The mask of `limits_of` alone."""
-    limits = limits_of(seen, policies, ledger)
+    limits = limits_of(current, policies, ledger)
     return None if limits is None else limits.mask
 
 
@@ -37,28 +37,28 @@ def policy(namespaces: str, primary: str, *, secondary: str = "", limit: int = 0
     return IsolationPolicy(name=name, namespaces=(namespaces,), primary=(primary,), secondary=seconds, min_limit=limit)
 
 
-def placed(*held: Sequence[str], share: float = 0.1, **changes: Any) -> list[BrokerReport]:
+def placed(*owned: Sequence[str], share: float = 0.1, **changes: Any) -> list[BrokerReport]:
     """One broker for each list of namespaces, with one bundle of each of them."""
-    made, number = [], 0
-    for broker, names in zip(B, held, strict=False):
+    created, number = [], 0
+    for broker, names in zip(B, owned, strict=False):
         bundles = {}
         for name in names:
             bundles[bundle_name(number, name)] = share
             number += 1
-        made.append(report(broker, bundles, **changes))
-    return made
+        created.append(report(broker, bundles, **changes))
+    return created
 
 
 def rows(reports: Sequence[BrokerReport], policies: Policies, ledger: Ledger | None = None) -> Mapping[str, str] | None:
     """The mask as text: which brokers, by their number, each namespace may live on."""
-    seen = snapshot(reports)
-    mask = mask_of(seen, policies, ledger)
+    current = snapshot(reports)
+    mask = mask_of(current, policies, ledger)
     if mask is None:
         return None
-    columns = [broker[1] for broker in seen.brokers.ids]
+    columns = [broker[1] for broker in current.brokers.ids]
     return {
         name: "".join(column for column, ok in zip(columns, mask[row].tolist(), strict=True) if ok)
-        for row, name in enumerate(seen.bundles.namespaces)
+        for row, name in enumerate(current.bundles.namespaces)
     }
 
 
@@ -86,23 +86,22 @@ def test_nothing_restricted_is_none() -> None:
     ],
 )
 def test_isolation(isolation: tuple[IsolationPolicy, ...], expected: dict[str, str]) -> None:
-    """As the pipeline's policy step has it."""
     assert rows(placed(["t/a"], ["t/b"], [], []), Policies(isolation=isolation)) == expected
 
 
 def test_brokers_that_serve_no_persistent_topics_take_nothing() -> None:
     """Also where an isolation policy names them: the moved topics could not be loaded there."""
-    seen = placed(["t/a"], [], [], [])
-    seen[1] = replace(seen[1], persistent_topics_enabled=False)
-    assert rows(seen, Policies()) == {"t/a": "134"}
-    assert rows(seen, Policies(isolation=(policy("t/a", "b[12]"),))) == {"t/a": "1"}
-    rest = without_brokers(snapshot(seen), [B[0]], Parameters(), Policies())[0]
+    reports = placed(["t/a"], [], [], [])
+    reports[1] = replace(reports[1], persistent_topics_enabled=False)
+    assert rows(reports, Policies()) == {"t/a": "134"}
+    assert rows(reports, Policies(isolation=(policy("t/a", "b[12]"),))) == {"t/a": "1"}
+    rest = without_brokers(snapshot(reports), [B[0]], Parameters(), Policies())[0]
     assert rest.brokers.takes_persistent().tolist() == [False, True, True]
     assert rest.brokers.takes_non_persistent().all()
 
 
 @pytest.mark.parametrize(
-    ("held", "domains", "expected"),
+    ("owned", "domains", "expected"),
     [
         ((["t/a"], ["t/b"], [], ["t/x"]), False, {"t/a": "134", "t/b": "234", "t/x": "1234"}),
         ((["t/a"], ["t/b"], ["t/c"]), False, {"t/a": "1", "t/b": "2", "t/c": "3"}),
@@ -112,17 +111,16 @@ def test_brokers_that_serve_no_persistent_topics_take_nothing() -> None:
         ((["t/a", "t/b"], [], [], []), True, {"t/a": "34", "t/b": "34"}),
     ],
 )
-def test_anti_affinity(held: tuple[list[str], ...], domains: bool, expected: dict[str, str]) -> None:
+def test_anti_affinity(owned: tuple[list[str], ...], domains: bool, expected: dict[str, str]) -> None:
     """Only where the fewest others of the group live; its own bundles elsewhere do not count against it."""
     groups = {"t/a": "g", "t/b": "G", "t/c": "g", "t/d": "g"}
     policies = Policies(
         anti_affinity=groups, failure_domains={"east": B[:2], "west": B[2:]}, failure_domains_enabled=domains
     )
-    assert rows(placed(*held), policies) == expected
+    assert rows(placed(*owned), policies) == expected
 
 
 def test_a_move_under_way_counts_at_its_target() -> None:
-    """The other namespace of the group must not be sent after it before the reports show it."""
     entry = LedgerEntry(
         bundle=bundle_name(0, "t/a"),
         source=B[0],
@@ -132,9 +130,9 @@ def test_a_move_under_way_counts_at_its_target() -> None:
         opened_ms=NOW_MS,
     )
     policies = Policies(anti_affinity={"t/a": "g", "t/b": "g"})
-    seen = placed(["t/a"], ["t/b"], [])
-    assert rows(seen, policies) == {"t/a": "13", "t/b": "23"}
-    assert rows(seen, policies, Ledger(entries=(entry,))) == {"t/a": "13", "t/b": "2"}
+    reports = placed(["t/a"], ["t/b"], [])
+    assert rows(reports, policies) == {"t/a": "13", "t/b": "23"}
+    assert rows(reports, policies, Ledger(entries=(entry,))) == {"t/a": "13", "t/b": "2"}
 
 
 @pytest.mark.parametrize(
@@ -148,62 +146,59 @@ def test_a_move_under_way_counts_at_its_target() -> None:
     ],
 )
 def test_what_cannot_be_read_goes_nowhere(policies: Policies, unknown: set[str]) -> None:
-    """Typed as unreadable, in the plan too; namespaces that it does not concern go on."""
-    seen = placed(["t/a"] * 4 + ["t/b"] * 4, [], [], [])
-    limits = limits_of(snapshot(seen), policies)
+    reports = placed(["t/a"] * 4 + ["t/b"] * 4, [], [], [])
+    limits = limits_of(snapshot(reports), policies)
     assert limits is not None
     assert {name for name, ok in zip(("t/a", "t/b"), limits.unknown.tolist(), strict=True) if ok} == unknown
     assert not limits.mask[limits.unknown].any()
-    made = planned(seen, policies).plan
-    assert not {move.bundle.rpartition("/")[0] for move in made.moves} & unknown
-    refused = {item.bundle.rpartition("/")[0] for item in made.refusals if item.code is Code.POLICY_UNREADABLE}
+    result = planned(reports, policies).plan
+    assert not {move.bundle.rpartition("/")[0] for move in result.moves} & unknown
+    refused = {item.bundle.rpartition("/")[0] for item in result.refusals if item.code is Code.POLICY_UNREADABLE}
     assert refused == unknown
 
 
 def test_an_available_primary_without_a_report_keeps_secondaries_out() -> None:
     """Pulsar counts it; so would a lookup."""
-    seen = snapshot(placed([], ["t/a"], [])[1:], excluded=[ExcludedBroker(broker_id=B[0], code="NotJson")])
-    limits = limits_of(seen, Policies(isolation=(policy("t/a", "b1", secondary="b2", limit=1),)))
+    current = snapshot(placed([], ["t/a"], [])[1:], excluded=[ExcludedBroker(broker_id=B[0], code="NotJson")])
+    limits = limits_of(current, Policies(isolation=(policy("t/a", "b1", secondary="b2", limit=1),)))
     assert limits is not None and not limits.mask.any()
 
 
 def test_who_has_policies() -> None:
-    """What TransferShedder leaves alone by default."""
-    seen = snapshot(placed(["t/a", "t/b"], ["t/c", "t/d"]))
-    names = seen.bundles.namespaces
+    current = snapshot(placed(["t/a", "t/b"], ["t/c", "t/d"]))
+    names = current.bundles.namespaces
     policies = Policies(isolation=(policy("t/a", "b1"),), anti_affinity={"t/b": "g"}, unreadable=frozenset({"t/c"}))
-    found = with_policies(seen, policies)
-    assert [name for name, has in zip(names, found.tolist(), strict=True) if has] == ["t/a", "t/b", "t/c"]
-    assert with_policies(seen, Policies(unknown="x")).all()
-    assert not with_policies(seen, Policies()).any()
+    allowed = with_policies(current, policies)
+    assert [name for name, has in zip(names, allowed.tolist(), strict=True) if has] == ["t/a", "t/b", "t/c"]
+    assert with_policies(current, Policies(unknown="x")).all()
+    assert not with_policies(current, Policies()).any()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_only_one_legal_broker_means_no_unload(strategy: str) -> None:
     """Scenario 12: whatever the load, bundles that only their broker may hold stay, with the reason."""
-    seen = placed(["t/a"] * 5, ["t/b"], [], [], share=0.12)
+    reports = placed(["t/a"] * 5, ["t/b"], [], [], share=0.12)
     policies = Policies(isolation=(policy("t/a", "b1"),))
-    assert planned(seen, Policies(), strategy=strategy).plan.moves
-    made = planned(seen, policies, strategy=strategy).plan
-    assert not made.moves
-    assert [item.code for item in made.refusals if item.bundle.startswith("t/a/")] == [Code.POLICY_FORBIDS] * 5
+    assert planned(reports, Policies(), strategy=strategy).plan.moves
+    result = planned(reports, policies, strategy=strategy).plan
+    assert not result.moves
+    assert [item.code for item in result.refusals if item.bundle.startswith("t/a/")] == [Code.POLICY_FORBIDS] * 5
 
 
 @pytest.mark.parametrize("strategy", ("avg", "threshold"))
 def test_bundles_of_a_policy_stay_among_its_brokers(strategy: str) -> None:
-    """Two of four brokers are theirs: they even out between those, and nobody else's bundles come to them."""
-    seen = placed(["t/a"] * 6, [], ["t/b"] * 6, [])
-    made = planned(seen, Policies(isolation=(policy("t/a", "b[12]"),)), strategy=strategy).plan
-    ways = {(move.bundle[:3], move.target) for move in made.moves}
+    reports = placed(["t/a"] * 6, [], ["t/b"] * 6, [])
+    result = planned(reports, Policies(isolation=(policy("t/a", "b[12]"),)), strategy=strategy).plan
+    ways = {(move.bundle[:3], move.target) for move in result.moves}
     assert ways == {("t/a", B[1]), ("t/b", B[3])}
 
 
 @pytest.mark.parametrize("strategy", ("avg", "threshold"))
 def test_one_move_of_a_group_at_a_time(strategy: str) -> None:
     """Three namespaces of one group share the hot broker: one leaves, the others wait with a code of their own."""
-    seen = placed(["t/a", "t/b", "t/c"], [], [], share=0.2)
+    reports = placed(["t/a", "t/b", "t/c"], [], [], share=0.2)
     groups = Policies(anti_affinity=dict.fromkeys(("t/a", "t/b", "t/c"), "g"))
-    first = planned(seen, groups, strategy=strategy)
+    first = planned(reports, groups, strategy=strategy)
     (move,) = first.plan.moves
     waiting = {item.bundle for item in first.plan.refusals if item.code is Code.ANTI_AFFINITY}
     assert waiting == {bundle_name(n, f"t/{name}") for n, name in enumerate("abc")} - {move.bundle}
@@ -215,12 +210,11 @@ def test_one_move_of_a_group_at_a_time(strategy: str) -> None:
         pressure=move.pressure,
         opened_ms=NOW_MS,
     )
-    second = planned(seen, groups, Ledger(entries=(entry,)), strategy=strategy)
+    second = planned(reports, groups, Ledger(entries=(entry,)), strategy=strategy)
     assert move.target not in {item.target for item in second.plan.moves}
 
 
 def test_mask_of_an_empty_cluster() -> None:
-    """No brokers and no namespaces are no error."""
     mask = mask_of(snapshot([]), Policies(isolation=(policy("t/a", "b1"),)))
     assert mask is not None and mask.shape == (0, 0)
     assert mask.dtype == np.bool_
@@ -231,8 +225,8 @@ def test_an_emptier_broker_that_policies_forbid_hides_nobody(strategy: str) -> N
     """Rule: the target is the least loaded of those that may take, not the least loaded of all."""
     bundles = {bundle_name(n, "t/a"): 0.15 for n in range(6)}
     reports = [report(B[0], bundles), report(B[1], {}), report(B[2], {bundle_name(9, "t/b"): 0.1})]
-    made = planned(reports, Policies(isolation=(policy("t/a", "b[13]"),)), strategy=strategy).plan
-    assert {move.target for move in made.moves} == {B[2]}
+    result = planned(reports, Policies(isolation=(policy("t/a", "b[13]"),)), strategy=strategy).plan
+    assert {move.target for move in result.moves} == {B[2]}
 
 
 @pytest.mark.parametrize(
@@ -250,7 +244,6 @@ def test_an_emptier_broker_that_policies_forbid_hides_nobody(strategy: str) -> N
 def test_n_m_a_policy_freezes_only_what_it_names(
     isolation: tuple[IsolationPolicy, ...], expected: dict[str, str]
 ) -> None:
-    """Look-around is read; of what cannot be read, the namespaces that it may name stay, and no others."""
     reports = placed(["t/a"], ["t/b"], [], [])
     assert rows(reports, Policies(isolation=isolation)) == expected
     limits = limits_of(snapshot(reports), Policies(isolation=isolation))

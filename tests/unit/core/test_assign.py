@@ -49,9 +49,8 @@ def ask(
     return assign(question, bundle, non_persistent=non_persistent)
 
 
-def dropped(made: Assignment, step: str) -> dict[str, Code]:
-    """What one step dropped."""
-    return dict(next(item for item in made.steps if item.name == step).dropped)
+def dropped(assignment: Assignment, step: str) -> dict[str, Code]:
+    return dict(next(item for item in assignment.steps if item.name == step).dropped)
 
 
 def entry(bundle: str, target: str, *, landed_ms: int = 0) -> LedgerEntry:
@@ -82,16 +81,15 @@ def entry(bundle: str, target: str, *, landed_ms: int = 0) -> LedgerEntry:
 def test_isolation_policies(
     namespace: str, gold: IsolationPolicy | tuple[str, str, int], left: tuple[str, ...], codes: dict[str, Code]
 ) -> None:
-    """Primaries, secondaries while primaries are fewer than `min_limit`, and nobody's primaries for the rest."""
     if not isinstance(gold, IsolationPolicy):
         primary, secondary, limit = gold
         gold = IsolationPolicy(
             name="gold", namespaces=("t/gold.*",), primary=(primary,), secondary=(secondary,), min_limit=limit
         )
-    made = ask(brokers(), bundle_name(1, namespace), policies=Policies(isolation=(gold,)))
-    assert next(step for step in made.steps if step.name == "policies").candidates == left
-    assert codes.items() <= dropped(made, "policies").items()
-    assert (made.chosen, made.code) == ((left[0], None) if left else ("", Code.NO_LEGAL_TARGET))
+    assignment = ask(brokers(), bundle_name(1, namespace), policies=Policies(isolation=(gold,)))
+    assert next(step for step in assignment.steps if step.name == "policies").candidates == left
+    assert codes.items() <= dropped(assignment, "policies").items()
+    assert (assignment.chosen, assignment.code) == ((left[0], None) if left else ("", Code.NO_LEGAL_TARGET))
 
 
 def test_the_first_matching_policy_counts() -> None:
@@ -104,10 +102,10 @@ def test_the_first_matching_policy_counts() -> None:
 def test_a_primary_without_a_report_still_counts_as_available() -> None:
     """It is alive, so Pulsar sees enough primaries; only we cannot tell how loaded it is."""
     silent = ExcludedBroker(broker_id=B[0], code="NotJson")
-    made = ask(brokers()[1:], bundle_name(1, "t/gold"), excluded=[silent], policies=Policies(isolation=(GOLD,)))
-    assert made.code is Code.NO_LEGAL_TARGET
-    assert dropped(made, "available") == {B[0]: Code.NOT_JSON}
-    assert dropped(made, "policies")[B[1]] is Code.SECONDARY_NOT_NEEDED
+    assignment = ask(brokers()[1:], bundle_name(1, "t/gold"), excluded=[silent], policies=Policies(isolation=(GOLD,)))
+    assert assignment.code is Code.NO_LEGAL_TARGET
+    assert dropped(assignment, "available") == {B[0]: Code.NOT_JSON}
+    assert dropped(assignment, "policies")[B[1]] is Code.SECONDARY_NOT_NEEDED
 
 
 @pytest.mark.parametrize(
@@ -122,8 +120,8 @@ def test_a_primary_without_a_report_still_counts_as_available() -> None:
 )
 def test_what_cannot_be_read_chooses_nobody(policies: Policies, namespace: str) -> None:
     """No records, a broken record, and expressions that Python cannot match like Java."""
-    made = ask(brokers(), bundle_name(1, namespace), policies=policies)
-    assert (made.chosen, made.code, made.candidates) == ("", Code.POLICY_UNREADABLE, ())
+    assignment = ask(brokers(), bundle_name(1, namespace), policies=policies)
+    assert (assignment.chosen, assignment.code, assignment.candidates) == ("", Code.POLICY_UNREADABLE, ())
 
 
 @pytest.mark.parametrize(
@@ -135,21 +133,20 @@ def test_what_cannot_be_read_chooses_nobody(policies: Policies, namespace: str) 
     ],
 )
 def test_kinds_of_topics(non_persistent: bool, namespace: str, expected: dict[str, Code]) -> None:
-    """Brokers serve the kind of topic asked for; with an isolation policy nobody looks at that (as in Pulsar)."""
-    seen = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
+    reports = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
     both = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("b1", "b2"), min_limit=1)
     policies = Policies(isolation=(both,) if namespace == "t/gold" else ())
-    made = ask(seen, bundle_name(1, namespace), non_persistent=non_persistent, policies=policies)
-    assert dropped(made, "policies") == expected
+    assignment = ask(reports, bundle_name(1, namespace), non_persistent=non_persistent, policies=policies)
+    assert dropped(assignment, "policies") == expected
 
 
 @pytest.mark.parametrize(
-    ("topics", "gone"), [((10, 11, 0), [B[1]]), ((10, 10, 10), []), ((11, 12, 13), []), ((11, 0, 13), [B[0], B[2]])]
+    ("topics", "absent"), [((10, 11, 0), [B[1]]), ((10, 10, 10), []), ((11, 12, 13), []), ((11, 0, 13), [B[0], B[2]])]
 )
-def test_max_topics(topics: tuple[int, int, int], gone: list[str]) -> None:
+def test_max_topics(topics: tuple[int, int, int], absent: list[str]) -> None:
     """Above the limit drops; when all are above it, none is dropped."""
-    seen = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
-    assert dropped(ask(seen, max_topics_per_broker=10), "max topics") == dict.fromkeys(gone, Code.MAX_TOPICS)
+    reports = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
+    assert dropped(ask(reports, max_topics_per_broker=10), "max topics") == dict.fromkeys(absent, Code.MAX_TOPICS)
 
 
 def grouped() -> Policies:
@@ -175,7 +172,7 @@ def grouped() -> Policies:
 def test_anti_affinity(holders: tuple[str, str, str], domains: bool, left: tuple[str, ...]) -> None:
     """The fewest namespaces of the group, in the failure domain with the fewest when domains count; several bundles
     of one namespace count once."""
-    seen = [
+    reports = [
         report(broker, {bundle_name(2 * n, name): 0.1, bundle_name(2 * n + 1, name): 0.1} if name else {})
         for n, (broker, name) in enumerate(zip(B, holders, strict=True))
     ]
@@ -185,9 +182,9 @@ def test_anti_affinity(holders: tuple[str, str, str], domains: bool, left: tuple
         failure_domains_enabled=domains,
         distribute_evenly=False,
     )
-    made = ask(seen, policies=policies)
-    assert made.candidates == left
-    codes = {**dropped(made, "anti-affinity"), **(dropped(made, "failure domains") if domains else {})}
+    assignment = ask(reports, policies=policies)
+    assert assignment.candidates == left
+    codes = {**dropped(assignment, "anti-affinity"), **(dropped(assignment, "failure domains") if domains else {})}
     assert set(codes) == set(B) - set(left)
     assert set(codes.values()) <= {Code.MORE_OF_GROUP, Code.FULLER_DOMAIN}
 
@@ -204,15 +201,15 @@ def test_anti_affinity(holders: tuple[str, str, str], domains: bool, left: tuple
 )
 def test_fewest_bundles_of_the_namespace(bundle: str, evenly: bool, left: tuple[str, ...]) -> None:
     """Reports and books count, the bundle itself does not; `pulsar/system` is always spread."""
-    held = {bundle_name(1, "t/new"): 0.0, bundle_name(2, "t/new"): 0.0, bundle_name(3, "pulsar/system"): 0.0}
-    seen = [report(B[0], held), report(B[1], {}), report(B[2], {})]
+    owned = {bundle_name(1, "t/new"): 0.0, bundle_name(2, "t/new"): 0.0, bundle_name(3, "pulsar/system"): 0.0}
+    reports = [report(B[0], owned), report(B[1], {}), report(B[2], {})]
     books = Ledger(entries=(entry(bundle_name(7, "t/new"), B[1]),)) if bundle == NEW else Ledger()
-    made = ask(seen, bundle, ledger=books, policies=Policies(distribute_evenly=evenly))
-    assert made.candidates == left
+    assignment = ask(reports, bundle, ledger=books, policies=Policies(distribute_evenly=evenly))
+    assert assignment.candidates == left
 
 
 @pytest.mark.parametrize(
-    ("wanted", "versions", "later", "left"),
+    ("expected", "versions", "later", "left"),
     [
         ("", ("4.2.4", "4.2.5", "4.2.5"), False, B),
         ("", ("4.2.4", "4.2.5", "4.2.5"), True, B[1:]),
@@ -223,44 +220,40 @@ def test_fewest_bundles_of_the_namespace(bundle: str, evenly: bool, left: tuple[
         ("m.None", ("4.2.4",) * 3, True, B),
     ],
 )
-def test_class_and_version(wanted: str, versions: tuple[str, ...], later: bool, left: tuple[str, ...]) -> None:
-    """Later versions only when preferred; a version nobody can read, or nobody left, brings all back."""
+def test_class_and_version(expected: str, versions: tuple[str, ...], later: bool, left: tuple[str, ...]) -> None:
     managers = ("m.Modular", "m.Modular", "m.Other")
-    seen = brokers(
-        **{f"b{n + 1}": {"version": versions[n], "load_manager": managers[n] if wanted else ""} for n in range(3)}
+    reports = brokers(
+        **{f"b{n + 1}": {"version": versions[n], "load_manager": managers[n] if expected else ""} for n in range(3)}
     )
-    made = ask(seen, policies=Policies(load_manager=wanted, prefer_later_versions=later))
-    assert made.candidates == left
-    assert ("refill" in {step.name for step in made.steps}) is ("nightly" in versions or wanted == "m.None")
+    assignment = ask(reports, policies=Policies(load_manager=expected, prefer_later_versions=later))
+    assert assignment.candidates == left
+    assert ("refill" in {step.name for step in assignment.steps}) is ("nightly" in versions or expected == "m.None")
 
 
 def test_a_booked_move_to_a_broker_that_is_gone_counts_nowhere() -> None:
-    """It is in the books until somebody settles it."""
     books = Ledger(entries=(entry(bundle_name(7, "t/new"), "gone:8080"),))
     assert ask(brokers(), ledger=books, policies=Policies(distribute_evenly=True)).candidates == B
 
 
-@pytest.mark.parametrize(("evenly", "said"), [(True, ("at most 0 of its bundles",)), (False, ("off",))])
-def test_a_step_that_is_off_is_told(evenly: bool, said: tuple[str, ...]) -> None:
-    """Who asks why sees each step, also one that changes nothing."""
-    made = ask(brokers(), policies=Policies(distribute_evenly=evenly))
-    assert tuple(step.note for step in made.steps if step.name == "distribute evenly") == said
+@pytest.mark.parametrize(("evenly", "message"), [(True, ("at most 0 of its bundles",)), (False, ("off",))])
+def test_a_step_that_is_off_is_told(evenly: bool, message: tuple[str, ...]) -> None:
+    assignment = ask(brokers(), policies=Policies(distribute_evenly=evenly))
+    assert tuple(step.note for step in assignment.steps if step.name == "distribute evenly") == message
 
 
 def test_refill_brings_back_what_policies_leave_and_no_more() -> None:
-    """A filter that leaves nobody does not open a policy."""
-    seen = brokers(**{f"b{n}": {"load_manager": "m.Modular"} for n in (1, 2, 3)})
-    made = ask(seen, policies=Policies(isolation=(GOLD,), load_manager="m.None"))
-    assert made.candidates == B[1:]
+    reports = brokers(**{f"b{n}": {"load_manager": "m.Modular"} for n in (1, 2, 3)})
+    assignment = ask(reports, policies=Policies(isolation=(GOLD,), load_manager="m.None"))
+    assert assignment.candidates == B[1:]
 
 
 def test_the_overloaded_choice_is_made_once_more_among_all() -> None:
     """The only broker without a bundle of the namespace is overloaded: all candidates of the policies come back."""
     full = bundle_name(1, "t/new")
-    seen = [report(B[0], {}, cpu=0.9), report(B[1], {full: 0.5}), report(B[2], {bundle_name(2, "t/new"): 0.4})]
-    made = ask(seen)
-    assert made.steps[-1].name == "overload recheck"
-    assert (made.chosen, made.candidates) == (B[2], B)
+    reports = [report(B[0], {}, cpu=0.9), report(B[1], {full: 0.5}), report(B[2], {bundle_name(2, "t/new"): 0.4})]
+    assignment = ask(reports)
+    assert assignment.steps[-1].name == "overload recheck"
+    assert (assignment.chosen, assignment.candidates) == (B[2], B)
 
 
 @pytest.mark.parametrize(
@@ -268,21 +261,21 @@ def test_the_overloaded_choice_is_made_once_more_among_all() -> None:
 )
 def test_only_a_modular_broker_above_the_threshold_is_chosen_again(cpu: float, mode: str, again: bool) -> None:
     """At the threshold is not above it, and the extensible load manager has no such step."""
-    made = ask([report(broker, {}, cpu=cpu) for broker in B], mode=mode)
-    assert ("overload recheck" in {step.name for step in made.steps}) is again
-    assert made.chosen == B[0]
+    assignment = ask([report(broker, {}, cpu=cpu) for broker in B], mode=mode)
+    assert ("overload recheck" in {step.name for step in assignment.steps}) is again
+    assert assignment.chosen == B[0]
 
 
 def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
     """Preallocated until it has landed, whatever the filters say."""
-    seen = brokers(b1={"cpu": 0.1})
+    reports = brokers(b1={"cpu": 0.1})
     for landed_ms, expected in ((0, (B[0], B[0])), (NOW_MS, ("", B[1]))):
-        made = ask(seen, ledger=Ledger(entries=(entry(NEW, B[0], landed_ms=landed_ms),)))
-        assert (made.preallocated, made.chosen) == expected
+        assignment = ask(reports, ledger=Ledger(entries=(entry(NEW, B[0], landed_ms=landed_ms),)))
+        assert (assignment.preallocated, assignment.chosen) == expected
 
 
 @pytest.mark.parametrize(
-    ("placement", "chosen"),
+    ("placement", "choice"),
     [
         ("least_resource_usage", B[1]),
         ("least_long_term_message_rate", B[0]),
@@ -291,20 +284,19 @@ def test_a_bundle_on_its_way_gets_the_same_answer_again() -> None:
         ("somebody_elses", B[1]),
     ],
 )
-def test_placements(placement: str, chosen: str) -> None:
+def test_placements(placement: str, choice: str) -> None:
     """Each chooses by its own figure; one we do not know falls back to the least usage."""
-    seen = [
+    reports = [
         report(B[0], {bundle_name(1): 0.1}, cpu=0.6),
         report(B[1], {bundle_name(2): 0.3}, cpu=0.2),
         report(B[2], {bundle_name(3): 0.2}, cpu=0.4),
     ]
-    assert ask(seen, placement=placement).chosen == chosen
+    assert ask(reports, placement=placement).chosen == choice
 
 
 def test_nobody_is_there() -> None:
-    """Without brokers there is nobody to choose, and no error."""
-    made = ask([])
-    assert (made.chosen, made.code) == ("", Code.NO_LEGAL_TARGET)
+    assignment = ask([])
+    assert (assignment.chosen, assignment.code) == ("", Code.NO_LEGAL_TARGET)
 
 
 def test_versions_are_ordered_as_semver_says() -> None:

@@ -29,17 +29,17 @@ def ask(mode: str, reports: Sequence[BrokerReport], **more: Any) -> Assignment:
 
 def test_each_load_manager_has_its_own_steps() -> None:
     """`selectBroker` of the modular one; the order in which the extensible one adds its filters."""
-    made = {mode: [step.name for step in ask(mode, brokers()).steps] for mode in MODES}
-    assert made["modular"] == [
+    result = {mode: [step.name for step in ask(mode, brokers()).steps] for mode in MODES}
+    assert result["modular"] == [
         "available", "policies", "max topics", "anti-affinity", "distribute evenly", "load manager class", "version",
     ]  # fmt: skip
-    assert made["extensible"] == [
+    assert result["extensible"] == [
         "available", "load manager class", "max topics", "version", "anti-affinity", "policies",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("mode", "topics", "gone", "left"),
+    ("mode", "topics", "absent", "left"),
     [
         ("modular", (9, 10, 11), B[2:], B[:2]),
         ("extensible", (9, 10, 11), B[1:], B[:1]),
@@ -47,13 +47,13 @@ def test_each_load_manager_has_its_own_steps() -> None:
         ("extensible", (10, 10, 10), B, ()),
     ],
 )
-def test_max_topics(mode: str, topics: tuple[int, ...], gone: tuple[str, ...], left: tuple[str, ...]) -> None:
-    """Modular: above the limit, and nobody when all are. Extensible: at the limit, and then there is no owner."""
-    seen = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
-    made = ask(mode, seen, max_topics_per_broker=10)
-    assert dropped(made, "max topics") == dict.fromkeys(gone, Code.MAX_TOPICS)
-    assert made.candidates == left
-    assert made.code is (None if left else Code.NO_LEGAL_TARGET)
+def test_max_topics(mode: str, topics: tuple[int, ...], absent: tuple[str, ...], left: tuple[str, ...]) -> None:
+    """Modular: above the limit, and no broker when all are. Extensible: at the limit, and then there is no owner."""
+    reports = brokers(**{f"b{n}": {"num_topics": count} for n, count in enumerate(topics, start=1)})
+    assignment = ask(mode, reports, max_topics_per_broker=10)
+    assert dropped(assignment, "max topics") == dict.fromkeys(absent, Code.MAX_TOPICS)
+    assert assignment.candidates == left
+    assert assignment.code is (None if left else Code.NO_LEGAL_TARGET)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,8 @@ def test_max_topics(mode: str, topics: tuple[int, ...], gone: tuple[str, ...], l
     ],
 )
 def test_load_manager_class(mode: str, manager: str, left: tuple[str, ...]) -> None:
-    """Another class than is configured; with nobody left the modular pipeline takes all again."""
-    seen = brokers(**{f"b{n}": {"load_manager": name} for n, name in enumerate(("m.Here", "m.Here", "m.Other"), 1)})
-    assert ask(mode, seen, policies=Policies(load_manager=manager)).candidates == left
+    reports = brokers(**{f"b{n}": {"load_manager": name} for n, name in enumerate(("m.Here", "m.Here", "m.Other"), 1)})
+    assert ask(mode, reports, policies=Policies(load_manager=manager)).candidates == left
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -83,17 +82,15 @@ def test_load_manager_class(mode: str, manager: str, left: tuple[str, ...]) -> N
     ],
 )
 def test_version(mode: str, versions: tuple[str, ...], left: tuple[str, ...]) -> None:
-    """The latest only; what cannot be compared drops nobody."""
-    seen = brokers(**{f"b{n}": {"version": version} for n, version in enumerate(versions, start=1)})
-    assert ask(mode, seen, policies=Policies(prefer_later_versions=True)).candidates == left
+    reports = brokers(**{f"b{n}": {"version": version} for n, version in enumerate(versions, start=1)})
+    assert ask(mode, reports, policies=Policies(prefer_later_versions=True)).candidates == left
 
 
 def test_an_unreadable_version_brings_back_nobody_in_the_extensible_pipeline() -> None:
-    """What earlier filters dropped stays dropped."""
-    seen = brokers(b1={"num_topics": 10, "version": "4.2.5"}, b2={"version": "nightly"}, b3={"version": "4.2.4"})
+    reports = brokers(b1={"num_topics": 10, "version": "4.2.5"}, b2={"version": "nightly"}, b3={"version": "4.2.4"})
     policies = Policies(prefer_later_versions=True)
-    assert ask("extensible", seen, policies=policies, max_topics_per_broker=10).candidates == B[1:]
-    above = [replace(seen[0], num_topics=11), *seen[1:]]
+    assert ask("extensible", reports, policies=policies, max_topics_per_broker=10).candidates == B[1:]
+    above = [replace(reports[0], num_topics=11), *reports[1:]]
     assert ask("modular", above, policies=policies, max_topics_per_broker=10).candidates == B
 
 
@@ -114,11 +111,11 @@ def test_an_unreadable_version_brings_back_nobody_in_the_extensible_pipeline() -
 def test_anti_affinity(mode: str, holders: Sequence[Sequence[str]], left: tuple[str, ...]) -> None:
     """The modular load manager counts namespaces of the group, the extensible one their bundles."""
     numbers = iter(range(50))
-    seen = [
+    reports = [
         report(broker, {bundle_name(next(numbers), name): 0.1 for name in names})
         for broker, names in zip(B, holders, strict=True)
     ]
-    assert ask(mode, seen, policies=Policies(anti_affinity=GROUP, distribute_evenly=False)).candidates == left
+    assert ask(mode, reports, policies=Policies(anti_affinity=GROUP, distribute_evenly=False)).candidates == left
 
 
 @pytest.mark.parametrize(
@@ -138,9 +135,9 @@ def test_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tuple[
         opened_ms=NOW_MS,
         landed_ms=landed_ms,
     )
-    seen = [report(B[0], {moving: 0.1}), report(B[1], {}), report(B[2], {})]
+    reports = [report(B[0], {moving: 0.1}), report(B[1], {}), report(B[2], {})]
     policies = Policies(anti_affinity=GROUP, distribute_evenly=False)
-    assert ask(mode, seen, ledger=Ledger(entries=(entry,)), policies=policies).candidates == left
+    assert ask(mode, reports, ledger=Ledger(entries=(entry,)), policies=policies).candidates == left
 
 
 @pytest.mark.parametrize(
@@ -155,10 +152,10 @@ def test_a_move_counts_for_anti_affinity(mode: str, landed_ms: int, left: tuple[
 )
 def test_isolation_policies(mode: str, full: int, left: tuple[str, ...]) -> None:
     """Primaries are counted first in the modular pipeline, and last, among those still left, in the extensible one."""
-    seen = brokers(b1={"num_topics": full})
-    made = ask(mode, seen, policies=Policies(isolation=(GOLD,)), max_topics_per_broker=10)
-    assert made.candidates == left
-    assert dropped(made, "policies") == ({B[2]: Code.SECONDARY_NOT_NEEDED} if B[2] not in left else {})
+    reports = brokers(b1={"num_topics": full})
+    assignment = ask(mode, reports, policies=Policies(isolation=(GOLD,)), max_topics_per_broker=10)
+    assert assignment.candidates == left
+    assert dropped(assignment, "policies") == ({B[2]: Code.SECONDARY_NOT_NEEDED} if B[2] not in left else {})
 
 
 @pytest.mark.parametrize(
@@ -173,81 +170,86 @@ def test_isolation_policies(mode: str, full: int, left: tuple[str, ...]) -> None
 def test_a_primary_without_a_report(mode: str, code: Code, left: tuple[str, ...]) -> None:
     """It is alive and counts; one of another load manager has been dropped by then in the extensible pipeline."""
     silent = ExcludedBroker(broker_id=B[0], code=code)
-    made = ask(mode, brokers()[1:], excluded=[silent], policies=Policies(isolation=(GOLD,)))
-    assert made.candidates == left
+    assignment = ask(mode, brokers()[1:], excluded=[silent], policies=Policies(isolation=(GOLD,)))
+    assert assignment.candidates == left
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("non_persistent", "left"), [(False, B[1:]), (True, (B[0], B[2]))])
 def test_kinds_of_topics(mode: str, non_persistent: bool, left: tuple[str, ...]) -> None:
     """Brokers that do not serve the kind of topic asked for."""
-    seen = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
-    assert ask(mode, seen, non_persistent=non_persistent).candidates == left
+    reports = brokers(b1={"persistent_topics_enabled": False}, b2={"non_persistent_topics_enabled": False})
+    assert ask(mode, reports, non_persistent=non_persistent).candidates == left
 
 
 @pytest.mark.parametrize(("mode", "left"), [("modular", B[1:]), ("extensible", B)])
 def test_only_modular_brokers_spread_a_namespace(mode: str, left: tuple[str, ...]) -> None:
     """The extensible load manager does not read loadBalancerDistributeBundlesEvenlyEnabled."""
-    seen = [report(B[0], {bundle_name(1, "t/new"): 0.1}), *brokers()[1:]]
-    assert ask(mode, seen, policies=Policies(distribute_evenly=True)).candidates == left
+    reports = [report(B[0], {bundle_name(1, "t/new"): 0.1}), *brokers()[1:]]
+    assert ask(mode, reports, policies=Policies(distribute_evenly=True)).candidates == left
 
 
-@pytest.mark.parametrize(("mode", "chosen"), [("modular", B[1]), ("extensible", B[0])])
-def test_only_modular_brokers_choose_once_more(mode: str, chosen: str) -> None:
+@pytest.mark.parametrize(("mode", "choice"), [("modular", B[1]), ("extensible", B[0])])
+def test_only_modular_brokers_choose_once_more(mode: str, choice: str) -> None:
     """The only candidate is overloaded."""
-    seen = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.4"}, b3={"version": "4.2.4"})
-    made = ask(mode, seen, policies=Policies(prefer_later_versions=True))
-    assert (made.chosen, "overload recheck" in [step.name for step in made.steps]) == (chosen, mode == "modular")
+    reports = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.4"}, b3={"version": "4.2.4"})
+    assignment = ask(mode, reports, policies=Policies(prefer_later_versions=True))
+    assert (assignment.chosen, "overload recheck" in [step.name for step in assignment.steps]) == (
+        choice,
+        mode == "modular",
+    )
 
 
 @pytest.mark.parametrize(
-    ("mode", "placement", "chosen"), [("modular", "round_robin", B[0]), ("extensible", "least_resource_usage", B[2])]
+    ("mode", "placement", "choice"), [("modular", "round_robin", B[0]), ("extensible", "least_resource_usage", B[2])]
 )
-def test_the_placement_of_extensible_brokers_is_not_configurable(mode: str, placement: str, chosen: str) -> None:
-    """They take LeastResourceUsageWithWeight whatever loadBalancerLoadPlacementStrategy says."""
-    made = ask(mode, brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3}), placement="round_robin")
-    assert (made.placement, made.chosen) == (placement, chosen)
+def test_the_placement_of_extensible_brokers_is_not_configurable(mode: str, placement: str, choice: str) -> None:
+    assignment = ask(mode, brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3}), placement="round_robin")
+    assert (assignment.placement, assignment.chosen) == (placement, choice)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("in_turn", "placement", "chosen"), [("t/new", "round_robin", ""), ("t/n", "least_resource_usage", B[2])]
+    ("in_turn", "placement", "choice"), [("t/new", "round_robin", ""), ("t/n", "least_resource_usage", B[2])]
 )
 def test_bundles_that_brokers_do_not_shed_are_placed_in_turn(
-    mode: str, in_turn: str, placement: str, chosen: str
+    mode: str, in_turn: str, placement: str, choice: str
 ) -> None:
-    """Those of loadBalancerSheddingExcludedNamespaces: any candidate may be next, in both load managers."""
-    seen = brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3})
-    made = ask(mode, seen, in_turn=frozenset({in_turn}))
-    assert (made.placement, made.chosen, made.candidates, made.code) == (placement, chosen, B, None)
+    reports = brokers(b1={"cpu": 0.5}, b2={"cpu": 0.4}, b3={"cpu": 0.3})
+    assignment = ask(mode, reports, in_turn=frozenset({in_turn}))
+    assert (assignment.placement, assignment.chosen, assignment.candidates, assignment.code) == (
+        placement,
+        choice,
+        B,
+        None,
+    )
 
 
 @pytest.mark.parametrize(("mode", "left"), [("modular", B), ("extensible", B[:2])])
 def test_in_turn_the_busiest_candidate_may_be_next(mode: str, left: tuple[str, ...]) -> None:
     """It is overloaded: then modular brokers choose once more, among all candidates of the policies."""
-    seen = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.5"}, b3={"version": "4.2.4"})
-    made = ask(mode, seen, policies=Policies(prefer_later_versions=True), in_turn=frozenset({"t/new"}))
-    assert (made.chosen, made.candidates) == ("", left)
+    reports = brokers(b1={"cpu": 0.9, "version": "4.2.5"}, b2={"version": "4.2.5"}, b3={"version": "4.2.4"})
+    assignment = ask(mode, reports, policies=Policies(prefer_later_versions=True), in_turn=frozenset({"t/new"}))
+    assert (assignment.chosen, assignment.candidates) == ("", left)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_in_turn_the_only_candidate_is_next(mode: str) -> None:
     """Then there is no turn to know."""
     policies = Policies(isolation=(replace(GOLD, primary=("b2",), min_limit=1),))
-    made = ask(mode, brokers(), policies=policies, in_turn=frozenset({"t/new"}))
-    assert (made.placement, made.chosen) == ("round_robin", B[1])
+    assignment = ask(mode, brokers(), policies=policies, in_turn=frozenset({"t/new"}))
+    assert (assignment.placement, assignment.chosen) == ("round_robin", B[1])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_cannot_be_read_chooses_nobody(mode: str) -> None:
     """In either pipeline, whatever step meets it."""
-    made = ask(mode, brokers(), policies=Policies(unreadable=frozenset({"t/new"})))
-    assert (made.chosen, made.code, made.candidates) == ("", Code.POLICY_UNREADABLE, ())
+    assignment = ask(mode, brokers(), policies=Policies(unreadable=frozenset({"t/new"})))
+    assert (assignment.chosen, assignment.code, assignment.candidates) == ("", Code.POLICY_UNREADABLE, ())
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nobody_is_there(mode: str) -> None:
-    """Without brokers there is nobody to choose, and no error."""
     policies = Policies(anti_affinity=GROUP, prefer_later_versions=True, isolation=(GOLD,))
-    made = ask(mode, [], policies=policies)
-    assert (made.chosen, made.code) == ("", Code.NO_LEGAL_TARGET)
+    assignment = ask(mode, [], policies=policies)
+    assert (assignment.chosen, assignment.code) == ("", Code.NO_LEGAL_TARGET)

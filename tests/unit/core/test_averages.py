@@ -31,7 +31,7 @@ def short(store: Averages, name: str = NAME) -> float:
 
 
 def test_unknown_bundle_has_pulsars_defaults_and_no_samples() -> None:
-    """Rule: a bundle nobody measured counts 50 msg/s and 50,000 B/s each way, with zero samples."""
+    """Rule: a bundle without measurements counts 50 msg/s and 50,000 B/s each way, with zero samples."""
     short_term, long_term, samples = columns(Averages(), [NAME])
     assert short_term.tolist() == long_term.tolist() == [list(DEFAULT_TRAFFIC)]
     assert samples.tolist() == [[0, 0]]
@@ -41,14 +41,14 @@ def test_rows_of_a_report_are_those_of_its_bundles() -> None:
     """Also where the report names others than it did when it was counted, or some of them have been forgotten."""
     store = Averages()
     add(store, 0.2, 1)
-    told = report("b:2", {OTHER: 0.1, bundle_name(3): 0.1}, last_update=5)
-    assert store.rows_of(told).tolist() == [-1, -1]
-    store.add_report(told, now_ms=5)
-    assert store.rows_of(told).tolist() == [1, 2]
-    assert store.rows_of(replace(told, bundle_names=(bundle_name(3), NAME))).tolist() == [2, 0]
+    broker_report = report("b:2", {OTHER: 0.1, bundle_name(3): 0.1}, last_update=5)
+    assert store.rows_of(broker_report).tolist() == [-1, -1]
+    store.add_report(broker_report, now_ms=5)
+    assert store.rows_of(broker_report).tolist() == [1, 2]
+    assert store.rows_of(replace(broker_report, bundle_names=(bundle_name(3), NAME))).tolist() == [2, 0]
     store.touch([bundle_name(3)], 9)
     store.forget_unseen(9)
-    assert store.rows_of(told).tolist() == [-1, 0]
+    assert store.rows_of(broker_report).tolist() == [-1, 0]
 
 
 def test_unknown_among_known_has_the_defaults() -> None:
@@ -102,7 +102,7 @@ def test_brokers_are_told_apart() -> None:
 
 
 def test_bundle_in_transit_is_no_measurement() -> None:
-    """Rule: what a broker says of a bundle while it moves adds no sample, but keeps it alive."""
+    """Rule: values that a broker reports of a bundle during a move add no sample, but keep it alive."""
     store = Averages()
     add(store, 0.2, 1)
     moving = report("b:1", {NAME: 0.0, OTHER: 0.3}, last_update=2)
@@ -153,7 +153,7 @@ def test_touch_keeps_a_bundle_in_transit_alive() -> None:
 
 
 def test_seed_fills_only_what_is_unknown() -> None:
-    """Rule: stored averages are taken over for unknown bundles; what was measured stays."""
+    """Rule: stored averages are used for unknown bundles; measured ones stay."""
     store = Averages()
     add(store, 0.2, 1)
     store.seed([stored(NAME, 0.9), stored(OTHER, 0.5, samples=5000)])

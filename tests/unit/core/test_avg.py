@@ -73,7 +73,7 @@ def test_fifty_by_five_and_an_empty_one() -> None:
 
 
 def test_hundreds_of_equal_small_bundles_move() -> None:
-    """Rule: bundles far below 2 % of the mean load each are no dust when there is nothing else."""
+    """Rule: bundles far below 2 % of the mean load are not negligible when there are no others."""
     plan = eager(cluster([[0.001] * 600, []])).plan
     assert after(plan)[0] == pytest.approx(0.3, abs=0.025)
 
@@ -150,28 +150,28 @@ def test_larger_target_is_tried_when_the_coldest_is_too_small() -> None:
 def test_colder_brokers_that_may_not_take_it_hide_nobody() -> None:
     """Rule: five colder brokers that policies forbid do not use up the tries; the allowed sixth gets the bundle."""
     keep = IsolationPolicy(name="p", namespaces=("t/ns",), primary=("b0000", "b0006"))
-    seen = snapshot(cluster([[0.4, 0.4], [], [], [], [], [], [0.01]]))
+    current = snapshot(cluster([[0.4, 0.4], [], [], [], [], [], [0.01]]))
     params = Parameters(**EAGER)
-    made = plan(PlanInput(snapshot=seen, params=params, policies=Policies(isolation=(keep,)))).plan
-    assert [(move.source, move.target) for move in made.moves] == [(broker(0), broker(6))]
+    result = plan(PlanInput(snapshot=current, params=params, policies=Policies(isolation=(keep,)))).plan
+    assert [(move.source, move.target) for move in result.moves] == [(broker(0), broker(6))]
 
 
 FAR = cluster([[0.3, 0.3], [0.01]])
 
 
 def confirmed() -> StrategyMemory:
-    """What is remembered after a report that shows `FAR`: with the next one it has cost more than a move."""
+    """Return the memory after a report that shows `FAR`: the next one makes it cost more than a move."""
     return turn(FAR, 0, StrategyMemory()).memory
 
 
 def test_who_could_not_act_tries_again_next_cycle() -> None:
     """Rule: the cost of an imbalance stays while no bundle may move, and the reason is given each time."""
-    seen = snapshot(written(FAR, MINUTE), wall_ms=NOW_MS + MINUTE)
-    cooling = GuardState(recent={name: RecentMove(at_ms=NOW_MS, source="x") for name in seen.bundles.names})
-    held = run(seen, memory=confirmed(), guard=cooling)
-    assert held.plan.verdict.code is Code.NO_BUNDLES
-    assert "2 CoolDown" in held.plan.verdict.sentence
-    assert run(seen, memory=held.memory).plan.moves
+    current = snapshot(written(FAR, MINUTE), wall_ms=NOW_MS + MINUTE)
+    cooling = GuardState(recent={name: RecentMove(at_ms=NOW_MS, source="x") for name in current.bundles.names})
+    result = run(current, memory=confirmed(), guard=cooling)
+    assert result.plan.verdict.code is Code.NO_BUNDLES
+    assert "2 CoolDown" in result.plan.verdict.sentence
+    assert run(current, memory=result.memory).plan.moves
 
 
 def test_budget_carries_over_without_a_new_reading() -> None:
@@ -179,10 +179,10 @@ def test_budget_carries_over_without_a_new_reading() -> None:
     reports = cluster([[0.05] * 14, []])
     memory = turn(reports, 0, StrategyMemory()).memory
     reports = written(reports, MINUTE)
-    begun = turn(reports, MINUTE, memory, max_moves_per_cycle=2)
-    assert len(begun.plan.moves) == 2
-    assert begun.memory.active == (broker(0), broker(1))
-    assert len(turn(reports, MINUTE + 10_000, begun.memory, max_moves_per_cycle=2).plan.moves) == 2
+    first_turn = turn(reports, MINUTE, memory, max_moves_per_cycle=2)
+    assert len(first_turn.plan.moves) == 2
+    assert first_turn.memory.active == (broker(0), broker(1))
+    assert len(turn(reports, MINUTE + 10_000, first_turn.memory, max_moves_per_cycle=2).plan.moves) == 2
 
 
 def test_target_that_gives_later_counts_what_it_took() -> None:
@@ -203,19 +203,19 @@ def test_role_swap_is_no_improvement() -> None:
 def test_target_is_filled_to_the_mean_and_not_far_above() -> None:
     """Rule: a bundle goes where it can stay: into a target 13 points below the mean fit 13, also 20 (7 above are within
     the low threshold of 8), and not 23."""
-    for larger, chosen in ((0.2, 0), (0.23, 1)):
+    for larger, choice in ((0.2, 0), (0.23, 1)):
         plan = eager(cluster([[larger, 0.13, 0.67 - larger], [0.4], [0.4]])).plan
-        assert plan.moves[0].bundle == bundle_name(chosen)
+        assert plan.moves[0].bundle == bundle_name(choice)
 
 
 def test_reported_overload_is_no_target() -> None:
     """Rule: a broker that still reports an overload takes nothing, although its books say that it is free."""
-    seen = snapshot(cluster([[0.5, 0.45], [0.3, 0.3]]))
+    current = snapshot(cluster([[0.5, 0.45], [0.3, 0.3]]))
     move = eager(cluster([[0.4, 0.4], []])).plan.moves[0]
     away = replace(move, bundle="t/gone/0x00000000_0xffffffff", target="c:1", pressure=(90.0, 0, 0, 0, 0, 0))
-    books = open_entries(Ledger(), [away], seen, NOW_MS)
-    begun = StrategyMemory(active=(broker(0), broker(1)))
-    plan = run(seen, ledger=books, memory=begun, **EAGER).plan
+    books = open_entries(Ledger(), [away], current, NOW_MS)
+    memory = StrategyMemory(active=(broker(0), broker(1)))
+    plan = run(current, ledger=books, memory=memory, **EAGER).plan
     assert plan.loads[0].score_before == pytest.approx(0.05)
     assert not plan.moves
 
@@ -234,19 +234,19 @@ def test_an_even_cluster_is_balanced_also_while_a_move_settles() -> None:
         assert run(cluster(loads), ledger=Ledger(entries=(entry,))).plan.verdict.code is code
 
 
-@pytest.mark.parametrize(("strategy", "said"), [("avg", "at most 0.0%"), ("uniform", "within their limits")])
-def test_a_closed_empty_broker_is_no_difference(strategy: str, said: str) -> None:
+@pytest.mark.parametrize(("strategy", "message"), [("avg", "at most 0.0%"), ("uniform", "within their limits")])
+def test_a_closed_empty_broker_is_no_difference(strategy: str, message: str) -> None:
     """Rule: it takes nothing and has nothing to give, so the others are not compared with it."""
     guard = GuardState(cordoned=frozenset({broker(2)}))
     verdict = run(cluster([[0.1] * 4, [0.1] * 4, []]), guard=guard, strategy=strategy, **EAGER).plan.verdict
-    assert verdict.code is Code.BALANCED and said in verdict.sentence
+    assert verdict.code is Code.BALANCED and message in verdict.sentence
     moves = run(cluster([[0.1] * 6, [0.1], []]), guard=guard, strategy=strategy, **EAGER).plan.moves
     assert {(move.source, move.target) for move in moves} == {(broker(0), broker(1))}
 
 
 def test_brokers_of_one_load_have_one_verdict() -> None:
     """One of two empty brokers is paired with the loaded one, the other with its like: both are underloaded."""
-    found = eager(cluster([[0.2, 0.2, 0.08], [], []])).plan.brokers
-    assert [item.code for item in found] == [Code.OVERLOADED, Code.UNDERLOADED, Code.UNDERLOADED]
+    brokers = eager(cluster([[0.2, 0.2, 0.08], [], []])).plan.brokers
+    assert [item.code for item in brokers] == [Code.OVERLOADED, Code.UNDERLOADED, Code.UNDERLOADED]
     even = eager(cluster([[0.3], [0.3], [0.3]])).plan.brokers
     assert {item.code for item in even} == {Code.BALANCED}

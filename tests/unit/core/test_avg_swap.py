@@ -1,5 +1,4 @@
-"""`avg` where what is left is too big to even out by a move: it swaps, or makes room on the taker first. And what it
-knows of brokers whose moves are not over: when a difference counts as large, and what a report in between says."""
+"""Swaps of `avg` where the remaining imbalance is too small for a move, and its treatment of unfinished moves."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from tests.unit.core.test_virtual import BY_CPU, world
 
 # The largest broker has two bundles, each larger than what a move may shift; the other one's are smaller.
 TWO_BIG = [[0.4, 0.4], [0.2, 0.2]]
-# Nobody has room for the smaller of two giants before some of its own has gone elsewhere.
+# No broker has headroom for the smaller of two giants before some of its own bundles have moved.
 NO_ROOM = [[0.42, 0.32], *[[0.1, 0.1, 0.1, 0.1, 0.16]] * 3]
 
 
@@ -57,7 +56,7 @@ def test_brokers_that_are_near_enough_exchange_nothing() -> None:
 
 
 def test_a_swap_that_the_budgets_cut_in_half_is_not_planned() -> None:
-    """Rule: half of a swap is not what was decided."""
+    """Rule: half of a swap is never executed."""
     plan = eager(cluster(TWO_BIG), max_moves_per_cycle=1).plan
     assert not plan.moves and plan.verdict.code is Code.UNSPLITTABLE
     room = eager(cluster(NO_ROOM), max_moves_per_cycle=2).plan
@@ -72,8 +71,6 @@ def test_compat_swaps_nothing() -> None:
 
 
 def test_swaps_keep_the_laws() -> None:
-    """Brokers of a few big and small bundles, budgets now and then: nothing is dropped afterwards, nothing is worse at
-    any step, every bundle of a donor is accounted for once, and swaps are frequent, also those that make room."""
     rng, swaps, rooms = np.random.default_rng(5), 0, 0
     for _ in range(400):
         loads = [
@@ -105,11 +102,11 @@ def test_worlds_of_whole_bundles_end_even(seed: int) -> None:
 # --- brokers whose moves are not over --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("taken", "reported", "believed"), [(10.0, 35.0, 35.0), (-10.0, 25.0, 25.0)])
-def test_a_report_in_between_shows_no_more_than_the_moves(taken: float, reported: float, believed: float) -> None:
+@pytest.mark.parametrize(("share", "reported", "believed"), [(10.0, 35.0, 35.0), (-10.0, 25.0, 25.0)])
+def test_a_report_in_between_shows_no_more_than_the_moves(share: float, reported: float, believed: float) -> None:
     """Rule: who took uses what it reported since or more, who gave that or less, however near the prediction is."""
     own, other = broker(0), broker(1)
-    source, target = (other, own) if taken > 0 else (own, other)
+    source, target = (other, own) if share > 0 else (own, other)
     entry = LedgerEntry(
         bundle=bundle_name(9),
         source=source,
@@ -117,14 +114,14 @@ def test_a_report_in_between_shows_no_more_than_the_moves(taken: float, reported
         opened_ms=NOW_MS - 1000,
         landed_ms=NOW_MS,
         traffic=(0.0,) * 4,
-        pressure=(abs(taken), 0, 0, 0, 0, 0),
+        pressure=(abs(share), 0, 0, 0, 0, 0),
     )
     # Predicted are 30: five away from the report, within the ten points that a report may be wrong.
     baselines = tuple(
-        Baseline(broker=row, usage=(30.0 - taken, 0, 0, 0), since_ms=NOW_MS - 1000) for row in (own, other)
+        Baseline(broker=row, usage=(30.0 - share, 0, 0, 0), since_ms=NOW_MS - 1000) for row in (own, other)
     )
     reports = [replace(item, usage=np.array([reported, 0, 0, 0])) for item in cluster([[0.3], [0.3]])]
-    seen = snapshot([replace(item, last_update=NOW_MS + 30_000) for item in reports])
-    books = settle(Ledger(entries=(entry,), baselines=baselines), seen, Parameters(), NOW_MS + 5 * MINUTE)
-    held = next(item for item in books.baselines if item.broker == own)
-    assert held.usage[CPU] + taken == pytest.approx(believed)
+    current = snapshot([replace(item, last_update=NOW_MS + 30_000) for item in reports])
+    books = settle(Ledger(entries=(entry,), baselines=baselines), current, Parameters(), NOW_MS + 5 * MINUTE)
+    lines = next(item for item in books.baselines if item.broker == own)
+    assert lines.usage[CPU] + share == pytest.approx(believed)

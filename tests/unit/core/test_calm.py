@@ -78,7 +78,7 @@ def test_cycles_on_the_same_reading_cost_nothing() -> None:
 
 
 def test_a_report_says_that_nothing_changed_until_the_next_one() -> None:
-    """Rule: a broker that stays silent for a statistics interval carries what it reported, so the cost goes on."""
+    """Rule: a broker that is silent for a statistics interval carries its last reported load, so the cost continues."""
     reports = cluster(SMALL)
     memory = turn(reports, 0, StrategyMemory()).memory
     assert not turn(reports, 60_000, memory).plan.moves, "the report of 60 s ago is as old as any report may be"
@@ -196,10 +196,10 @@ def test_a_reading_that_another_broker_makes_new_is_not_counted_twice() -> None:
     """Rule: brokers are read in turn; a broker without a new reading adds no cost."""
 
     def at(first: int, second: int) -> list[BrokerReport]:
-        made = cluster(SMALL)
+        reports = cluster(SMALL)
         return [
             replace(item, last_update=NOW_MS + ms, interval_ms=15_000)
-            for item, ms in zip(made, (first, second), strict=True)
+            for item, ms in zip(reports, (first, second), strict=True)
         ]
 
     memory = turn(at(0, -7_000), 0, StrategyMemory()).memory
@@ -238,46 +238,46 @@ def test_the_price_is_that_of_the_fewest_moves(loads: tuple[float, ...], want: f
 def test_a_single_reading_is_no_overload() -> None:
     """Rule: an overloaded broker is relieved at once, but only if two readings show the overload."""
     hot, spike = [[0.14] * 5, [0.06] * 5], [[0.19] * 5, [0.06] * 5]
-    seen = Cluster(seconds=3.0, move_price=1e6)
-    assert not seen.read(hot).plan.moves and not seen.read(hot).plan.moves
-    assert not seen.read(spike).plan.moves, "it was hot before, but overloaded in one reading only"
-    assert seen.read(spike).plan.moves
+    current = Cluster(seconds=3.0, move_price=1e6)
+    assert not current.read(hot).plan.moves and not current.read(hot).plan.moves
+    assert not current.read(spike).plan.moves, "it was hot before, but overloaded in one reading only"
+    assert current.read(spike).plan.moves
 
 
 def test_tolerated_time_takes_an_excess_back() -> None:
     """Rule: after an excess of 60 s, others of 15 s in every 45 s do not add up."""
-    seen, longest = Cluster(seconds=15.0, move_price=1e6), 0.0
+    current, longest = Cluster(seconds=15.0, move_price=1e6), 0.0
     for loads in [*[SMALL] * 4, *[EVEN, EVEN, SMALL] * 10]:
-        course = seen.read(loads).memory.courses[broker(0)]
+        course = current.read(loads).memory.courses[broker(0)]
         longest = max(longest, course.excess.seconds if course.excess is not None else 0.0)
     assert longest <= 75, "60 s, and what the first reading covers of the time before it"
 
 
 def test_a_broker_waits_with_the_one_that_swings() -> None:
     """Rule: the others are above the mean only because one broker swings below it, so they wait as long."""
-    seen = Cluster(seconds=15.0)
+    current = Cluster(seconds=15.0)
     even, low = [[0.05] * 8] * 4, [[0.02] * 8, *[[0.05] * 8] * 3]
     for loads in [even] * 8:
-        seen.read(loads)
-    swing = Swing(seconds=300.0, rate=8.0, at_ms=NOW_MS + seen.at_ms)
-    courses = {**seen.memory.courses, broker(0): replace(seen.memory.courses[broker(0)], swing=swing)}
-    seen.memory = replace(seen.memory, courses=courses)
-    assert seen.seconds_until_moves(low) > 300
+        current.read(loads)
+    swing = Swing(seconds=300.0, rate=8.0, at_ms=NOW_MS + current.at_ms)
+    courses = {**current.memory.courses, broker(0): replace(current.memory.courses[broker(0)], swing=swing)}
+    current.memory = replace(current.memory, courses=courses)
+    assert current.seconds_until_moves(low) > 300
 
 
 def test_the_swing_of_another_broker_does_not_end_an_excess() -> None:
     """Rule: the time in which another broker swings does not count, but the cost before it does."""
-    seen = Cluster(seconds=3.0, move_price=100.0, swing_worth=1e6)
+    current = Cluster(seconds=3.0, move_price=100.0, swing_worth=1e6)
     steady = [SMALL[0], [0.03] * 8, *[[0.022] * 8] * 2]
     low = [SMALL[0], [0.005] * 8, *[[0.022] * 8] * 2]
     for loads in [steady] * 13:
-        assert not seen.read(loads).plan.moves
-    swing = Swing(seconds=300.0, rate=20.0, at_ms=NOW_MS + seen.at_ms)
-    courses = {**seen.memory.courses, broker(1): replace(seen.memory.courses[broker(1)], swing=swing)}
-    seen.memory, before = replace(seen.memory, courses=courses), courses[broker(0)].excess
+        assert not current.read(loads).plan.moves
+    swing = Swing(seconds=300.0, rate=20.0, at_ms=NOW_MS + current.at_ms)
+    courses = {**current.memory.courses, broker(1): replace(current.memory.courses[broker(1)], swing=swing)}
+    current.memory, before = replace(current.memory, courses=courses), courses[broker(0)].excess
     for loads in [low] * 10:
-        assert not seen.read(loads).plan.moves
-    assert before is not None and seen.memory.courses[broker(0)].excess == before
+        assert not current.read(loads).plan.moves
+    assert before is not None and current.memory.courses[broker(0)].excess == before
 
 
 def followed(
@@ -293,7 +293,7 @@ def followed(
     `moved`: numbers of the readings that do not show its moves yet.
     """
     courses: dict[str, BrokerCourse] = {}
-    found = []
+    results = []
     for number, (score, own) in enumerate(zip(scores, traffic, strict=True)):
         measured = calm.Measured(
             ids=("a", "b"),
@@ -305,8 +305,8 @@ def followed(
             seconds=np.full(2, 3.0),
         )
         courses, _ = calm.follow_levels(courses, measured, ("a",) if number in moved else ())
-        found.append(courses["a"])
-    return found
+        results.append(courses["a"])
+    return results
 
 
 def test_a_load_that_rises_steadily_is_no_noise() -> None:
@@ -344,8 +344,8 @@ def test_noise_that_lasts_longer_than_a_reading_is_seen() -> None:
     """Rule: readings of 3 s of a noise that changes every 12 s repeat each other, and still begin no new level."""
     chance = np.random.default_rng(5)
     scores = np.repeat(chance.normal(0.7, 0.03, 60), 4).tolist()
-    found = followed(scores, [1000.0] * 240)
-    assert min(course.seconds for course in found[120:]) > 100
+    courses = followed(scores, [1000.0] * 240)
+    assert min(course.seconds for course in courses[120:]) > 100
 
 
 @pytest.mark.parametrize("later", [1, 20])
@@ -400,21 +400,19 @@ def test_of_two_swings_the_longer_and_the_costlier_count() -> None:
 
 @pytest.mark.parametrize("seconds", [13.0, 30.0, 300.0])
 @pytest.mark.parametrize(
-    ("known", "ended", "remembered"),
+    ("size", "ended", "remembered"),
     [(0.0, 9.0, 9.0), (0.1, 9.0, 9.0), (9.0, 0.0, 9.0), (9.0, 0.1, 9.0)],
 )
-def test_a_swing_of_another_size_is_another_swing(
-    seconds: float, known: float, ended: float, remembered: float
-) -> None:
+def test_a_swing_of_another_size_is_another_swing(seconds: float, size: float, ended: float, remembered: float) -> None:
     """Rule: a long and weak excess does not make strong ones wait for as long as itself, before or after them."""
     excess = Excess(side="hot", since_ms=0, seconds=seconds, longest=seconds, cost=ended * seconds, rate=ended)
     course = BrokerCourse(
-        level=0.2, until_ms=1_000_000, swing=Swing(seconds=60.0, rate=known, at_ms=999_000), excess=excess
+        level=0.2, until_ms=1_000_000, swing=Swing(seconds=60.0, rate=size, at_ms=999_000), excess=excess
     )
     one = np.array([-1.0])
     course = calm.follow_excesses({"a": course}, ["a"], one > 0, one, np.array([200.0]), ())["a"]
     assert course.excess is None and course.swing is not None
-    assert (course.swing.seconds, course.swing.rate) == (seconds if ended > known else 60.0, remembered)
+    assert (course.swing.seconds, course.swing.rate) == (seconds if ended > size else 60.0, remembered)
 
 
 def test_a_swing_that_comes_back_is_remembered_for_as_long_as_it_does() -> None:
@@ -464,9 +462,9 @@ def test_the_first_cpu_samples_of_a_new_broker_are_no_reason(
     reports = cluster([[0.05] * 8] * 3, start_timestamp=NOW_MS - 1000 * age_seconds, interval_ms=interval_ms)
     for item, cpu in zip(reports, (first, 90.0, 10.0), strict=True):
         item.usage[CPU] = cpu
-    seen = snapshot(reports, mode="extensible" if first == 100 else "modular")
-    made = eager(seen, strategy=strategy).plan.moves
-    assert any(reports[0].broker_id in (move.source, move.target) for move in made) is moves
+    current = snapshot(reports, mode="extensible" if first == 100 else "modular")
+    plan = eager(current, strategy=strategy).plan.moves
+    assert any(reports[0].broker_id in (move.source, move.target) for move in plan) is moves
 
 
 @pytest.mark.parametrize("params", [{}, {"cpu_weight": 0.0, "bandwidth_out_weight": 1.0}], ids=["ignored", "no weight"])
@@ -517,13 +515,13 @@ def test_a_broker_that_settles_is_not_called_balanced(strategy: str) -> None:
         traffic=(0.0,) * 4,
         pressure=(0.0,) * 6,
     )
-    found = run(
+    result = run(
         cluster([[0.1] * 7, [0.01] * 3, [0.01] * 3]),
         ledger=Ledger(entries=(entry,)),
         strategy=strategy,
         transfer_hit_count=0,
     )
-    assert found.plan.verdict.code in (Code.UNSETTLED, Code.HIT_COUNT)
+    assert result.plan.verdict.code in (Code.UNSETTLED, Code.HIT_COUNT)
 
 
 def test_a_verdict_names_scores_only_where_they_differ() -> None:
@@ -553,7 +551,7 @@ def test_traffic_is_not_scaled_by_the_cpu() -> None:
 def test_cpu_that_falls_without_traffic_is_no_low_load_yet(traffic: float, steady_readings: int, fell: bool) -> None:
     """Rule: other processes may have taken the CPU, which a load report shows within two minutes."""
     scores = np.random.default_rng(1).normal(np.repeat([0.3, 0.15], [steady_readings, 60]), 0.01).tolist()
-    found = followed(scores, [600.0] * steady_readings + [traffic] * 60, cost=0.0005)
-    after = [calm.has_fallen(course) for course in found[steady_readings:]]
+    courses = followed(scores, [600.0] * steady_readings + [traffic] * 60, cost=0.0005)
+    after = [calm.has_fallen(course) for course in courses[steady_readings:]]
     assert any(after[:30]) is fell and not any(after[45:])
     assert all(after[2:38]) is fell

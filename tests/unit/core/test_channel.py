@@ -1,4 +1,4 @@
-"""The conflict resolver, the table made by it, and who owns what (the resolver beside Java's: tests/parity)."""
+"""The conflict resolver, its table and the owners in it (tests/parity compares the resolver with Java)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ def test_the_first_entry() -> None:
 
 
 def test_after_the_largest_version_comes_the_smallest() -> None:
-    """As Java's addition goes."""
     assert (MIN_VERSION, MAX_VERSION) == (-9_223_372_036_854_775_808, 9_223_372_036_854_775_807)
     last = replace(OWNED, version=MAX_VERSION)
     assert not should_keep_left(last, replace(RELEASING, version=MIN_VERSION), store=False)
@@ -80,10 +79,10 @@ def test_after_the_largest_version_comes_the_smallest() -> None:
 
 def test_force_breaks_every_rule_but_the_version() -> None:
     """The leader broker gives a bundle to another owner at once."""
-    taken = replace(OWNED, destination="b2:8080", version=8)
-    assert should_keep_left(OWNED, taken, store=False)
-    assert not should_keep_left(OWNED, replace(taken, force=True), store=False)
-    assert should_keep_left(OWNED, replace(taken, force=True, version=7), store=False)
+    changed = replace(OWNED, destination="b2:8080", version=8)
+    assert should_keep_left(OWNED, changed, store=False)
+    assert not should_keep_left(OWNED, replace(changed, force=True), store=False)
+    assert should_keep_left(OWNED, replace(changed, force=True, version=7), store=False)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +103,6 @@ def test_only_the_owner_is_released_and_not_to_itself(destination: str, source: 
 
 @pytest.mark.parametrize(("destination", "source"), [("b3:8080", "b1:8080"), ("b2:8080", "b3:8080"), ("b2:8080", "")])
 def test_brokers_of_a_transfer_stay(destination: str, source: str) -> None:
-    """Who hands over and who takes is settled when the release begins."""
     assigning = replace(RELEASING, state=UnitState.ASSIGNING, version=9)
     assert not should_keep_left(RELEASING, assigning, store=False)
     assert should_keep_left(RELEASING, replace(assigning, destination=destination, source=source), store=False)
@@ -159,7 +157,6 @@ def test_only_the_newest_losses_are_kept() -> None:
 
 
 def test_a_store_is_believed() -> None:
-    """Who watches a store misses versions; what it holds now is what holds."""
     table = ChannelTable(store=True)
     table.replace(BUNDLE, OWNED, 100)
     later = replace(OWNED, destination="b2:8080", version=11)
@@ -176,7 +173,7 @@ BUNDLES = tuple(f"t/n/0x{low:08x}_0x{min(low + 2**30, 2**32 - 1):08x}" for low i
 
 
 class MemoryKit:
-    """One channel in memory, whose brokers do as they are told."""
+    """One channel in memory with obedient brokers."""
 
     patience = 5.0
     service_urls: Sequence[str] = ()
@@ -230,7 +227,6 @@ class TestMemoryChannel(ChannelContract):
 
 
 async def test_what_loses_is_told(kit: MemoryKit) -> None:
-    """A message that is no lawful successor changes nothing and is among the rejected."""
     bundle, owner = await kit.own(0)
     async with following(kit) as channel:
         assert not kit.channel.publish(bundle, UnitState.OWNED, BROKERS[1])

@@ -42,13 +42,15 @@ def look(
     now_ms: int = NOW,
 ) -> tuple[ChannelFinding, ...]:
     """Findings with ages in ms, one for all or by bundle."""
-    seen = {bundle: NOW - (ages if isinstance(ages, int) else ages[bundle]) for bundle in units}
-    return findings(units, seen, rejected, registered, Deadlines(), now_ms, boundaries, watching=watching or Watching())
+    current = {bundle: NOW - (ages if isinstance(ages, int) else ages[bundle]) for bundle in units}
+    return findings(
+        units, current, rejected, registered, Deadlines(), now_ms, boundaries, watching=watching or Watching()
+    )
 
 
-def codes(found: Sequence[ChannelFinding]) -> list[tuple[str, str]]:
+def codes(result: Sequence[ChannelFinding]) -> list[tuple[str, str]]:
     """(code, bundle) of each."""
-    return [(one.code.value, one.bundle) for one in found]
+    return [(one.code.value, one.bundle) for one in result]
 
 
 def test_every_code_is_explained() -> None:
@@ -67,16 +69,16 @@ def test_a_sound_channel() -> None:
 
 @pytest.mark.parametrize("unit", [ASSIGNING, RELEASING, replace(SPLITTING, children={})])
 def test_in_flight_too_long(unit: ServiceUnit) -> None:
-    """From 30 s on; the monitor's next run mends it, and when it did not, a person does."""
+    """Rule: from 30 s on, the monitor's next run repairs it; otherwise an operator must."""
     assert look({PARENT: unit}, 30_000) == ()
-    (found,) = look({PARENT: unit}, 30_001)
-    assert found.code is FindingCode.IN_FLIGHT_TOO_LONG and found.state is unit.state
-    assert (found.since_ms, found.deadline_ms) == (NOW - 30_001, NOW - 30_001 + 90_000)
+    (results,) = look({PARENT: unit}, 30_001)
+    assert results.code is FindingCode.IN_FLIGHT_TOO_LONG and results.state is unit.state
+    assert (results.since_ms, results.deadline_ms) == (NOW - 30_001, NOW - 30_001 + 90_000)
     mends = "starts the split again" if unit.state is UnitState.SPLITTING else "makes a broker own it"
-    assert found.remedy.startswith(f"nothing: the leader broker's monitor (every 60 s) {mends}")
-    assert look({PARENT: unit}, 90_000)[0].remedy == found.remedy
+    assert results.remedy.startswith(f"nothing: the leader broker's monitor (every 60 s) {mends}")
+    assert look({PARENT: unit}, 90_000)[0].remedy == results.remedy
     (later,) = look({PARENT: unit}, 90_001)
-    assert "pulsar-admin brokers leader-broker" in later.remedy and found.detail == later.detail
+    assert "pulsar-admin brokers leader-broker" in later.remedy and results.detail == later.detail
 
 
 @pytest.mark.parametrize(
@@ -89,10 +91,10 @@ def test_in_flight_too_long(unit: ServiceUnit) -> None:
 )
 def test_the_broker_that_a_bundle_in_flight_waits_for_is_first(unit: ServiceUnit, brokers: tuple[str, ...]) -> None:
     """The source closes the topics, the destination takes them."""
-    (found,) = look({PARENT: unit}, 31_000)
-    assert found.brokers == brokers
+    (results,) = look({PARENT: unit}, 31_000)
+    assert results.brokers == brokers
     way = "from b1:8080 to b2:8080" if unit.source else "to b2:8080"
-    assert found.detail == f"{unit.state} {way} for more than 30 s, waiting for {brokers[0]}"
+    assert results.detail == f"{unit.state} {way} for more than 30 s, waiting for {brokers[0]}"
 
 
 # --- whose clock -------------------------------------------------------------------------------------------
@@ -103,15 +105,14 @@ def test_our_clock_counts_once_we_watch(written: int) -> None:
     """A writer's slow or fast clock makes nothing too long that came a second ago."""
     unit = replace(RELEASING, timestamp_ms=written)
     assert look({PARENT: unit}, 1000, watching=Watching(from_ms=NOW - 5000)) == ()
-    (found,) = look({PARENT: unit}, 31_000, watching=Watching(from_ms=NOW - 60_000))
-    assert found.since_ms == NOW - 31_000
+    (results,) = look({PARENT: unit}, 31_000, watching=Watching(from_ms=NOW - 60_000))
+    assert results.since_ms == NOW - 31_000
 
 
 def test_what_was_there_before_us_is_as_old_as_its_writer_says() -> None:
-    """So a restart of ours does not make the deadline begin anew; a time after our own look is not believed."""
     began = Watching(from_ms=NOW - 1000)
-    (found,) = look({PARENT: replace(RELEASING, timestamp_ms=NOW - 45_000)}, 1000, watching=began)
-    assert found.since_ms == NOW - 45_000
+    (results,) = look({PARENT: replace(RELEASING, timestamp_ms=NOW - 45_000)}, 1000, watching=began)
+    assert results.since_ms == NOW - 45_000
     assert look({PARENT: replace(RELEASING, timestamp_ms=NOW + 45_000)}, 1000, watching=began) == ()
     (ahead,) = look({PARENT: replace(RELEASING, timestamp_ms=NOW + 45_000)}, 31_000, watching=Watching(from_ms=NOW))
     assert ahead.since_ms == NOW - 31_000
@@ -133,32 +134,29 @@ def test_what_was_there_before_us_is_as_old_as_its_writer_says() -> None:
     ],
 )
 def test_a_broker_that_is_not_registered(unit: ServiceUnit, code: FindingCode) -> None:
-    """At once, for the monitor's next run or the leader's cleanup to mend."""
-    (found,) = look({PARENT: unit}, 0)
-    assert found.code is code and found.brokers == ("b3:8080",) and "b3:8080 is not registered" in found.detail
-    assert found.remedy.startswith("nothing:") and found.deadline_ms == NOW + 90_000
-    gone = Watching(gone_ms={"b3:8080": NOW - 91_000})
-    late = next(one for one in look({PARENT: unit}, 200_000, watching=gone) if one.code is code)
+    (results,) = look({PARENT: unit}, 0)
+    assert results.code is code and results.brokers == ("b3:8080",) and "b3:8080 is not registered" in results.detail
+    assert results.remedy.startswith("nothing:") and results.deadline_ms == NOW + 90_000
+    watching = Watching(gone_ms={"b3:8080": NOW - 91_000})
+    late = next(one for one in look({PARENT: unit}, 200_000, watching=watching) if one.code is code)
     assert late.since_ms == NOW - 91_000 and late.remedy.startswith("start b3:8080 again, or restart the leader")
 
 
 def test_who_is_alive_may_be_unknown() -> None:
-    """Then nobody is called dead; with an empty registry everybody is."""
     assert look({PARENT: OWNED}, registered=None) == ()
     assert codes(look({PARENT: OWNED}, registered=())) == [("OwnerNotAlive", PARENT)]
 
 
 def test_an_unload_needs_no_target() -> None:
-    """Releasing without destination is on its way to nobody, and an old source of an owner is nobody's business."""
+    """Releasing without destination has no target, and the source of an owned entry is ignored."""
     assert look({PARENT: replace(RELEASING, destination="")}) == ()
     assert look({PARENT: replace(OWNED, source="b3:8080")}) == ()
 
 
 def test_owned_by_nobody() -> None:
-    """Which the monitor treats as a dead owner."""
-    (found,) = look({PARENT: replace(OWNED, destination="", source="b1:8080")}, 91_000)
-    assert found.code is FindingCode.OWNER_NOT_ALIVE and "no broker is not registered" in found.detail
-    assert found.remedy.startswith("restart the leader")
+    (results,) = look({PARENT: replace(OWNED, destination="", source="b1:8080")}, 91_000)
+    assert results.code is FindingCode.OWNER_NOT_ALIVE and "no broker is not registered" in results.detail
+    assert results.remedy.startswith("restart the leader")
 
 
 def test_absences_begin_when_they_are_seen() -> None:
@@ -176,10 +174,10 @@ def test_absences_begin_when_they_are_seen() -> None:
 
 def test_children_of_a_split_that_no_broker_owns() -> None:
     """Splitting for too long without them; one that has an entry, or was split itself, is there."""
-    found = look({PARENT: SPLITTING, CHILDREN[0]: OWNED}, 31_000)
-    assert codes(found) == [("InFlightTooLong", PARENT), ("SplitChildrenMissing", PARENT)]
-    assert CHILDREN[1][-21:] in found[1].detail and CHILDREN[0][-21:] not in found[1].detail
-    assert "starts the split again" in found[1].remedy
+    results = look({PARENT: SPLITTING, CHILDREN[0]: OWNED}, 31_000)
+    assert codes(results) == [("InFlightTooLong", PARENT), ("SplitChildrenMissing", PARENT)]
+    assert CHILDREN[1][-21:] in results[1].detail and CHILDREN[0][-21:] not in results[1].detail
+    assert "starts the split again" in results[1].remedy
     parts = {PARENT: SPLITTING, CHILDREN[0]: OWNED, "shop/a/0x60000000_0x80000000": OWNED}
     assert codes(look(parts, 31_000)) == [("InFlightTooLong", PARENT)]
 
@@ -196,9 +194,9 @@ def test_a_deleted_parent_without_children(bounds: list[int] | None, remedy: str
     """Once the namespace is cut, lookups place the children; before, the parent's entry must go first."""
     boundaries = None if bounds is None else {"shop/a": bounds}
     assert look({PARENT: DELETED}, 30_000, boundaries=boundaries) == ()
-    (found,) = look({PARENT: DELETED}, 31_000, boundaries=boundaries)
-    assert found.code is FindingCode.SPLIT_CHILDREN_MISSING and found.remedy.startswith(remedy)
-    assert found.deadline_ms in (0, NOW - 31_000 + 3_660_000)
+    (results,) = look({PARENT: DELETED}, 31_000, boundaries=boundaries)
+    assert results.code is FindingCode.SPLIT_CHILDREN_MISSING and results.remedy.startswith(remedy)
+    assert results.deadline_ms in (0, NOW - 31_000 + 3_660_000)
     assert look({PARENT: DELETED, CHILDREN[0]: OWNED}, 31_000, boundaries=boundaries) == ()
 
 
@@ -207,10 +205,10 @@ def test_tombstone_overdue(unit: ServiceUnit, harm: str) -> None:
     """An hour and the monitor's interval."""
     units = {PARENT: unit, CHILDREN[0]: OWNED}
     assert look(units, 3_660_000) == ()
-    (found,) = look(units, 3_660_001)
-    assert found.code is FindingCode.TOMBSTONE_OVERDUE and harm in found.detail
-    assert (found.since_ms, found.deadline_ms) == (NOW - 3_660_001, NOW - 1)
-    assert "restart the leader broker" in found.remedy
+    (results,) = look(units, 3_660_001)
+    assert results.code is FindingCode.TOMBSTONE_OVERDUE and harm in results.detail
+    assert (results.since_ms, results.deadline_ms) == (NOW - 3_660_001, NOW - 1)
+    assert "restart the leader broker" in results.remedy
 
 
 # --- owned twice -------------------------------------------------------------------------------------------
@@ -220,10 +218,10 @@ def test_overlapping_entries() -> None:
     """Both active and none of them a split's parent, for longer than two writes take."""
     units = {PARENT: OWNED, CHILDREN[1]: replace(OWNED, destination="b2:8080")}
     assert look(units, {PARENT: 100_000, CHILDREN[1]: 1_999}) == ()
-    (found,) = look(units, {PARENT: 100_000, CHILDREN[1]: 2_000})
-    assert (found.code, found.bundle, found.since_ms) == (FindingCode.OWNED_TWICE, CHILDREN[1], NOW - 2_000)
-    assert found.brokers == ALIVE and PARENT in found.detail and found.deadline_ms == 0
-    assert "pulsar-admin namespaces bundles shop/a" in found.remedy
+    (results,) = look(units, {PARENT: 100_000, CHILDREN[1]: 2_000})
+    assert (results.code, results.bundle, results.since_ms) == (FindingCode.OWNED_TWICE, CHILDREN[1], NOW - 2_000)
+    assert results.brokers == ALIVE and PARENT in results.detail and results.deadline_ms == 0
+    assert "pulsar-admin namespaces bundles shop/a" in results.remedy
     assert look({PARENT: DELETED, CHILDREN[1]: OWNED}, 5_000) == ()
     assert look({PARENT: OWNED, CHILDREN[1]: FREE}, 5_000) == ()
 
@@ -238,10 +236,9 @@ def test_a_running_split_covers_only_what_lies_inside() -> None:
     ("bounds", "broker", "left"), [([0, 2**30, 2**31], "b1:8080", PARENT), ([0, 2**31], "b2:8080", CHILDREN[1])]
 )
 def test_the_namespace_tells_which_is_left_over(bounds: list[int], broker: str, left: str) -> None:
-    """Its owner gives it up when it is restarted: no admin call reaches a bundle that is none."""
     units = {PARENT: OWNED, CHILDREN[1]: replace(OWNED, destination="b2:8080")}
-    (found,) = look(units, 5_000, boundaries={"shop/a": bounds})
-    assert found.remedy.startswith(f"restart {broker}, which gives {left} up")
+    (results,) = look(units, 5_000, boundaries={"shop/a": bounds})
+    assert results.remedy.startswith(f"restart {broker}, which gives {left} up")
     (neither,) = look(units, 5_000, boundaries={"shop/a": [0, 2**32 - 1]})
     assert neither.remedy.startswith("pulsar-admin namespaces bundles")
 
@@ -262,10 +259,10 @@ def lost(broker: str, version: int, age_ms: int) -> RejectedUnit:
 def test_a_claim_that_lost() -> None:
     """For a minute, or until the entry has moved on."""
     again = [lost("b2:8080", 5, 40_000), lost("b2:8080", 5, 10_000)]
-    (found,) = look({PARENT: OWNED}, 100_000, rejected=again)
-    assert (found.code, found.since_ms) == (FindingCode.OWNED_TWICE, NOW - 40_000)
-    assert found.brokers == ("b2:8080", "b1:8080") and found.deadline_ms == NOW + 20_000
-    assert f"pulsar-admin namespaces unload shop/a --bundle {PARENT[-21:]}" in found.remedy
+    (results,) = look({PARENT: OWNED}, 100_000, rejected=again)
+    assert (results.code, results.since_ms) == (FindingCode.OWNED_TWICE, NOW - 40_000)
+    assert results.brokers == ("b2:8080", "b1:8080") and results.deadline_ms == NOW + 20_000
+    assert f"pulsar-admin namespaces unload shop/a --bundle {PARENT[-21:]}" in results.remedy
     assert look({PARENT: replace(OWNED, version=6)}, rejected=again) == ()
     assert len(look({PARENT: OWNED}, rejected=[lost("b2:8080", 5, 60_000)])) == 1
     assert look({PARENT: OWNED}, rejected=[lost("b2:8080", 5, 60_001)]) == ()
@@ -281,15 +278,14 @@ def test_a_race_as_the_table_tells_it() -> None:
     assigning = replace(ASSIGNING, version=4, destination="b1:8080")
     for unit in (assigning, OWNED, replace(OWNED, destination="b2:8080")):
         table.apply(PARENT, unit, NOW)
-    found = findings(table.units, table.seen_ms, table.rejected, ALIVE, Deadlines(), NOW)
-    assert codes(found) == [("OwnedTwice", PARENT)]
+    results = findings(table.units, table.seen_ms, table.rejected, ALIVE, Deadlines(), NOW)
+    assert codes(results) == [("OwnedTwice", PARENT)]
 
 
 # --- the whole ---------------------------------------------------------------------------------------------
 
 
 def test_order_and_steadiness() -> None:
-    """By code, then bundle; a second later everything is the same."""
     units = {
         f"shop/{space}/0x00000000_0xffffffff": unit for space, unit in zip("dcba", [RELEASING, OWNED] * 2, strict=True)
     }
@@ -308,35 +304,33 @@ def test_a_large_channel() -> None:
         for space in range(20)
         for at in range(1000)
     }
-    found = look(units, registered=["b0:8080", "b1:8080"])
-    assert len(found) == 10_000 and {one.brokers for one in found} == {("b2:8080",), ("b3:8080",)}
+    results = look(units, registered=["b0:8080", "b1:8080"])
+    assert len(results) == 10_000 and {one.brokers for one in results} == {("b2:8080",), ("b3:8080",)}
 
 
 def test_a_made_up_channel() -> None:
-    """Of ranges nested hundreds deep not every pair is told."""
     units = {f"shop/a/0x{at:08x}_0x{2**31 - at:08x}": OWNED for at in range(500)}
-    found = look(units, 5_000)
-    assert {one.bundle for one in found} == set(sorted(units)[1:]) and len(found) <= 8 * 500
+    results = look(units, 5_000)
+    assert {one.bundle for one in results} == set(sorted(units)[1:]) and len(results) <= 8 * 500
 
 
 # --- deadlines ---------------------------------------------------------------------------------------------
 
 
 def test_deadlines_of_a_broker() -> None:
-    """Its runtime configuration is texts; what is absent or no number is stock."""
     assert (
         Deadlines.of({})
         == Deadlines()
         == Deadlines(in_flight_ms=30_000, monitor_ms=60_000, tombstone_ms=3_600_000, load_data_ms=1_800_000)
     )
-    told = {
+    output = {
         "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": "5000",
         "loadBalancerServiceUnitStateMonitorIntervalInSeconds": 7,
         "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": "90",
         "loadBalancerBrokerLoadDataTTLInSeconds": "100",
     }
-    assert Deadlines.of(told) == Deadlines(
+    assert Deadlines.of(output) == Deadlines(
         in_flight_ms=5_000, monitor_ms=7_000, tombstone_ms=90_000, load_data_ms=100_000
     )
     for rubbish in ("", "0", "-1", "x", None, "1e3", 10**400):
-        assert Deadlines.of(dict.fromkeys(told, rubbish)) == Deadlines()
+        assert Deadlines.of(dict.fromkeys(output, rubbish)) == Deadlines()

@@ -33,17 +33,17 @@ from tests.support.pulsar import decode_compat
 LOADS = ([0.3, 0.2, 0.2, 0.1, 0.1], [0.02, 0.01], [0.03, 0.02])
 
 
-def context(seen: Snapshot, **changes: Any) -> Context:
+def context(current: Snapshot, **changes: Any) -> Context:
     memory, guard, seed = (
         changes.pop("memory", StrategyMemory()),
         changes.pop("guard", GuardState()),
         changes.pop("seed", 0),
     )
     params = Parameters(**{**compat_defaults("4.2"), "compat": "4.2", **changes})
-    draft = Draft(seen, Ledger(), params)
-    eligible = eligibility(seen, guard, params, seen.wall_ms, frozenset())
+    draft = Draft(current, Ledger(), params)
+    eligible = eligibility(current, guard, params, current.wall_ms, frozenset())
     return Context(
-        snapshot=seen,
+        snapshot=current,
         draft=draft,
         eligible=eligible,
         memory=memory,
@@ -55,8 +55,8 @@ def context(seen: Snapshot, **changes: Any) -> Context:
     )
 
 
-def moved(given: Context) -> list[tuple[str, str, str]]:
-    return [(move.bundle, move.source, move.target) for move in given.draft.moves]
+def moved(plan_context: Context) -> list[tuple[str, str, str]]:
+    return [(move.bundle, move.source, move.target) for move in plan_context.draft.moves]
 
 
 @pytest.mark.parametrize("strategy", COMPAT_SHEDDERS)
@@ -73,30 +73,30 @@ def test_a_snapshot_is_the_same_picture_as_the_reports_it_came_from(strategy: st
             term = dict(zip(("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut"), row, strict=True))
             data[name] = msgspec.json.encode({"shortTermData": term, "longTermData": term})
     params = Parameters(max_unload_ratio=0.5, avg_hit_count_high=1, overloaded_threshold_percent=80)
-    found = []
+    results = []
     for picture in (picture_of(snapshot(reports)), decode_compat(texts, data)):
         result = shed(picture, params, CompatMemory(), strategy, "4.2")
-        found.append(({picture.bundles.names[row] for row, _ in result.unload}, result.memory.usage))
-    assert found[0] == found[1]
-    assert found[0][0]
+        results.append(({picture.bundles.names[row] for row, _ in result.unload}, result.memory.usage))
+    assert results[0] == results[1]
+    assert results[0][0]
 
 
 def test_avg_moves_to_the_broker_it_paired() -> None:
-    given = context(snapshot(cluster(LOADS)), strategy="avg", avg_hit_count_high=1, max_unload_ratio=0.5)
-    decision = shed_in_plan(given)
+    inputs = context(snapshot(cluster(LOADS)), strategy="avg", avg_hit_count_high=1, max_unload_ratio=0.5)
+    decision = shed_in_plan(inputs)
     assert decision.verdict.code is Code.OVERLOADED
     # 0.90 against 0.03: half of the difference is 0.435.
-    assert [(bundle, target) for bundle, _, target in moved(given)] == [
+    assert [(bundle, target) for bundle, _, target in moved(inputs)] == [
         (bundle_name(0), broker(1)),
         (bundle_name(3), broker(1)),
     ]
 
 
 def test_hits_are_kept_between_plans() -> None:
-    seen, memory = snapshot(cluster(LOADS)), StrategyMemory()
+    current, memory = snapshot(cluster(LOADS)), StrategyMemory()
     codes: list[Code] = []
     for _ in range(2):
-        decision = shed_in_plan(context(seen, strategy="avg", memory=memory))
+        decision = shed_in_plan(context(current, strategy="avg", memory=memory))
         memory, codes = decision.memory, [*codes, decision.verdict.code]
     assert codes == [Code.HIT_COUNT, Code.OVERLOADED]
 
@@ -107,51 +107,51 @@ def test_a_bundle_placed_on_its_owner_stays() -> None:
     for seed in range(30):
         # All are far above: everybody is "best", and the draw may hit the owner.
         even = snapshot(cluster([[0.45, 0.45], [0.45, 0.45]]))
-        given = context(even, strategy="overload", placement="least_resource_usage", seed=seed)
-        decision = shed_in_plan(given)
+        inputs = context(even, strategy="overload", placement="least_resource_usage", seed=seed)
+        decision = shed_in_plan(inputs)
         for refusal in decision.refusals:
             assert refusal.code is Code.SAME_BROKER
             outcomes.add("stays")
-        outcomes |= {"moves" for _ in moved(given)}
-        assert len(decision.refusals) + len(moved(given)) == 2
+        outcomes |= {"moves" for _ in moved(inputs)}
+        assert len(decision.refusals) + len(moved(inputs)) == 2
     assert outcomes == {"stays", "moves"}
 
 
 def test_what_moved_lately_is_not_selected() -> None:
-    seen = snapshot(cluster(LOADS))
-    first = context(seen, strategy="overload")
+    current = snapshot(cluster(LOADS))
+    first = context(current, strategy="overload")
     shed_in_plan(first)
-    taken = moved(first)[0][0]
+    moves = moved(first)[0][0]
     second = context(
-        seen, strategy="overload", guard=GuardState(recent={taken: RecentMove(at_ms=NOW_MS, source=broker(0))})
+        current, strategy="overload", guard=GuardState(recent={moves: RecentMove(at_ms=NOW_MS, source=broker(0))})
     )
     shed_in_plan(second)
-    assert taken == bundle_name(0)
+    assert moves == bundle_name(0)
     assert [bundle for bundle, _, _ in moved(second)][:1] == [bundle_name(1)]
 
 
 def test_policies_narrow_the_candidates() -> None:
-    given = context(snapshot(cluster(LOADS)), strategy="overload", placement="least_long_term_message_rate")
-    given.draft.permitted = np.array([[True, False, True]])
-    shed_in_plan(given)
-    assert {target for _, _, target in moved(given)} == {broker(2)}
+    inputs = context(snapshot(cluster(LOADS)), strategy="overload", placement="least_long_term_message_rate")
+    inputs.draft.permitted = np.array([[True, False, True]])
+    shed_in_plan(inputs)
+    assert {target for _, _, target in moved(inputs)} == {broker(2)}
 
 
 def test_a_full_broker_is_no_candidate() -> None:
     reports = cluster(LOADS)
     crowded = [*reports[:1], replace(reports[1], num_topics=60_000), reports[2]]
-    given = context(snapshot(crowded), strategy="overload", placement="least_long_term_message_rate")
-    shed_in_plan(given)
-    assert {target for _, _, target in moved(given)} == {broker(2)}
+    inputs = context(snapshot(crowded), strategy="overload", placement="least_long_term_message_rate")
+    shed_in_plan(inputs)
+    assert {target for _, _, target in moved(inputs)} == {broker(2)}
 
 
 def test_the_seed_decides_the_draw() -> None:
-    seen = snapshot(cluster([[0.5, 0.4], *([[]] * 20)]))
+    current = snapshot(cluster([[0.5, 0.4], *([[]] * 20)]))
 
     def targets(seed: int) -> list[str]:
-        given = context(seen, strategy="overload", placement="least_resource_usage", seed=seed)
-        shed_in_plan(given)
-        return [target for _, _, target in moved(given)]
+        inputs = context(current, strategy="overload", placement="least_resource_usage", seed=seed)
+        shed_in_plan(inputs)
+        return [target for _, _, target in moved(inputs)]
 
     assert [targets(seed) for seed in range(10)] == [targets(seed) for seed in range(10)]
     assert len({target for seed in range(10) for target in targets(seed)}) > 1
@@ -167,15 +167,15 @@ def test_nothing_at_all_is_balanced_or_says_why(strategy: str) -> None:
 def test_hash_codes_are_those_of_java() -> None:
     """Values from Java: "a" 97, "Aa" and "BB" both 2112, the empty text 0, and one of two UTF-16 units."""
     words = ["a", "Aa", "BB", "", "\U0001f600"]
-    wanted = [97, 2112, 2112, 0, (0xD83D * 31 + 0xDE00)]
-    assert spread_hashes(words).tolist() == [(value ^ (value >> 16)) & 0x7FFFFFFF for value in wanted]
+    expected = [97, 2112, 2112, 0, (0xD83D * 31 + 0xDE00)]
+    assert spread_hashes(words).tolist() == [(value ^ (value >> 16)) & 0x7FFFFFFF for value in expected]
 
 
 def test_a_concurrent_map_turns_keys_of_a_bucket_round_as_it_grows() -> None:
     """Keys 0, 32, 64 and 16 share a bucket of the first table; the twelfth key makes it grow."""
     hashes = np.array([0, 32, 64, 16, *range(1, 9)], dtype=np.int64)
     order = hashes[concurrent_order(hashes)].tolist()
-    # 16 was last in its bucket and leaves it; what stood before it comes out in reverse.
+    # 16 was last in its bucket and leaves it; the entries before it come out in reverse.
     assert order[:3] == [64, 32, 0]
     assert order[-1] == 16
 

@@ -39,7 +39,7 @@ def followed(
     counters: bool = False,
     seed: int = 1,
 ) -> CpuCosts:
-    """Return what is learned from readings; `load` gives traffic and CPU (shares) of a broker at a minute."""
+    """Return the costs learned from readings; `load` returns traffic and CPU (shares) of a broker at a minute."""
     costs, chance, unknown = CpuCosts(), np.random.default_rng(seed), Averages()
     for at in range(0, minutes * MINUTE + more_ms, every_ms):
         reports = []
@@ -97,7 +97,6 @@ def test_n_e_the_verdict_says_that_no_move_helps(strategy: str) -> None:
 
 
 def test_n_e_the_verdict_of_the_cycle_is_that_of_the_base() -> None:
-    """Where nothing moves, the cycle's verdict says why."""
     first, *others = cluster([[0.0001] * 6, [0.05] * 6, [0.05] * 6])
     usage = first.usage.copy()
     usage[CPU] = 92.0
@@ -108,7 +107,7 @@ def test_n_e_the_verdict_of_the_cycle_is_that_of_the_base() -> None:
 
 @pytest.mark.parametrize("burning", [1])
 def test_n_e_relief_is_predicted_from_marginal_cost(burning: int) -> None:
-    """The same traffic on three brokers, and some of them burn 45 points more: a bundle takes 3.5 points along."""
+    """The same traffic on three brokers, and some of them use 45 points more CPU: a bundle takes 3.5 points along."""
     reports = cluster([[0.035] * 10] * 3)
     for row in range(burning):
         usage = reports[row].usage.copy()
@@ -170,7 +169,6 @@ def test_n_e_the_same_report_is_one_measurement() -> None:
 
 
 def test_n_e_brokers_with_moves_in_progress_teach_nothing() -> None:
-    """Their traffic and their CPU are of different times."""
     costs = followed(wave(), minutes=60)
     odd = [replace(item, last_update=NOW_MS + 61 * MINUTE) for item in cluster([[0.9], [0.1], [0.1]], cpu=0.3)]
     snapshot = snapshot_of(odd, wall_ms=NOW_MS + 61 * MINUTE)
@@ -212,7 +210,6 @@ def test_n_e_a_new_base_changes_no_cost() -> None:
 
 
 def test_n_e_a_slow_broker_has_its_own_factor() -> None:
-    """A broker on which each message costs half as much again is told from one with a base, once traffic changes."""
     estimates = estimated(followed(wave(0.05, (1.5, 1.0, 1.0)), minutes=300))
     factor, others = float(estimates.factor[0]), estimates.factor[1:]
     assert factor / others == pytest.approx([1.5, 1.5], rel=0.15)

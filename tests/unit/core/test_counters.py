@@ -1,4 +1,4 @@
-"""What two readings of a broker's counters say, and the report that comes of it."""
+"""Reports built from two readings of a broker's counters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ def test_rates_of_bundles() -> None:
 
 
 def test_a_topic_that_came_or_began_anew() -> None:
-    """What it counted is the least that its bundle carried; it is not known in full."""
     load = measured(reading(10, {1: 50.0, 0x90000000: 500.0}), reading(12, {1: 60.0, 5: 8.0, 0x90000000: 20.0}), HALVES)
     assert load is not None
     assert load.bundles == (LOW, HIGH)
@@ -57,8 +56,6 @@ def test_a_topic_that_came_or_began_anew() -> None:
 
 @pytest.mark.parametrize(("ended", "began"), [({}, {}), ({"reader": 5e9}, {}), ({}, {"reader": 40.0})])
 def test_a_subscription_that_ends_or_begins(ended: dict[str, float], began: dict[str, float]) -> None:
-    """What goes out is the sum of what each subscription counted in between; a new one counted from nothing."""
-
     def of(at_s: float, subscriptions: dict[str, float]) -> CounterReading:
         topics = reading(at_s, {1: 1e9 + at_s, **dict.fromkeys(range(2, len(subscriptions) + 2), 0.0)})
         counters = topics.counters.copy()
@@ -73,7 +70,6 @@ def test_a_subscription_that_ends_or_begins(ended: dict[str, float], began: dict
 
 
 def test_a_subscription_that_was_there_and_counts_anew() -> None:
-    """Its topic was loaded anew, though nothing came in that would tell."""
     before = replace(reading(10, {1: 9.0}), topic=np.zeros(1, dtype=bool))
     load = measured(before, replace(reading(12, {1: 4.0}), topic=np.zeros(1, dtype=bool)), HALVES)
     assert load is not None
@@ -89,7 +85,6 @@ def test_the_same_hash_in_another_namespace_is_another_topic() -> None:
 
 
 def test_a_namespace_without_known_boundaries_is_left_out() -> None:
-    """Where its topics belong is not guessed."""
     load = measured(reading(10, {1: 50.0}), reading(11, {1: 60.0}), {})
     assert load is not None
     assert (load.bundles, load.traffic.shape) == ((), (0, 4))
@@ -138,7 +133,6 @@ def test_n_d_the_cpu_of_functions_in_the_container_of_an_extensible_broker(used:
 
 
 def test_the_same_reading_twice_is_no_measurement() -> None:
-    """Who collects counters may give the same ones twice."""
     assert measured(reading(10, {1: 50.0}), reading(10, {1: 50.0}), HALVES) is None
 
 
@@ -158,23 +152,27 @@ def report(**more: object) -> BrokerReport:
     return replace(blank, **more)  # type: ignore[arg-type]
 
 
-def merged(told: BrokerReport, *, cpu: float | None = 3.0, begins: float = 0.0) -> BrokerReport | None:
+def merged(output: BrokerReport, *, cpu: float | None = 3.0, begins: float = 0.0) -> BrokerReport | None:
     """The report with two readings, two seconds apart: 2 MB/s on the upper half, `cpu` seconds used."""
     before = reading(10, {0x80000001: begins} if begins >= 0 else {}, cpu=0.0)
     load = measured(before, reading(12, {0x80000001: 4e6}, cpu=cpu), HALVES)
     assert load is not None
-    return with_measured(told, load, {HIGH: np.array([0.0, 0.0, 3e6, 0.0])})
+    return with_measured(output, load, {HIGH: np.array([0.0, 0.0, 3e6, 0.0])})
 
 
 def test_a_report_with_what_was_measured() -> None:
     """Bundles, traffic, CPU and direct memory are those of now; bandwidth follows the traffic where it is limited."""
-    found = merged(report())
-    assert found is not None
-    assert (found.bundle_names, found.bundle_traffic[:, 2].tolist()) == ((HIGH,), [2e6])
-    assert (found.traffic[2], found.num_topics, found.bundle_counts.tolist()) == (2e6, 1, [[1, 2, 1]])
-    assert (found.usage[CPU], found.usage[DIRECT_MEMORY]) == (150.0, 64.0)
-    assert (found.usage[BANDWIDTH_IN], found.usage[BANDWIDTH_OUT]) == (16000.0, 0.0)
-    assert (found.last_update, found.interval_ms, found.start_timestamp) == (12050, 2100, 5)
+    merged_report = merged(report())
+    assert merged_report is not None
+    assert (merged_report.bundle_names, merged_report.bundle_traffic[:, 2].tolist()) == ((HIGH,), [2e6])
+    assert (merged_report.traffic[2], merged_report.num_topics, merged_report.bundle_counts.tolist()) == (
+        2e6,
+        1,
+        [[1, 2, 1]],
+    )
+    assert (merged_report.usage[CPU], merged_report.usage[DIRECT_MEMORY]) == (150.0, 64.0)
+    assert (merged_report.usage[BANDWIDTH_IN], merged_report.usage[BANDWIDTH_OUT]) == (16000.0, 0.0)
+    assert (merged_report.last_update, merged_report.interval_ms, merged_report.start_timestamp) == (12050, 2100, 5)
 
 
 @pytest.mark.parametrize(("used", "percent"), [(8.0, 353.6), (10.0, 400.0), (21.0, 800.0)])
@@ -183,15 +181,14 @@ def test_n_g_a_broker_may_read_its_cpu_at_any_time_of_a_request(used: float, per
     before, after = reading(10, {}, cpu=0.0), reading(12, {}, cpu=used)
     load = measured(replace(before, from_ms=9_500), replace(after, to_ms=12_125), HALVES)
     assert load is not None
-    found = with_measured(report(), load, {})
-    assert found is not None and found.usage[CPU] == pytest.approx(percent, abs=0.1)
+    broker_report = with_measured(report(), load, {})
+    assert broker_report is not None and broker_report.usage[CPU] == pytest.approx(percent, abs=0.1)
 
 
 def test_a_bundle_that_came_in_between_keeps_what_was_measured_of_it_elsewhere() -> None:
-    """The part that was seen here is the least; a better figure stands."""
-    found = merged(report(), begins=-1.0)
-    assert found is not None
-    assert found.bundle_traffic[:, 2].tolist() == [3e6]
+    merged_report = merged(report(), begins=-1.0)
+    assert merged_report is not None
+    assert merged_report.bundle_traffic[:, 2].tolist() == [3e6]
 
 
 def test_no_cpu_no_measurement() -> None:
@@ -202,24 +199,23 @@ def test_no_cpu_no_measurement() -> None:
 
 def test_a_broker_whose_cpu_does_not_count() -> None:
     """Without a limit nothing is made of the CPU, so none is needed."""
-    found = merged(report(limit=np.array([0.0, 1000.0, 1e6, -1000.0])), cpu=None)
-    assert found is not None
-    assert found.usage[CPU] == 40.0
+    merged_report = merged(report(limit=np.array([0.0, 1000.0, 1e6, -1000.0])), cpu=None)
+    assert merged_report is not None
+    assert merged_report.usage[CPU] == 40.0
 
 
 def test_a_broker_that_tells_a_share_of_its_cpu_only() -> None:
     """An extensible broker that was not heard: its JVM says which part of its CPU it uses."""
     load = measured(reading(10, {1: 0.0}), reading(12, {1: 0.0}, cpu=3.0), HALVES)
     assert load is not None
-    found = with_measured(report(cores=0.0), replace(load, cpu_share=0.25), {})
-    assert found is not None
-    assert found.usage[CPU] == 100.0
+    broker_report = with_measured(report(cores=0.0), replace(load, cpu_share=0.25), {})
+    assert broker_report is not None
+    assert broker_report.usage[CPU] == 100.0
 
 
 @pytest.mark.parametrize(("least", "percent"), [(0.0, 75.0), (0.9, 90.0)])
 def test_a_score(least: float, percent: float) -> None:
-    """Of an extensible broker the CPU's share takes the place of its score, unless another resource is used more."""
     scored = report(limit=np.array([100.0, 0.0, 0.0, 0.0]), cores=2.0, least_usage=least)
-    found = merged(scored)
-    assert found is not None
-    assert found.usage[CPU] == pytest.approx(percent)
+    merged_report = merged(scored)
+    assert merged_report is not None
+    assert merged_report.usage[CPU] == pytest.approx(percent)

@@ -19,9 +19,9 @@ PARAMS = Parameters()
 LOADS = [[0.2, 0.3], [0.1], [0.1]]
 
 
-def drafted(seen: Snapshot | None = None, ledger: Ledger | None = None) -> Draft:
+def drafted(current: Snapshot | None = None, ledger: Ledger | None = None) -> Draft:
     """A draft without moves."""
-    return Draft(seen or snapshot(cluster(LOADS)), ledger or Ledger(), PARAMS)
+    return Draft(current or snapshot(cluster(LOADS)), ledger or Ledger(), PARAMS)
 
 
 def booked(bundle: int, source: int = 0, target: int = 1, cpu: float = 20.0) -> Ledger:
@@ -74,13 +74,13 @@ def test_brokers_of_unlike_limits_have_the_same_scores_however_they_are_asked() 
     """Rule: a resource that only one broker limits counts on that one, whatever it weighs."""
     limits = [[100.0, 1024.0, -1000.0, 0.0], [400.0, -1000.0, 50.0, 0.0]]
     used = np.array([30.0, 512.0, 20.0, 5.0])
-    seen = [
+    reports = [
         report(broker(row), {bundle_name(row): 0.1}, usage=used, limit=np.array(limit))
         for row, limit in enumerate(limits)
     ]
     for weights, expected in (((1.0, 1.0), [0.5, 0.4]), ((1.0, 0.0), [0.3, 0.4]), ((0.0, 0.5), [0.25, 0.4])):
         params = Parameters(cpu_weight=weights[0], direct_memory_weight=weights[1])
-        draft = Draft(snapshot(seen), Ledger(), params)
+        draft = Draft(snapshot(reports), Ledger(), params)
         assert draft.score.tolist() == pytest.approx(expected)
         assert draft.scores(draft.usage, np.array([0, 1])).tolist() == pytest.approx(expected)
 
@@ -151,9 +151,9 @@ def test_books_never_make_a_figure_negative() -> None:
     draft = drafted(ledger=booked(0, cpu=90.0))
     assert draft.usage.min() == 0.0
     assert draft.score.tolist() == pytest.approx([0.0, 1.0, 0.1])
-    gone = drafted(ledger=booked(99, source=7, target=8))
-    assert gone.score.tolist() == pytest.approx([0.5, 0.1, 0.1]), "brokers that are gone"
-    assert gone.movable(2, np.ones(4, dtype=bool)).tolist() == [3]
+    absent = drafted(ledger=booked(99, source=7, target=8))
+    assert absent.score.tolist() == pytest.approx([0.5, 0.1, 0.1]), "brokers that are gone"
+    assert absent.movable(2, np.ones(4, dtype=bool)).tolist() == [3]
 
 
 def test_what_policies_leave() -> None:
@@ -178,7 +178,7 @@ def test_what_policies_leave() -> None:
 
 
 def test_bars_by_broker_by_way_back_and_by_pair() -> None:
-    """Rule: one bundle asked of many targets, many asked of one, and the code say the same."""
+    """Rule: one bundle checked for many targets, many checked for one, and the code agree."""
     bars = TargetBans(closed={3: Code.CORDONED}, back={1: (2, NOW_MS)}, pairs=frozenset({(0, 4)}))
     targets, rows = np.array([1, 2, 3, 4]), np.array([0, 1])
     codes = [[bars.code(row, 0, target) for target in targets.tolist()] for row in rows.tolist()]

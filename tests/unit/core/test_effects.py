@@ -69,17 +69,16 @@ def plan(before: dict[str, float], after: dict[str, float] | None = None) -> Pla
 
 
 def picture(owners: dict[str, str], *, at: int = T0 + 300_000, start: int = 1, reported: int = 0) -> Snapshot:
-    """Who owns what, reported a moment ago."""
-    held: dict[str, dict[str, float]] = {A: {}, B: {}, C: {}}
+    owned: dict[str, dict[str, float]] = {A: {}, B: {}, C: {}}
     for bundle, broker in owners.items():
-        held[broker][bundle] = 0.1
+        owned[broker][bundle] = 0.1
     reports = [
-        report(b, bundles, last_update=reported or at - 1000, start_timestamp=start) for b, bundles in held.items()
+        report(b, bundles, last_update=reported or at - 1000, start_timestamp=start) for b, bundles in owned.items()
     ]
     return snapshot(reports, wall_ms=at)
 
 
-def begun(*moves: Move) -> EffectRecords:
+def build_records(*moves: Move) -> EffectRecords:
     """Moves of one plan, predicted to bring 0.8 and 0.2 to 0.5 each."""
     before, after = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
     return effects.begun(EffectRecords(), moves or (move(),), plan(before, after), T0)
@@ -89,8 +88,8 @@ def judged(
     now: dict[str, float], book: EffectRecords | None = None, **more: object
 ) -> tuple[EffectRecords, tuple[Effect, ...]]:
     """Judge with these scores now, the bundle being at its target."""
-    seen = picture({bundle_name(0): B}, **more)  # type: ignore[arg-type]
-    return effects.judge(book or begun(), Ledger(), seen, plan(now), EffectRules())
+    current = picture({bundle_name(0): B}, **more)  # type: ignore[arg-type]
+    return effects.judge(book or build_records(), Ledger(), current, plan(now), EffectRules())
 
 
 @pytest.mark.parametrize(
@@ -105,40 +104,38 @@ def judged(
     ],
 )
 def test_words(now: dict[str, float], word: str, realised: float) -> None:
-    """A quarter of what was predicted has to come true; the more loaded one of the two counts, whichever it is."""
-    book, (found,) = judged(now)
-    assert (found.word, found.source, found.target) == (word, A, B)
-    assert found.predicted == pytest.approx(0.3) and found.realised == pytest.approx(realised)
-    assert not book.open and book.judged == (found,)
-    assert word.replace("_", " ") in found.record()["sentence"]
+    book, (result,) = judged(now)
+    assert (result.word, result.source, result.target) == (word, A, B)
+    assert result.predicted == pytest.approx(0.3) and result.realised == pytest.approx(realised)
+    assert not book.open and book.judged == (result,)
+    assert word.replace("_", " ") in result.record()["sentence"]
 
 
 def test_growth_of_traffic_is_nobody_s_fault() -> None:
     """Everybody carries half as much again: the move still helped."""
-    _, (found,) = judged({A: 0.75, B: 0.75, C: 0.75})
-    assert found.word == HELPED and found.realised == pytest.approx(0.3)
+    _, (result,) = judged({A: 0.75, B: 0.75, C: 0.75})
+    assert result.word == HELPED and result.realised == pytest.approx(0.3)
 
 
 def test_not_before_both_reports_show_it() -> None:
-    """While the books of either broker are open nothing is said."""
-    seen = picture({bundle_name(0): B})
-    ledger = open_entries(Ledger(), [move()], seen, T0)
-    book, found = effects.judge(begun(), ledger, seen, plan({A: 0.8, B: 0.2, C: 0.5}), EffectRules())
-    assert found == () and len(book.open) == 1
-    other = open_entries(Ledger(), [move(bundle_name(7), C, B)], seen, T0)
-    book, found = effects.judge(begun(), other, seen, plan({A: 0.8, B: 0.2, C: 0.5}), EffectRules())
-    assert found == () and len(book.open) == 1, "another move to the same broker is on its way"
+    current = picture({bundle_name(0): B})
+    ledger = open_entries(Ledger(), [move()], current, T0)
+    book, result = effects.judge(build_records(), ledger, current, plan({A: 0.8, B: 0.2, C: 0.5}), EffectRules())
+    assert result == () and len(book.open) == 1
+    other = open_entries(Ledger(), [move(bundle_name(7), C, B)], current, T0)
+    book, result = effects.judge(build_records(), other, current, plan({A: 0.8, B: 0.2, C: 0.5}), EffectRules())
+    assert result == () and len(book.open) == 1, "another move to the same broker is on its way"
 
 
 @pytest.mark.parametrize("more", [{"start": T0 + 10}, {"reported": T0 - 10}])
 def test_what_cannot_be_told_is_not_judged(more: dict[str, int]) -> None:
     """A broker restarted meanwhile, or its books closed by the clock without a report."""
-    book, found = judged({A: 0.9, B: 0.9, C: 0.1}, **more)
-    assert found == () and not book.open
+    book, result = judged({A: 0.9, B: 0.9, C: 0.1}, **more)
+    assert result == () and not book.open
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reported"),
     [
         ({}, True),
         ({"start": T0 + 30_000}, False),
@@ -147,51 +144,51 @@ def test_what_cannot_be_told_is_not_judged(more: dict[str, int]) -> None:
         ({"reported": T0 + 60_001}, True),
     ],
 )
-def test_moves_of_one_pair_are_judged_from_the_first_to_the_last(more: dict[str, int], told: bool) -> None:
-    """A broker that restarted between two moves, or said nothing after the last one, tells nothing of their sum."""
+def test_moves_of_one_pair_are_judged_from_the_first_to_the_last(more: dict[str, int], reported: bool) -> None:
     before, after = {A: 0.8, B: 0.2, C: 0.5}, {A: 0.5, B: 0.5, C: 0.5}
-    book = effects.begun(begun(), (move(bundle_name(1)),), plan(before, after), T0 + 60_000)
-    seen = picture({bundle_name(0): B, bundle_name(1): B}, **more)
-    _, found = effects.judge(book, Ledger(), seen, plan(after), EffectRules())
-    assert [(item.begun_ms, item.at_ms) for item in found] == [(T0, T0 + 300_000)] * told
+    book = effects.begun(build_records(), (move(bundle_name(1)),), plan(before, after), T0 + 60_000)
+    current = picture({bundle_name(0): B, bundle_name(1): B}, **more)
+    _, result = effects.judge(book, Ledger(), current, plan(after), EffectRules())
+    assert [(item.begun_ms, item.at_ms) for item in result] == [(T0, T0 + 300_000)] * reported
 
 
 def test_what_was_taken_back_is_forgotten_after_a_day() -> None:
-    """Until then a bundle is not taken back a second time; useless pairs as well."""
     day, useless = effects.FORGET_MS, {A: 0.8, B: 0.2, C: 0.5}
-    book = replace(begun(), reverted=(("x", T0),))
-    for age, kept in ((day - 1, (("x", T0),)), (day, ())):
-        assert judged(useless, book, at=T0 + age)[0].reverted == kept
+    book = replace(build_records(), reverted=(("x", T0),))
+    for age, remaining in ((day - 1, (("x", T0),)), (day, ())):
+        assert judged(useless, book, at=T0 + age)[0].reverted == remaining
     (pair,) = judged(useless)[0].pairs
     for age, count in ((day - 1, 2), (day, 1)):
-        again = judged(useless, replace(begun(), pairs=(pair,)), at=pair.at_ms + age)[0]
+        again = judged(useless, replace(build_records(), pairs=(pair,)), at=pair.at_ms + age)[0]
         assert again.pairs[0].useless == count
 
 
 def test_a_bundle_that_is_elsewhere_by_now_proves_nothing() -> None:
-    """Somebody moved it on, or it was split."""
-    seen = picture({bundle_name(0): C})
-    assert effects.judge(begun(), Ledger(), seen, plan({A: 0.9, B: 0.9, C: 0.1}), EffectRules())[1] == ()
+    current = picture({bundle_name(0): C})
+    assert effects.judge(build_records(), Ledger(), current, plan({A: 0.9, B: 0.9, C: 0.1}), EffectRules())[1] == ()
 
 
 def test_a_move_that_came_to_nothing_does_not_spoil_the_others() -> None:
     """Two moves of a pair, one of them refused: the other one is judged."""
-    book = effects.came_to_nothing(begun(move(), move(bundle_name(1))), bundle_name(1))
+    book = effects.came_to_nothing(build_records(move(), move(bundle_name(1))), bundle_name(1))
     assert judged({A: 0.5, B: 0.5, C: 0.5}, book)[1][0].bundles == (bundle_name(0),)
 
 
 def test_several_moves_of_a_pair_are_one_effect() -> None:
     """A report shows only their sum."""
-    seen = picture({bundle_name(0): B, bundle_name(1): B})
-    book = begun(move(), move(bundle_name(1)))
-    _, found = effects.judge(book, Ledger(), seen, plan({A: 0.5, B: 0.5, C: 0.5}), EffectRules())
-    assert [len(effect.bundles) for effect in found] == [2]
+    current = picture({bundle_name(0): B, bundle_name(1): B})
+    book = build_records(move(), move(bundle_name(1)))
+    _, result = effects.judge(book, Ledger(), current, plan({A: 0.5, B: 0.5, C: 0.5}), EffectRules())
+    assert [len(effect.bundles) for effect in result] == [2]
 
 
 def test_later_moves_of_the_same_brokers_change_what_is_expected() -> None:
     """The source gave more to a third one before it settled: it is expected to be lower than first predicted."""
     book = effects.begun(
-        begun(), (move(bundle_name(5), A, C),), plan({A: 0.5, B: 0.5, C: 0.1}, {A: 0.4, B: 0.5, C: 0.2}), T0 + 1000
+        build_records(),
+        (move(bundle_name(5), A, C),),
+        plan({A: 0.5, B: 0.5, C: 0.1}, {A: 0.4, B: 0.5, C: 0.2}),
+        T0 + 1000,
     )
     assert [item.source_after for item in book.open] == [0.4, 0.4]
 
@@ -223,24 +220,21 @@ def test_a_useless_pair_rests_and_one_that_helps_is_forgiven() -> None:
 
 
 def test_taken_back_once() -> None:
-    """What made things worse goes back where it came from, and not a second time."""
-    before, found = judged({A: 0.1, B: 0.95, C: 0.45})
+    before, result = judged({A: 0.1, B: 0.95, C: 0.45})
     moves = {bundle_name(0): move()}
-    book, back = effects.reversions(before, found, moves, T0)
+    book, back = effects.reversions(before, result, moves, T0)
     assert [(item.source, item.target, item.rule) for item in back] == [(B, A, "revert")]
-    assert effects.reversions(book, found, moves, T0 + 1)[1] == ()
-    fine = (replace(found[0], word=NO_BENEFIT),)
+    assert effects.reversions(book, result, moves, T0 + 1)[1] == ()
+    fine = (replace(result[0], word=NO_BENEFIT),)
     assert effects.reversions(before, fine, moves, T0)[1] == ()
 
 
 def test_the_book_survives_a_change_of_leader() -> None:
-    """As JSON and back it is the same."""
-    book = replace(begun(), judged=judged({A: 0.5, B: 0.5, C: 0.5})[1], reverted=(("x", 1),))
+    book = replace(build_records(), judged=judged({A: 0.5, B: 0.5, C: 0.5})[1], reverted=(("x", 1),))
     assert msgspec.json.decode(msgspec.json.encode(book), type=EffectRecords) == book
 
 
 def test_the_journal_tells_what_happened_in_short() -> None:
-    """Five digits are enough, and one move is no moves."""
     one = Effect(
         source=A, target=B, bundles=("x",), at_ms=7, begun_ms=5, predicted=1 / 3, realised=-2 / 3, word=NO_BENEFIT
     )
@@ -258,8 +252,8 @@ def test_nothing_is_told_of_brokers_without_load() -> None:
 
 def test_a_bundle_that_moves_on_is_not_judged() -> None:
     """Both brokers of the first move have reported it, but the bundle is on its way to a third one."""
-    seen = picture({bundle_name(0): B})
-    ledger = open_entries(Ledger(), [move(source=B, target=C)], seen, T0)
+    current = picture({bundle_name(0): B})
+    ledger = open_entries(Ledger(), [move(source=B, target=C)], current, T0)
     ledger = replace(ledger, baselines=tuple(item for item in ledger.baselines if item.broker == C))
-    book, found = effects.judge(begun(), ledger, seen, plan({A: 0.5, B: 0.5, C: 0.5}), EffectRules())
-    assert found == () and len(book.open) == 1
+    book, result = effects.judge(build_records(), ledger, current, plan({A: 0.5, B: 0.5, C: 0.5}), EffectRules())
+    assert result == () and len(book.open) == 1

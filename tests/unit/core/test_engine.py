@@ -33,7 +33,7 @@ STRATEGIES = ["avg", "threshold", "uniform"]
 def test_obstacle_has_its_verdict(
     strategy: str, loads: list[list[float]], excluded: list[ExcludedBroker], code: Code
 ) -> None:
-    """Rule: what cannot be decided is a typed verdict with a sentence, never an exception and never a move."""
+    """Rule: an undecidable case is a typed verdict with a sentence, never an exception and never a move."""
     plan = run(snapshot(cluster(loads), excluded=excluded), strategy=strategy, **EAGER).plan
     assert plan.verdict.code is code
     assert plan.verdict.sentence
@@ -48,7 +48,7 @@ def test_zero_average_is_said(strategy: str) -> None:
 
 
 def test_uniform_needs_no_resource() -> None:
-    """Rule: uniform compares traffic, so blind resources are no obstacle for it."""
+    """Rule: uniform compares traffic, so brokers without resource usage are not an obstacle for it."""
     plan = eager(cluster([[0.1] * 10, []], cpu=0.0), strategy="uniform").plan
     assert len(plan.moves) == 2
 
@@ -88,8 +88,8 @@ def test_who_takes_because_it_gave_must_have_given(monkeypatch: pytest.MonkeyPat
     loads = [{"x/a": 0.3, "t/b": 0.3}, {"t/c": 0.01}, {"u/a": 0.25, "u/b": 0.1}, {"x/a": 0.1}]
     names = iter(range(10))
     reports = [
-        report(broker(index), {bundle_name(next(names), space): share for space, share in held.items()})
-        for index, held in enumerate(loads)
+        report(broker(index), {bundle_name(next(names), space): share for space, share in owned.items()})
+        for index, owned in enumerate(loads)
     ]
     whole = eager(reports, strategy="give_first").plan
     cut = eager(reports, strategy="give_first", max_moves_per_namespace=1).plan
@@ -107,8 +107,8 @@ def test_who_takes_because_it_gave_must_have_given(monkeypatch: pytest.MonkeyPat
 def test_unequal_brokers_are_compared_by_their_own_limits() -> None:
     """Rule: the same bundle is a third of the load on a broker three times as large."""
     reports = [report("a:1", {bundle_name(n): 0.1 for n in range(8)}), report("big:1", {})]
-    seen = snapshot(reports, capacity=[CapacityOverride(pattern="big:1", cores=3)])
-    plan = eager(seen).plan
+    current = snapshot(reports, capacity=[CapacityOverride(pattern="big:1", cores=3)])
+    plan = eager(current).plan
     after = {row.broker: row.score_after for row in plan.loads}
     assert plan.moves[0].target_after == pytest.approx(0.1 / 3)
     assert after["big:1"] == pytest.approx(after["a:1"], abs=0.11)
@@ -159,9 +159,9 @@ def test_hash_is_of_every_decision() -> None:
 
 def test_hash_is_of_no_sentence_and_no_figure() -> None:
     """Rule: wording, predictions and time may change, and the decisions have the same hash."""
-    seen = snapshot(cluster([[0.1] * 8, []]))
-    plan = eager(seen).plan
-    assert plan.hash == eager(replace(seen, wall_ms=seen.wall_ms + 1)).plan.hash
+    current = snapshot(cluster([[0.1] * 8, []]))
+    plan = eager(current).plan
+    assert plan.hash == eager(replace(current, wall_ms=current.wall_ms + 1)).plan.hash
     changes: list[dict[str, Any]] = [
         {"wall_ms": 0, "hash": ""},
         {"verdict": replace(plan.verdict, sentence="x")},
@@ -221,8 +221,8 @@ def test_full_brokers_take_nothing() -> None:
 def test_topic_limit_closes_a_target(mode: str, topics: int, takes: bool) -> None:
     """Rule: modular brokers above the limit take no bundle, extensible ones not at the limit either."""
     first, second = cluster([[0.4, 0.4], []])
-    seen = snapshot([first, replace(second, num_topics=topics)], mode=mode)
-    assert bool(eager(seen, max_topics_per_broker=10).plan.moves) is takes
+    current = snapshot([first, replace(second, num_topics=topics)], mode=mode)
+    assert bool(eager(current, max_topics_per_broker=10).plan.moves) is takes
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -258,13 +258,13 @@ def test_who_counts_nothing_remembers_nothing() -> None:
 
 @pytest.mark.parametrize("strategy", ["threshold", "uniform", "overload"])
 def test_who_counts_no_hits_shows_none(strategy: str) -> None:
-    """Rule: only a strategy that waits for several reports tells how many it has seen."""
+    """Rule: only a strategy that waits for several reports shows the number of reports so far."""
     plan = eager(cluster([[0.3, 0.3], []]), strategy=strategy).plan
     assert {(item.hits_low, item.hits_high) for item in (plan.verdict, *plan.brokers)} == {(0, 0)}
 
 
 def test_pinned_and_frozen_bundles_stay_while_others_move() -> None:
-    """Rule: the plan works around what may not move."""
+    """Rule: the plan works around bundles that may not move."""
     reports = cluster([[0.4, 0.2, 0.2], []])
     pinned = GuardState(pinned={bundle_name(0): 2**62}, frozen=frozenset({bundle_name(1)}))
     plan = run(reports, guard=pinned, **EAGER).plan

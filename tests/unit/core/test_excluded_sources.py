@@ -76,19 +76,19 @@ WORLDS = ((0.8, 0.7, 0.5, 0.3, 0.2), (0.54, 0.54, 0.54, 0.54, 0.1), (0.8, 0.5, 0
 
 def balanced(strategy: str, loads: Sequence[float], excluded: int | None) -> list[float]:
     """Carry plans out until nothing moves any more; the loads then, without the excluded broker's."""
-    held = {
+    owned = {
         broker(row): {bundle_name(100 * row + n, f"t/n{row}"): 0.02 for n in range(round(load / 0.02))}
         for row, load in enumerate(loads)
     }
     guard = GuardState(excluded={} if excluded is None else {f"n:t/n{excluded}": 0})
     for _ in range(12):
-        given = [report(name, bundles) for name, bundles in held.items()]
-        moves = eager(given, strategy=strategy, guard=guard, **STRATEGIES[strategy]).plan.moves
+        inputs = [report(name, bundles) for name, bundles in owned.items()]
+        moves = eager(inputs, strategy=strategy, guard=guard, **STRATEGIES[strategy]).plan.moves
         if not moves:
             break
         for move in moves:
-            held[move.target][move.bundle] = held[move.source].pop(move.bundle)
-    return [sum(held[name].values()) for row, name in enumerate(held) if row != excluded]
+            owned[move.target][move.bundle] = owned[move.source].pop(move.bundle)
+    return [sum(owned[name].values()) for row, name in enumerate(owned) if row != excluded]
 
 
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "overload"])
@@ -111,10 +111,10 @@ def test_n_j_the_lower_boundary_continues_with_the_next_broker() -> None:
     idle = report(broker(3), {bundle_name(400, names[3]): 0.1})
     top = {"excluded": {**loads[0], bundle_name(50, names[0]): 0.02}, "sole": {bundle_name(50, names[0]): 0.52}}
     for case, bundles in top.items():
-        given = [report(broker(row), held) for row, held in enumerate([bundles, *loads[1:]])]
+        inputs = [report(broker(row), owned) for row, owned in enumerate([bundles, *loads[1:]])]
         guard = GuardState(excluded={"n:t/n0": 0} if case == "excluded" else {})
         settings = STRATEGIES["threshold"] | {"threshold_percent": 15.0}
-        plan = eager([*given, idle], strategy="threshold", guard=guard, **settings).plan
+        plan = eager([*inputs, idle], strategy="threshold", guard=guard, **settings).plan
         assert sources(plan) == {broker(1)} and {move.target for move in plan.moves} == {broker(3)}
 
 

@@ -1,4 +1,4 @@
-"""Reports of extensible brokers from what was heard and asked: the blank start."""
+"""Reports of extensible brokers from topic messages and admin responses: the start without data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from tests.support.builders import NOW_MS
 
 
 def test_nobody_heard_is_nobody_known() -> None:
-    """Traffic alone is no score, and idle brokers' scores say nothing of busy ones."""
     bench = Bench()
     for broker in (A, B, C):
         bench.poll(broker, **{X: BUSY})
@@ -22,20 +21,19 @@ def test_nobody_heard_is_nobody_known() -> None:
 
 
 def test_a_quiet_broker_is_filled_in_from_its_statistics() -> None:
-    """What the heard ones have per byte/s, within the least of theirs and 1; marked."""
     bench = Bench()
     bench.say(bench.load(A, 0.5, BUSY))
     bench.poll(A, **{X: BUSY})
     bench.poll(B, **{Y: HALF})
     bench.poll(C)
-    found = bench.reports()
-    assert [score(found[broker]) for broker in (A, B, C)] == pytest.approx([0.5, 0.5, 0.5])
+    broker_reports = bench.reports()
+    assert [score(broker_reports[broker]) for broker in (A, B, C)] == pytest.approx([0.5, 0.5, 0.5])
     bench.say(bench.load(C, 0.1, (0.0, 0.0, 0.0, 0.0)))
-    found = bench.reports()
-    assert [score(found[broker]) for broker in (A, B, C)] == pytest.approx([0.5, 0.3, 0.1])
-    assert found[B].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
-    assert found[B].traffic.tolist() == list(HALF)
-    assert (found[A].faults, found[C].faults) == ((), ())
+    broker_reports = bench.reports()
+    assert [score(broker_reports[broker]) for broker in (A, B, C)] == pytest.approx([0.5, 0.3, 0.1])
+    assert broker_reports[B].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
+    assert broker_reports[B].traffic.tolist() == list(HALF)
+    assert (broker_reports[A].faults, broker_reports[C].faults) == ((), ())
 
 
 def test_an_imputed_score_is_at_most_one() -> None:
@@ -59,7 +57,6 @@ def test_a_score_that_cannot_be_used_counts_as_unheard() -> None:
 
 
 def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
-    """Nobody was heard, yet all are known; weighted as the broker weights its CPU; marked; a quotient counts less."""
     bench = Bench("all", A, B)
     bench.book.settings_of = lambda broker: {"loadBalancerCPUResourceWeight": "0.5"} if broker == B else None
     for broker, load in ((A, 0.9), (B, 0.2)):
@@ -67,9 +64,9 @@ def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
         bench.book.reported_cpu(broker, 1.0, bench.now)
         assert broker in bench.codes()
         bench.book.reported_cpu(broker, load, bench.now)
-    found = bench.reports()
-    assert [score(found[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.1])
-    assert found[A].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
+    broker_reports = bench.reports()
+    assert [score(broker_reports[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.1])
+    assert broker_reports[A].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
     bench.say(bench.load(B, 0.3, HALF))
     assert [score(bench.reports()[broker]) for broker in (A, B)] == pytest.approx([0.9, 0.3])
     bench.book.reported_cpu(A, 0.1, bench.now)
@@ -77,8 +74,6 @@ def test_an_unheard_broker_is_as_busy_as_its_jvm_says() -> None:
 
 
 def test_a_broker_whose_jvm_is_about_to_tell_is_shown_by_its_traffic() -> None:
-    """The first answer is not taken. Until the next, the least score of the others, which may be a busy one's, is not
-    its own; who is awaited is said, since nothing may be moved by that."""
     bench = Bench("all", A, B)
     bench.say(bench.load(A, 0.5, BUSY))
     bench.poll(A, **{X: BUSY})
@@ -91,7 +86,6 @@ def test_a_broker_whose_jvm_is_about_to_tell_is_shown_by_its_traffic() -> None:
 
 
 def test_cpu_is_asked_for_while_a_broker_is_not_heard() -> None:
-    """At once, after six seconds, then every thirty, until its own score comes in; a restart begins anew."""
     bench = Bench("all", A)
     assert bench.book.wants_cpu(A, bench.now)
     bench.book.reported_cpu(A, None, bench.now)

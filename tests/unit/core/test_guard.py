@@ -22,15 +22,16 @@ SYSTEM = "pulsar/system/0x00000000_0xffffffff"
 
 
 def codes(state: GuardState | None = None, **more: Any) -> dict[str, Code]:
-    """Why each of four busy bundles and a system one may not move."""
-    seen = snapshot([report("a:1", {A: 0.1, B: 0.0, C: 0.1, D: 0.1, SYSTEM: 0.1})])
+    current = snapshot([report("a:1", {A: 0.1, B: 0.0, C: 0.1, D: 0.1, SYSTEM: 0.1})])
     params = Parameters(**more.pop("params", {}))
-    given = eligibility(seen, state or GuardState(), params, NOW_MS, more.get("in_books", frozenset()), frozenset({D}))
-    found = {item.bundle: item.code for item in given.refusals(seen, 0)}
-    assert {seen.bundles.names[row]: code for row, code in given.codes.items()} == found
-    assert len(given.codes) == len(found)
-    assert [not allowed for allowed in given.mask.tolist()] == [name in found for name in seen.bundles.names]
-    return found
+    rules = eligibility(
+        current, state or GuardState(), params, NOW_MS, more.get("in_books", frozenset()), frozenset({D})
+    )
+    result = {item.bundle: item.code for item in rules.refusals(current, 0)}
+    assert {current.bundles.names[row]: code for row, code in rules.codes.items()} == result
+    assert len(rules.codes) == len(result)
+    assert [not allowed for allowed in rules.mask.tolist()] == [name in result for name in current.bundles.names]
+    return result
 
 
 def test_idle_and_system_bundles_never_move() -> None:
@@ -42,20 +43,20 @@ def test_idle_and_system_bundles_never_move() -> None:
 def test_idle_now_or_idle_usually(latest: float, usual: float) -> None:
     """Rule: a bundle moves only if it has traffic both in the latest report and on average."""
     averages = averages_of([report("a:1", {A: usual, B: 0.1})])
-    seen = snapshot([report("a:1", {A: latest, B: 0.1})], averages=averages)
-    given = eligibility(seen, GuardState(), Parameters(), NOW_MS, frozenset())
-    assert [(item.bundle, item.code) for item in given.refusals(seen, 0)] == [(A, Code.IDLE)]
+    current = snapshot([report("a:1", {A: latest, B: 0.1})], averages=averages)
+    rules = eligibility(current, GuardState(), Parameters(), NOW_MS, frozenset())
+    assert [(item.bundle, item.code) for item in rules.refusals(current, 0)] == [(A, Code.IDLE)]
 
 
 def test_when_an_obstacle_ends() -> None:
-    """Rule: a refusal tells when a cool-down or a pin is over; 0 where nobody knows."""
+    """Rule: a refusal contains the end of a cool-down or a pin; 0 if it is unknown."""
     state = GuardState(
         recent={A: RecentMove(at_ms=NOW_MS - 60_000, source="x")}, pinned={B: NOW_MS + 5, C: 0}, frozen=frozenset({D})
     )
-    seen = snapshot([report("a:1", dict.fromkeys((A, B, C, D), 0.1))])
-    given = eligibility(seen, state, Parameters(), NOW_MS, frozenset())
-    found = {item.bundle: (item.code, item.frees_ms) for item in given.refusals(seen, 0)}
-    assert found == {
+    current = snapshot([report("a:1", dict.fromkeys((A, B, C, D), 0.1))])
+    rules = eligibility(current, state, Parameters(), NOW_MS, frozenset())
+    result = {item.bundle: (item.code, item.frees_ms) for item in rules.refusals(current, 0)}
+    assert result == {
         A: (Code.COOL_DOWN, NOW_MS - 60_000 + 1_800_000),
         B: (Code.PINNED, NOW_MS + 5),
         C: (Code.PINNED, 0),
@@ -103,8 +104,8 @@ def test_obstacle_of_one_bundle(state: GuardState, more: dict[str, Any], code: C
 
 def test_a_partial_takeover_changes_no_bundle_that_may_move() -> None:
     """Rule: it only names another reason, and so no plan changes where there is none."""
-    given = {"params": {"included_namespaces": ("u/x",)}}
-    assert codes(PARTIAL, **given).keys() == codes(**given).keys()
+    options = {"params": {"included_namespaces": ("u/x",)}}
+    assert codes(PARTIAL, **options).keys() == codes(**options).keys()
     assert codes(PARTIAL)[SYSTEM] is Code.SYSTEM_BUNDLE
 
 
@@ -134,20 +135,20 @@ def moves() -> tuple[Move, ...]:
 def test_budgets(limits: dict[str, int], admitted: int, code: Code) -> None:
     """Rule: each budget lets that many moves through, in order, and refuses the others with its own code."""
     wide = {"max_moves_per_source": 99, "max_moves_per_target": 99, "max_moves_per_namespace": 99}
-    given = moves()
-    assert len(given) >= 8
-    done, refused = admit(given, Parameters(**{"max_moves_per_cycle": 99, **wide, **limits}))
+    move_list = moves()
+    assert len(move_list) >= 8
+    done, refused = admit(move_list, Parameters(**{"max_moves_per_cycle": 99, **wide, **limits}))
     assert len(done) == admitted
-    assert Counter(item.code for item in refused) == {code: len(given) - admitted}
-    assert [move for move in given if move in done] == list(done)
-    assert {move.bundle for move in done} | {item.bundle for item in refused} == {move.bundle for move in given}
+    assert Counter(item.code for item in refused) == {code: len(move_list) - admitted}
+    assert [move for move in move_list if move in done] == list(done)
+    assert {move.bundle for move in done} | {item.bundle for item in refused} == {move.bundle for move in move_list}
 
 
 def test_default_budget_of_a_target() -> None:
-    """Rule: by default a target takes fewer moves a cycle than a cycle has."""
-    given = eager(cluster([[0.05] * 16, [0.05] * 16, []])).plan.moves
-    assert len(given) == 10
-    done, refused = admit(given, Parameters())
+    """Rule: by default a target takes fewer moves per cycle than a cycle has."""
+    result = eager(cluster([[0.05] * 16, [0.05] * 16, []])).plan.moves
+    assert len(result) == 10
+    done, refused = admit(result, Parameters())
     assert len(done) == Parameters().max_moves_per_target < 10
     assert {item.code for item in refused} == {Code.BUDGET_PER_TARGET}
 
@@ -165,15 +166,15 @@ def test_completeness_gate() -> None:
 
 
 def test_what_waits_for_a_window_stays_so_beside_policies() -> None:
-    """Rule: an obstacle that comes later is told only of bundles that were free until then, and frees none."""
-    seen = snapshot([report("a:1", dict.fromkeys((A, B, C), 0.1))])
-    given = eligibility(seen, GuardState(frozen=frozenset({C})), Parameters(), NOW_MS, frozenset())
-    held = hold_back(given, np.array([True, False, True]), Code.OUTSIDE_WINDOW, NOW_MS + 5)
-    bound = leave_alone(held, np.array([True, True, True]))
+    """Rule: a later obstacle is reported only for bundles that were free until then, and frees none."""
+    current = snapshot([report("a:1", dict.fromkeys((A, B, C), 0.1))])
+    rules = eligibility(current, GuardState(frozen=frozenset({C})), Parameters(), NOW_MS, frozenset())
+    eligible = hold_back(rules, np.array([True, False, True]), Code.OUTSIDE_WINDOW, NOW_MS + 5)
+    bound = leave_alone(eligible, np.array([True, True, True]))
     assert bound.mask.tolist() == [False] * 3
-    found = {item.bundle: (item.code, item.frees_ms) for item in bound.refusals(seen, 0)}
-    assert found == {A: (Code.OUTSIDE_WINDOW, NOW_MS + 5), B: (Code.HAS_POLICY, 0), C: (Code.FROZEN_INTENT, 0)}
-    assert leave_alone(held, np.array([False] * 3)).mask.tolist() == held.mask.tolist() == [False, True, False]
+    result = {item.bundle: (item.code, item.frees_ms) for item in bound.refusals(current, 0)}
+    assert result == {A: (Code.OUTSIDE_WINDOW, NOW_MS + 5), B: (Code.HAS_POLICY, 0), C: (Code.FROZEN_INTENT, 0)}
+    assert leave_alone(eligible, np.array([False] * 3)).mask.tolist() == eligible.mask.tolist() == [False, True, False]
     assert bound.codes.rows_with({Code.OUTSIDE_WINDOW, Code.FROZEN_INTENT}) == [0, 2]
 
 

@@ -1,4 +1,4 @@
-"""The guard's figures one by one: what is idle, what a move takes along, and bars of brokers that are not there."""
+"""Limits of the guard, one by one: idle usage, bundles that move together, bars of absent brokers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def test_a_bundle_with_any_traffic_is_not_idle(column: int) -> None:
     """Rule: a little of messages or bytes, one way alone."""
     rows = np.zeros((1, len(TRAFFIC)))
     rows[0, column] = 0.5
-    seen = snapshot([report(broker(0), {bundle_name(0): 0.0}, bundle_traffic=rows)])
-    assert eligibility(seen, GuardState(), Parameters(), NOW_MS, frozenset()).mask.tolist() == [True]
+    current = snapshot([report(broker(0), {bundle_name(0): 0.0}, bundle_traffic=rows)])
+    assert eligibility(current, GuardState(), Parameters(), NOW_MS, frozenset()).mask.tolist() == [True]
 
 
 def test_a_window_that_is_closed_is_told_of_each_bundle() -> None:
     """Rule: the first of the codes counts as the others do."""
-    seen = snapshot(cluster([[0.1, 0.1], [0.1]]))
-    free = eligibility(seen, GuardState(), Parameters(), NOW_MS, frozenset())
-    held = hold_back(free, np.array([True, False, True]), Code.OUTSIDE_WINDOW, 0)
-    assert dict(held.codes) == {0: Code.OUTSIDE_WINDOW, 2: Code.OUTSIDE_WINDOW}
-    assert (len(held.codes), held.mask.tolist()) == (2, [False, True, False])
+    current = snapshot(cluster([[0.1, 0.1], [0.1]]))
+    free = eligibility(current, GuardState(), Parameters(), NOW_MS, frozenset())
+    eligible = hold_back(free, np.array([True, False, True]), Code.OUTSIDE_WINDOW, 0)
+    assert dict(eligible.codes) == {0: Code.OUTSIDE_WINDOW, 2: Code.OUTSIDE_WINDOW}
+    assert (len(eligible.codes), eligible.mask.tolist()) == (2, [False, True, False])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_pairs_that_did_not_help() -> None:
     """Rule: they have their own code; pairs of brokers that are not there bar nothing, nor do those of before."""
     reports, one, other = cluster([[0.2] * 4, [0.1]]), broker(0), broker(1)
     there = {(one, other): NOW_MS + 1}
-    made = run(reports, guard=GuardState(quarantined=there), move_price=0).plan
-    assert {item.code for item in made.refusals} == {Code.QUARANTINED} and not made.moves
+    plan = run(reports, guard=GuardState(quarantined=there), move_price=0).plan
+    assert {item.code for item in plan.refusals} == {Code.QUARANTINED} and not plan.moves
     for pair, expiry in (((one, "gone:1"), 1), (("gone:1", one), 1), ((one, other), 0)):
         assert bans_of(snapshot(reports), GuardState(quarantined={pair: NOW_MS + expiry}), Parameters()) is None

@@ -50,15 +50,15 @@ class TestValues:
             four=(1e-300, -0.0),
             many=(Inner(at_ms=5),),
         )
-        found = restored(Outer, plain(value))
-        assert found == value
-        assert list(found.inner) == ["b", "a"]
-        assert math.copysign(1, found.four[1]) == -1
+        state = restored(Outer, plain(value))
+        assert state == value
+        assert list(state.inner) == ["b", "a"]
+        assert math.copysign(1, state.four[1]) == -1
 
     def test_whole_numbers_stay_whole(self) -> None:
         """A whole number in a field of floats is not made a float: texts of the plan would differ."""
-        found = restored(Outer, plain(Outer(number=1)))
-        assert type(found.number) is int
+        state = restored(Outer, plain(Outer(number=1)))
+        assert type(state.number) is int
 
     def test_a_member_that_is_not_recorded_has_its_default(self) -> None:
         """The back-test restores some members of a class only."""
@@ -96,7 +96,6 @@ class TestDocuments:
         ],
     )
     def test_every_difference_counts(self, before: dict[str, object], now: dict[str, object]) -> None:
-        """What Python calls equal (1, 1.0, True; maps in another order) is told apart, and comes back as it is."""
         change = document_changes(before, now)
         assert change != {"=": {}}
         assert dumped(changed_document(before, change)) == dumped(now)
@@ -109,16 +108,16 @@ class TestDocuments:
 
     def test_every_member_of_a_plan_input_is_recorded(self) -> None:
         """A field that is added to what plan() sees is in the document, whoever adds it."""
-        given = next(sequence(1, 1))
-        document = document_of(given)
+        inputs = next(sequence(1, 1))
+        document = document_of(inputs)
         for item in fields(PlanInput):
             if item.name == "snapshot":
                 continue
-            value = getattr(given, item.name)
+            value = getattr(inputs, item.name)
             members = [f"{item.name}.{inner.name}" for inner in fields(value)] if hasattr(value, "__slots__") else []
             assert set(members or [item.name]) <= set(document)
-        known = {"wall_ms", "mode", "registered", "digest", "excluded", "brokers", "bundles", "intervals"}
-        assert {item.name for item in fields(given.snapshot)} == known
+        expected_names = {"wall_ms", "mode", "registered", "digest", "excluded", "brokers", "bundles", "intervals"}
+        assert {item.name for item in fields(inputs.snapshot)} == expected_names
 
 
 class TestVersions:
@@ -135,10 +134,7 @@ class TestVersions:
 
 
 class TestRebuilding:
-    """What `rebuilt` refuses."""
-
     def test_a_changed_figure_is_found_by_the_checksum(self) -> None:
-        """One figure off, and the record is no picture any more."""
         record = records_of(sequence(1, 4))[0]
         floats = record.brokers.table.floats.copy()
         floats[0, 0] += 1e-9
@@ -155,10 +151,9 @@ class TestRebuilding:
 
 
 def test_intervals_of_counters_are_recorded() -> None:
-    """Which brokers' figures came from counters, and how far apart their readings were, comes back as it was."""
-    given = next(sequence(1, 3))
-    brokers = len(given.snapshot.brokers)
-    seen = replace(given, snapshot=replace(given.snapshot, intervals=(0, *[3100] * (brokers - 1))))
-    assert input_of(frame_of(seen)).snapshot.intervals == seen.snapshot.intervals
-    assert input_of(frame_of(given)).snapshot.intervals == ()
-    assert frame_of(given).document == {k: v for k, v in frame_of(seen).document.items() if k != "intervals"}
+    inputs = next(sequence(1, 3))
+    brokers = len(inputs.snapshot.brokers)
+    snapshot = replace(inputs, snapshot=replace(inputs.snapshot, intervals=(0, *[3100] * (brokers - 1))))
+    assert input_of(frame_of(snapshot)).snapshot.intervals == snapshot.snapshot.intervals
+    assert input_of(frame_of(inputs)).snapshot.intervals == ()
+    assert frame_of(inputs).document == {k: v for k, v in frame_of(snapshot).document.items() if k != "intervals"}

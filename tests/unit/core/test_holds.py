@@ -30,39 +30,39 @@ def plan(loads: list[list[float]], guard: GuardState, **params: Any) -> Plan:
 
 
 def changed(*brokers: int, age_s: float = 1.0) -> GuardState:
-    """These brokers came, went or restarted so long ago; numbers beyond the cluster are brokers that are gone."""
+    """Return times of changes of brokers, in seconds ago; numbers beyond the cluster are brokers that left."""
     return GuardState(changed_brokers={broker(n): NOW_MS - int(1000 * age_s) for n in brokers})
 
 
 def test_a_restart_holds_the_ordinary_plan() -> None:
     """Rule: one broker of five restarted: nothing moves, verdict and refusals say why and until when."""
-    made = plan(CALM, changed(2))
-    assert (made.moves, made.verdict.code) == ((), Code.ROLLOUT_HOLD)
-    assert broker(2) in made.verdict.sentence
-    assert {(item.code, item.frees_ms) for item in made.refusals if item.bundle} == {
+    result = plan(CALM, changed(2))
+    assert (result.moves, result.verdict.code) == ((), Code.ROLLOUT_HOLD)
+    assert broker(2) in result.verdict.sentence
+    assert {(item.code, item.frees_ms) for item in result.refusals if item.bundle} == {
         (Code.ROLLOUT_HOLD, NOW_MS + 59_000)
     }
 
 
 def test_overload_is_relieved_meanwhile_and_no_more() -> None:
-    """Rule: what is above the overload threshold gives until it is not; its plan would have gone on."""
-    whole, held = plan(OVERLOADED, GuardState()).moves, plan(OVERLOADED, changed(2))
-    assert 0 < len(held.moves) < len(whole)
-    assert all(move.source == broker(0) and move.source_before > 0.85 for move in held.moves)
-    assert held.moves[-1].source_after <= 0.85
-    assert "only overload is relieved" in held.verdict.sentence
-    assert Code.ROLLOUT_HOLD in {item.code for item in held.refusals}
+    """Rule: a broker above the overload threshold sheds until it is below; its plan would have continued."""
+    whole, result = plan(OVERLOADED, GuardState()).moves, plan(OVERLOADED, changed(2))
+    assert 0 < len(result.moves) < len(whole)
+    assert all(move.source == broker(0) and move.source_before > 0.85 for move in result.moves)
+    assert result.moves[-1].source_after <= 0.85
+    assert "only overload is relieved" in result.verdict.sentence
+    assert Code.ROLLOUT_HOLD in {item.code for item in result.refusals}
 
 
 @pytest.mark.parametrize(("age", "seconds", "moves"), [(59.9, 60.0, False), (60.0, 60.0, True), (1.0, 0.0, True)])
 def test_the_hold_ends(age: float, seconds: float, moves: bool) -> None:
-    """Rule: after the quiet time the ordinary plan goes on; 0 turns the hold off."""
-    made = plan(CALM, changed(2, age_s=age), rollout_quiet_seconds=seconds)
-    assert bool(made.moves) is moves
+    """Rule: after the quiet time the ordinary plan continues; 0 turns the hold off."""
+    result = plan(CALM, changed(2, age_s=age), rollout_quiet_seconds=seconds)
+    assert bool(result.moves) is moves
 
 
 @pytest.mark.parametrize(
-    ("gone", "code", "everything"),
+    ("absent", "code", "everything"),
     [
         ((2, 3), Code.ROLLOUT_HOLD, False),  # 2 of 5
         ((2, 3, 4), Code.BLAST_RADIUS, False),  # 3 of 5
@@ -72,9 +72,9 @@ def test_the_hold_ends(age: float, seconds: float, moves: bool) -> None:
         ((3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), Code.BLAST_RADIUS, False),  # 12 of 15
     ],
 )
-def test_blast_radius(gone: tuple[int, ...], code: Code, everything: bool) -> None:
+def test_blast_radius(absent: tuple[int, ...], code: Code, everything: bool) -> None:
     """Rule: more than half of the brokers at once: only overload; more than four fifths: nothing at all."""
-    calm, over = plan(CALM, changed(*gone)), plan(OVERLOADED, changed(*gone))
+    calm, over = plan(CALM, changed(*absent)), plan(OVERLOADED, changed(*absent))
     assert (calm.moves, calm.verdict.code) == ((), code)
     assert (over.moves == ()) is everything
     if everything:
@@ -83,12 +83,12 @@ def test_blast_radius(gone: tuple[int, ...], code: Code, everything: bool) -> No
 
 
 def test_the_later_of_two_restarts_ends_the_hold() -> None:
-    """Rule: the time told is the end of the last restart's quiet time, in the refusals and in the sentence."""
+    """Rule: the reported time is the end of the last restart's quiet time, in the refusals and in the sentence."""
     guard = GuardState(changed_brokers={broker(2): NOW_MS - 50_000, broker(3): NOW_MS - 20_000})
-    made = plan(CALM, guard)
-    assert made.verdict.code is Code.ROLLOUT_HOLD
-    assert {item.frees_ms for item in made.refusals if item.bundle} == {NOW_MS + 40_000}
-    assert clock_text(NOW_MS + 40_000) in made.verdict.sentence
+    result = plan(CALM, guard)
+    assert result.verdict.code is Code.ROLLOUT_HOLD
+    assert {item.frees_ms for item in result.refusals if item.bundle} == {NOW_MS + 40_000}
+    assert clock_text(NOW_MS + 40_000) in result.verdict.sentence
 
 
 def test_three_restarted_brokers_are_named_and_the_others_counted() -> None:
@@ -99,13 +99,13 @@ def test_three_restarted_brokers_are_named_and_the_others_counted() -> None:
 
 
 def test_when_the_blast_ends() -> None:
-    """Rule: the time told is the one at which so many changes are older that the share is within its limit."""
+    """Rule: the reported time is the one at which enough changes are older that the share is within its limit."""
     ages = {broker(0): 50_000, broker(1): 40_000, broker(2): 30_000, broker(3): 20_000}
     guard = GuardState(changed_brokers={name: NOW_MS - age for name, age in ages.items()})
-    made = plan(CALM, guard, rollout_quiet_seconds=0.0)
+    result = plan(CALM, guard, rollout_quiet_seconds=0.0)
     # Four of five changed; with two, when the second oldest is 60 s old, it is no more than half.
-    assert made.verdict.code is Code.BLAST_RADIUS
-    assert {item.frees_ms for item in made.refusals if item.code is Code.BLAST_RADIUS} == {NOW_MS + 20_000}
+    assert result.verdict.code is Code.BLAST_RADIUS
+    assert {item.frees_ms for item in result.refusals if item.code is Code.BLAST_RADIUS} == {NOW_MS + 20_000}
     later = GuardState(changed_brokers={name: NOW_MS - age - 20_000 for name, age in ages.items()})
     assert plan(CALM, later, rollout_quiet_seconds=0.0).moves
 
@@ -114,20 +114,20 @@ def test_a_bundle_without_a_place_is_told_which_bar_keeps_it() -> None:
     """Rule: a pair that did not help, the way back and until when; other reasons stay, and policies come first."""
     draft = Draft(snapshot(cluster([[0.2, 0.2, 0.2], [], [0.1]])), Ledger(), Parameters())
     draft.ban(TargetBans(closed={}, back={1: (1, NOW_MS + 5000)}, pairs=frozenset({(0, 1)})))
-    given = [
+    refusals = [
         Refusal(Code.POLICY_FORBIDS, bundle_name(0), broker(0)),
         Refusal(Code.POLICY_FORBIDS, bundle_name(1), broker(0)),
         Refusal(Code.TOO_BIG, bundle_name(2), broker(0)),
         Refusal(Code.POLICY_FORBIDS, bundle_name(3), broker(2)),
     ]
-    told = returning(given, draft)
-    assert [item.code for item in told] == [Code.QUARANTINED, Code.NO_RETURN, Code.TOO_BIG, Code.POLICY_FORBIDS]
-    assert (told[1].detail, told[1].frees_ms) == (
+    output = returning(refusals, draft)
+    assert [item.code for item in output] == [Code.QUARANTINED, Code.NO_RETURN, Code.TOO_BIG, Code.POLICY_FORBIDS]
+    assert (output[1].detail, output[1].frees_ms) == (
         f"not back to {broker(1)} before {clock_text(NOW_MS + 5000)}",
         NOW_MS + 5000,
     )
     draft.restrict(np.ones((1, 3), dtype=bool), np.array([-1]))
-    assert [item.code for item in returning(given, draft)] == [
+    assert [item.code for item in returning(refusals, draft)] == [
         Code.POLICY_FORBIDS,
         Code.NO_RETURN,
         Code.TOO_BIG,
@@ -150,7 +150,7 @@ def test_nothing_is_split_meanwhile() -> None:
 
 
 def test_a_window_for_relief_only() -> None:
-    """Rule: a maintenance window may allow no more than relief of overload; its end is told."""
+    """Rule: a maintenance window may allow only the relief of overload; its end is reported."""
     guard = GuardState(relief_until=NOW_MS + 60_000)
     calm, over = plan(CALM, guard), plan(OVERLOADED, guard)
     assert (calm.moves, calm.verdict.code) == ((), Code.OUTSIDE_WINDOW)
@@ -172,10 +172,10 @@ def test_every_strategy_is_held(strategy: str) -> None:
     assert all(move.source_before > 0.85 for move in plan(OVERLOADED, changed(2), **params).moves)
 
 
-@pytest.mark.parametrize(("gone", "drained"), [((3,), True), ((1, 2, 3, 4), True), ((0, 1, 2, 3, 4), False)])
-def test_drains_wait_only_when_everything_does(gone: tuple[int, ...], drained: bool) -> None:
-    """Rule: a person's drain goes on through a roll-out, but not on a picture that may be wrong."""
-    guard = replace(changed(*gone), draining=frozenset({broker(1)}), cordoned=frozenset({broker(1)}))
+@pytest.mark.parametrize(("absent", "drained"), [((3,), True), ((1, 2, 3, 4), True), ((0, 1, 2, 3, 4), False)])
+def test_drains_wait_only_when_everything_does(absent: tuple[int, ...], drained: bool) -> None:
+    """Rule: an operator's drain continues through a roll-out, but not on a snapshot that may be wrong."""
+    guard = replace(changed(*absent), draining=frozenset({broker(1)}), cordoned=frozenset({broker(1)}))
     assert (broker(1) in {move.source for move in plan(CALM, guard).moves}) is drained
 
 

@@ -157,7 +157,6 @@ def test_n_m_look_around_is_matched_as_java_does(pattern: str, text: str, expect
 
 @pytest.mark.parametrize("pattern", [*UNREADABLE, *UNBOUNDED, *BROKEN_LOOK_AROUND])
 def test_what_cannot_be_said_is_refused(pattern: str) -> None:
-    """None, never a guess: a policy that is misread would let bundles go where they must not."""
     assert java_pattern(pattern) is None
 
 

@@ -79,7 +79,6 @@ def test_n_g_with_the_true_limit_set_bundles_leave() -> None:
 
 @pytest.mark.parametrize("use", [400_000.0, 11_001.0])
 def test_n_g_a_card_of_10_mbits_does_not_count(use: float) -> None:
-    """The broker goes on taking part by its CPU, gives when that is high and takes when it is low."""
     hot, cold = (plan_of(broker(0, cpu, nic=1e4, use=use), broker(1, 0.45), broker(2, 0.45)) for cpu in (0.8, 0.1))
     assert "b0:8080" in {move.source for move in hot.moves}
     assert "b0:8080" in {move.target for move in cold.moves}
@@ -110,7 +109,6 @@ def test_n_g_pulsars_own_classes_count_what_is_reported(strategy: str) -> None:
 
 
 def test_n_g_a_load_that_is_only_supposed_proves_nothing() -> None:
-    """What-if with twice the load: the brokers would be full, and their limits are right."""
     reports = [broker(place, cpu) for place, cpu in enumerate((0.9, 0.8, 0.8))]
     view = scaled(snapshot(reports, averages=averages_of(reports)), 2.0)
     cycle = plan(PlanInput(snapshot=view, params=with_params(**EAGER))).plan

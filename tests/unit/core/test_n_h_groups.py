@@ -59,13 +59,13 @@ def isolated(spaces: dict[str, tuple[int, ...]], secondary: dict[str, tuple[int,
 
 
 def decide(
-    loads: Sequence[tuple[float, str]], policies: Policies, strategy: str = "avg", at: int = 0, **given: Any
+    loads: Sequence[tuple[float, str]], policies: Policies, strategy: str = "avg", at: int = 0, **options: Any
 ) -> PlanResult:
     """An unlimited plan, at the first reading unless a price is given."""
-    memory = given.pop("memory", StrategyMemory())
-    params = Parameters(strategy=strategy, **{**EAGER, **STRATEGIES[strategy], **given})
-    seen = snapshot(reports(loads, at), wall_ms=NOW_MS + at)
-    return plan(PlanInput(snapshot=seen, params=params, memory=memory, policies=policies))
+    memory = options.pop("memory", StrategyMemory())
+    params = Parameters(strategy=strategy, **{**EAGER, **STRATEGIES[strategy], **options})
+    current = snapshot(reports(loads, at), wall_ms=NOW_MS + at)
+    return plan(PlanInput(snapshot=current, params=params, memory=memory, policies=policies))
 
 
 def rows_of(cycle: Plan) -> list[set[str]]:
@@ -90,7 +90,6 @@ def test_n_h_only_the_unbalanced_group_acts(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_n_h_a_group_is_planned_as_if_it_were_alone(strategy: str) -> None:
-    """The other brokers change neither its moves nor its verdict."""
     both = decide(UNEQUAL, isolated(APART), strategy, overloaded_threshold_percent=85.0).plan
     alone = decide([(0.0, ""), (0.0, ""), *UNEQUAL[2:]][2:], Policies(), strategy, overloaded_threshold_percent=85.0)
     assert len(both.moves) == len(alone.plan.moves)
@@ -167,7 +166,6 @@ def test_n_h_groups_wait_by_their_own_costs() -> None:
 
 @pytest.mark.parametrize("hottest", [0.8, 0.1])
 def test_n_h_costs_are_kept_whichever_group_is_the_hottest(hottest: float) -> None:
-    """What CPU costs does not depend on the group of one broker, which decides nothing."""
     memory = StrategyMemory()
     for at in range(0, 75_000, 15_000):
         loads = ((hottest, "t/a"), (0.2, "t/b"), (0.4, "t/b"))

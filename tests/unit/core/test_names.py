@@ -62,12 +62,12 @@ AT_ONCE: dict[str, Any] = {**EAGER, "transfer_hit_count": 0, "move_price": 0, "t
 def planned(mode: str, hot: str, cold: str, *, third: float, **params: Any) -> Plan:
     """The plan for a hot and an idle broker, and a third one."""
     small = {bundle_name(number): 0.1 for number in range(7)}
-    seen = [
+    reports = [
         report(hot, small),
         report(cold, {bundle_name(50): 0.02}),
         report(OTHER, {bundle_name(60 + number): third / 2 for number in range(2)}),
     ]
-    return run(replace(snapshot(sorted(seen, key=lambda r: r.broker_id)), mode=mode), **{**AT_ONCE, **params}).plan
+    return run(replace(snapshot(sorted(reports, key=lambda r: r.broker_id)), mode=mode), **{**AT_ONCE, **params}).plan
 
 
 def ways(plan: Plan) -> set[tuple[str, str]]:
@@ -79,14 +79,13 @@ def ways(plan: Plan) -> set[tuple[str, str]]:
 def test_the_plan_goes_another_way(strategy: str) -> None:
     """The idle broker is the best target, and brokers would answer 500: the third one takes some of it."""
     assert (LONG, SHORT) in ways(planned("modular", LONG, SHORT, third=0.1, strategy=strategy))
-    found = ways(planned("extensible", LONG, SHORT, third=0.1, strategy=strategy))
-    assert (LONG, OTHER) in found
-    assert (LONG, SHORT) not in found
+    way_set = ways(planned("extensible", LONG, SHORT, third=0.1, strategy=strategy))
+    assert (LONG, OTHER) in way_set
+    assert (LONG, SHORT) not in way_set
 
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
 def test_the_other_way_round_is_no_trouble(strategy: str) -> None:
-    """From the shorter id to the longer one brokers do as they are told."""
     assert (SHORT, LONG) in ways(planned("extensible", SHORT, LONG, third=0.1, strategy=strategy))
 
 
@@ -123,6 +122,8 @@ def test_one_and_many() -> None:
 
 def test_the_nearest_broker_is_one_of_the_same_host() -> None:
     """Rule: a wrong port is nearer than a wrong host, however alike the letters are."""
-    known = ["127.0.1.1:31332", "127.0.1.3:23584", "127.0.1.8:8080"]
-    assert unknown_broker("127.0.1.1:8080", known) == "no broker '127.0.1.1:8080'; nearest: 127.0.1.1:31332"
-    assert unknown_broker("127.0.1.9:8080", known).startswith("no broker '127.0.1.9:8080'; nearest: 127.0.1.8:8080")
+    expected_keys = ["127.0.1.1:31332", "127.0.1.3:23584", "127.0.1.8:8080"]
+    assert unknown_broker("127.0.1.1:8080", expected_keys) == "no broker '127.0.1.1:8080'; nearest: 127.0.1.1:31332"
+    assert unknown_broker("127.0.1.9:8080", expected_keys).startswith(
+        "no broker '127.0.1.9:8080'; nearest: 127.0.1.8:8080"
+    )

@@ -1,4 +1,4 @@
-"""What counts as an outage, and when it has settled; one look a second on a clock of the test's own."""
+"""Start and end of an outage, with one poll per second on a clock of the test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class Eyes:
     def look(
         self, seconds: int, brokers: Iterable[str] | None = ALL, *, answered: bool = True, start: int = 1
     ) -> OutageMemory:
-        """So many looks that all see the same."""
         for _ in range(seconds):
             self.boot += 1.0
             sight = StoreSight(
@@ -54,8 +53,8 @@ class Eyes:
     @property
     def left(self) -> float | None:
         """Seconds that are waited for at least, None when nothing is."""
-        found = waiting(self.state, SETTLE)
-        return None if found is None else found.seconds
+        wait = waiting(self.state, SETTLE)
+        return None if wait is None else wait.seconds
 
 
 def test_a_fresh_start_waits_for_nothing() -> None:
@@ -71,7 +70,6 @@ def test_a_fresh_start_waits_for_nothing() -> None:
 
 @pytest.mark.parametrize(("seconds", "outage"), [(9, False), (10, True)])
 def test_only_a_whole_session_without_an_answer_counts(seconds: int, outage: bool) -> None:
-    """An ordinary suspension is shorter than the session: nobody has lost anything."""
     eyes = Eyes()
     eyes.look(5)
     eyes.look(seconds, answered=False)
@@ -101,7 +99,6 @@ def test_suspensions_do_not_add_up() -> None:
 
 
 def test_a_stopped_process_knows_nothing_of_the_store() -> None:
-    """Waking after a minute of SIGSTOP to one failed read is no outage of the store."""
     eyes = Eyes()
     eyes.look(5)
     eyes.boot += 60.0
@@ -111,7 +108,6 @@ def test_a_stopped_process_knows_nothing_of_the_store() -> None:
 
 
 def test_a_start_without_a_store_is_an_outage() -> None:
-    """Nobody knows what was before; once it answers it has to be quiet."""
     eyes = Eyes()
     eyes.look(11, answered=False)
     eyes.look(1)
@@ -139,12 +135,12 @@ def test_quiet_begins_anew_with_each_change_and_only_when_all_are_back() -> None
     eyes = Eyes()
     eyes.look(5)
     eyes.look(20, answered=False)
-    found = waiting(eyes.state, SETTLE)
-    assert found is not None and found.away and eyes.state.outage is not None
+    wait = waiting(eyes.state, SETTLE)
+    assert wait is not None and wait.away and eyes.state.outage is not None
     assert eyes.state.outage.expected == frozenset(ALL)
     eyes.look(100, ("b1",))
-    found = waiting(eyes.state, SETTLE)
-    assert found is not None and found.missing == ("b2", "b3") and not found.away
+    wait = waiting(eyes.state, SETTLE)
+    assert wait is not None and wait.missing == ("b2", "b3") and not wait.away
     eyes.look(170, ("b1", "b2"))
     eyes.look(1)
     assert eyes.left == pytest.approx(180.0)
@@ -179,7 +175,6 @@ def test_less_than_half_at_once(before: tuple[str, ...], after: tuple[str, ...],
 
 
 def test_one_after_the_other_is_no_outage() -> None:
-    """Scaling down, or a rolling restart: each broker goes by itself."""
     eyes = Eyes()
     eyes.look(100, ("b1", "b2", "b3", "b4"))
     for left in (3, 2, 1):
@@ -216,7 +211,6 @@ def test_what_the_last_leader_saw_counts() -> None:
 
 
 def test_a_picture_between_two_looks_is_noticed_but_proves_no_answer() -> None:
-    """A source goes on showing its picture for a while after the store fell silent."""
     eyes = Eyes()
     eyes.look(5)
     state = noticed(eyes.state, registered(("b1",)), eyes.boot + 0.5, SETTLE)
@@ -228,7 +222,6 @@ def test_a_picture_between_two_looks_is_noticed_but_proves_no_answer() -> None:
 
 
 def test_joined_and_left() -> None:
-    """Somebody else's outage is waited for as our own, and forgotten when they say that it was theirs alone."""
     eyes = Eyes()
     eyes.look(1)
     eyes.state = join(eyes.state, Outage(why="seen by b", since=eyes.boot, expected=frozenset(ALL), back=eyes.boot))

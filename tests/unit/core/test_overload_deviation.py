@@ -1,4 +1,4 @@
-"""`overload` and `deviation` in their corrected forms, placements, and refusals that tell what stands in the way."""
+"""The corrected `overload` and `deviation`, placements, and refusals that name the obstacle."""
 
 from __future__ import annotations
 
@@ -33,61 +33,61 @@ def codes(done: Plan) -> set[Code]:
 
 def test_overload_sheds_to_just_below_the_threshold() -> None:
     """Rule: 95 % is 10 points above 85; with Pulsar's margin of 5, 15 points leave, not more and not less."""
-    made = eager(cluster([[0.05] * 19, [0.05] * 2, [0.05] * 8]), strategy="overload").plan
-    assert percents_after(made) == pytest.approx([80.0, 25.0, 40.0])
-    assert made.verdict.code is Code.OVERLOADED
-    assert [item.code for item in made.brokers] == [Code.OVERLOADED, Code.BALANCED, Code.BALANCED]
+    result = eager(cluster([[0.05] * 19, [0.05] * 2, [0.05] * 8]), strategy="overload").plan
+    assert percents_after(result) == pytest.approx([80.0, 25.0, 40.0])
+    assert result.verdict.code is Code.OVERLOADED
+    assert [item.code for item in result.brokers] == [Code.OVERLOADED, Code.BALANCED, Code.BALANCED]
 
 
 @pytest.mark.parametrize(("share", "moves"), [(0.17, 1), (0.169, 0)])
 def test_overload_threshold_is_inclusive(share: float, moves: int) -> None:
     """Rule: at 85 % a broker is overloaded, at 84.5 % it is not. (Pulsar takes the largest bundle, however large.)"""
-    made = eager(cluster([[share] * 5, [0.1]]), strategy="overload").plan
-    assert len(made.moves) == moves
+    result = eager(cluster([[share] * 5, [0.1]]), strategy="overload").plan
+    assert len(result.moves) == moves
 
 
 def test_overload_leaves_no_target_above_the_threshold() -> None:
     """Rule: where every bundle would lift its target above 85 %, the refusals and the verdict say so."""
-    made = eager(cluster([[0.14] * 7, [0.1] * 8, [0.1] * 8]), strategy="overload").plan
-    assert not made.moves
-    assert codes(made) == {Code.TARGET_OVERLOADED}
-    assert made.verdict.code is Code.TARGET_OVERLOADED
-    assert "split" not in made.verdict.sentence and "add brokers" in made.verdict.sentence
+    result = eager(cluster([[0.14] * 7, [0.1] * 8, [0.1] * 8]), strategy="overload").plan
+    assert not result.moves
+    assert codes(result) == {Code.TARGET_OVERLOADED}
+    assert result.verdict.code is Code.TARGET_OVERLOADED
+    assert "split" not in result.verdict.sentence and "add brokers" in result.verdict.sentence
 
 
 def test_overload_keeps_a_sole_bundle() -> None:
     """Rule: a broker's only bundle would only overload another one."""
-    made = eager(cluster([[0.95], [0.1]]), strategy="overload").plan
-    assert not made.moves and codes(made) == {Code.SOLE_BUNDLE}
+    result = eager(cluster([[0.95], [0.1]]), strategy="overload").plan
+    assert not result.moves and codes(result) == {Code.SOLE_BUNDLE}
 
 
 def test_overload_takes_a_smaller_bundle_when_the_larger_ones_fit_nowhere() -> None:
     """Rule: 15 points are needed and 14 would do; only 4 fit anywhere."""
-    made = eager(cluster([[0.14] * 6 + [0.04] * 3, [0.4, 0.4], [0.4, 0.4]]), strategy="overload").plan
-    assert len(made.moves) == 2
-    assert {move.bundle for move in made.moves} < {bundle_name(6), bundle_name(7), bundle_name(8)}
-    assert max(percents_after(made)[1:]) <= 85.0
+    result = eager(cluster([[0.14] * 6 + [0.04] * 3, [0.4, 0.4], [0.4, 0.4]]), strategy="overload").plan
+    assert len(result.moves) == 2
+    assert {move.bundle for move in result.moves} < {bundle_name(6), bundle_name(7), bundle_name(8)}
+    assert max(percents_after(result)[1:]) <= 85.0
 
 
 # --- deviation -------------------------------------------------------------------------------------------------
 
 
 def test_deviation_evens_out_the_one_that_stands_out() -> None:
-    """Rule: (60 - 30) / 17.3 = 1.7 deviations; it gives to the least loaded until nobody stands out by 1."""
-    made = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
-    assert {move.source for move in made.moves} == {broker(0)}
-    scores = np.array(percents_after(made))
+    """Rule: (60 - 30) / 17.3 = 1.7 deviations; it sheds to the least loaded until no broker deviates by 1."""
+    result = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
+    assert {move.source for move in result.moves} == {broker(0)}
+    scores = np.array(percents_after(result))
     assert (scores.max() - scores.mean()) <= scores.std() + 1e-6 or scores.max() - scores.mean() < 5.0
     assert scores.max() < 60.0
-    assert len({move.target for move in made.moves}) == 3
+    assert len({move.target for move in result.moves}) == 3
 
 
 def test_deviation_gives_to_the_target_what_it_takes_from_the_source() -> None:
     """Rule (the sign error of DeviationShedder): source falls, target rises, and the sum stays."""
-    made = eager(cluster([[0.1] * 6, [0.1], [0.1], [0.1]]), strategy="deviation").plan
-    assert made.moves
-    assert sum(percents_after(made)) == pytest.approx(90.0)
-    for move in made.moves:
+    result = eager(cluster([[0.1] * 6, [0.1], [0.1], [0.1]]), strategy="deviation").plan
+    assert result.moves
+    assert sum(percents_after(result)) == pytest.approx(90.0)
+    for move in result.moves:
         assert move.target_after > move.target_before
         assert move.source_after < move.source_before
 
@@ -96,33 +96,32 @@ def test_deviation_threshold() -> None:
     """Rule: two brokers are always exactly one deviation from their mean, so 1.0 never acts on them and 0.9 does."""
     reports = cluster([[0.1] * 8, [0.1]])
     assert eager(reports, strategy="deviation").plan.verdict.code is Code.BALANCED
-    made = eager(reports, strategy="deviation", deviation_threshold=0.9).plan
-    assert percents_after(made)[0] == pytest.approx(50.0)
+    result = eager(reports, strategy="deviation", deviation_threshold=0.9).plan
+    assert percents_after(result)[0] == pytest.approx(50.0)
 
 
 def test_deviation_equal_brokers_and_noise() -> None:
     """Rule: equal scores are balanced (Pulsar divides by zero), and half a point is no reason to move anything."""
     assert eager(cluster([[0.1] * 4] * 1 + [[0.1] * 4] * 2), strategy="deviation").plan.verdict.code is Code.BALANCED
     noisy = cluster([[0.1] * 4 + [0.005], [0.1] * 4, [0.1] * 4, [0.1] * 4])
-    made = eager(noisy, strategy="deviation").plan
-    assert not made.moves and made.verdict.code is Code.BALANCED
+    result = eager(noisy, strategy="deviation").plan
+    assert not result.moves and result.verdict.code is Code.BALANCED
 
 
 def test_deviation_refuses_a_broker_that_the_plan_does_not_reach() -> None:
-    """The plan looks ten cycles' budget ahead: the first broker stands out last and is told why it gives nothing."""
-    made = eager(
+    result = eager(
         cluster([[0.001] * 950, [0.001] * 852, [0.01], [0.01], [0.01]]), strategy="deviation", max_moves_per_cycle=10
     ).plan
-    whole = [item.broker for item in made.refusals if not item.bundle and item.code is Code.BUDGET_PER_CYCLE]
-    assert len(whole) == 1 and whole[0] not in {move.source for move in made.moves}
+    whole = [item.broker for item in result.refusals if not item.bundle and item.code is Code.BUDGET_PER_CYCLE]
+    assert len(whole) == 1 and whole[0] not in {move.source for move in result.moves}
 
 
 def test_deviation_leaves_out_a_donor_without_a_suitable_bundle() -> None:
     """Rule: where Pulsar's loop drops the broker and may run empty, the next one is asked, and the refusals tell."""
     reports = cluster([[0.84], [0.05] * 12, [0.05], [0.05], [0.05], [0.05]])
-    made = eager(reports, strategy="deviation", deviation_threshold=0.5).plan
-    assert {move.source for move in made.moves} == {broker(1)}
-    assert [item.code for item in made.refusals if item.broker == broker(0)] == [Code.TOO_BIG]
+    result = eager(reports, strategy="deviation", deviation_threshold=0.5).plan
+    assert {move.source for move in result.moves} == {broker(1)}
+    assert [item.code for item in result.refusals if item.broker == broker(0)] == [Code.TOO_BIG]
     giant = eager(cluster([[0.84], [0.05], [0.05]]), strategy="deviation").plan
     assert giant.verdict.code is Code.UNSPLITTABLE
 
@@ -130,25 +129,25 @@ def test_deviation_leaves_out_a_donor_without_a_suitable_bundle() -> None:
 @pytest.mark.parametrize("strategy", ["overload", "deviation", "threshold"])
 def test_plan_of_one_strategy_keeps_the_memory_of_the_others(strategy: str) -> None:
     """Rule: what another strategy or the placement remembers stays."""
-    kept = run(cluster([[0.05] * 19, [0.1], [0.1]]), memory=StrategyMemory(turn=2), strategy=strategy, **EAGER).memory
-    assert kept.turn == 2
+    memory = run(cluster([[0.05] * 19, [0.1], [0.1]]), memory=StrategyMemory(turn=2), strategy=strategy, **EAGER).memory
+    assert memory.turn == 2
 
 
 def test_nobody_gives_to_itself() -> None:
     """Rule: where all others are cordoned there is no target; the broker itself is none, though it has room."""
     guard = GuardState(cordoned=frozenset({broker(1), broker(2)}))
     params = {"strategy": "overload", "overloaded_threshold_percent": 60.0}
-    made = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, **params}).plan
-    assert not made.moves and codes(made) == {Code.NO_LEGAL_TARGET}
-    assert made.verdict.code is Code.NO_LEGAL_TARGET and "end a cordon or drain" in made.verdict.sentence
+    result = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, **params}).plan
+    assert not result.moves and codes(result) == {Code.NO_LEGAL_TARGET}
+    assert result.verdict.code is Code.NO_LEGAL_TARGET and "end a cordon or drain" in result.verdict.sentence
 
 
 @pytest.mark.parametrize("strategy", ["avg", "deviation", "threshold"])
 def test_the_only_open_broker_has_nobody_to_be_even_with(strategy: str) -> None:
-    """Rule: closed brokers do not count in the mean; what is overloaded is for `overload` and the alert to say."""
+    """Rule: closed brokers do not count in the mean; overloaded ones are left to `overload` and the alert."""
     guard = GuardState(cordoned=frozenset({broker(1), broker(2)}))
-    made = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, "strategy": strategy}).plan
-    assert (made.moves, made.verdict.code) == ((), Code.BALANCED)
+    result = run(cluster([[0.1] * 6, [0.1], [0.1]]), guard=guard, **{**EAGER, "strategy": strategy}).plan
+    assert (result.moves, result.verdict.code) == ((), Code.BALANCED)
 
 
 # --- placements ------------------------------------------------------------------------------------------------
@@ -157,13 +156,13 @@ def test_the_only_open_broker_has_nobody_to_be_even_with(strategy: str) -> None:
 def test_round_robin_goes_round() -> None:
     """Rule: one broker after the other, in id order, the source left out."""
     reports = cluster([[0.05] * 16, [0.01], [0.01], [0.01]])
-    made = eager(reports, strategy="threshold", placement="round_robin").plan
-    names = [move.target for move in made.moves]
+    result = eager(reports, strategy="threshold", placement="round_robin").plan
+    names = [move.target for move in result.moves]
     assert names[:4] == [broker(1), broker(2), broker(3), broker(1)]
 
 
 def test_round_robin_goes_on_in_the_next_cycle() -> None:
-    """Rule: the position is part of the memory; what was placed last decides, not how many candidates there were."""
+    """Rule: the position is part of the memory; the last placement decides, not the number of candidates."""
     reports = cluster([[0.05] * 16, [0.01], [0.01], [0.01]])
     once = {**EAGER, "max_moves_per_cycle": 1, "strategy": "threshold", "placement": "round_robin"}
     for turn, target in ((0, 1), (1, 1), (2, 2), (3, 3)):
@@ -189,11 +188,13 @@ def test_equal_rates_go_by_broker_order() -> None:
 
 @pytest.mark.parametrize("placement", sorted(PLACEMENTS))
 def test_nobody_is_drawn_when_all_are_full(placement: str) -> None:
-    """Rule: where every score is infinite Pulsar draws one of all brokers; here nothing moves, and it is said why."""
+    """Rule: where every score is infinite Pulsar draws one of all brokers; here nothing moves, and the plan gives the
+    reason.
+    """
     reports = cluster([[0.05] * 19, [0.05] * 18, [0.06] * 15])
-    made = eager(reports, strategy="overload", placement=placement).plan
-    assert not made.moves
-    assert made.verdict.code is Code.NO_LEGAL_TARGET
+    result = eager(reports, strategy="overload", placement=placement).plan
+    assert not result.moves
+    assert result.verdict.code is Code.NO_LEGAL_TARGET
     everybody = [broker(row) for row in range(3)]
     assert Pulsar("overload").drawn_from(reports, "least_long_term_message_rate") == everybody
 
@@ -201,9 +202,9 @@ def test_nobody_is_drawn_when_all_are_full(placement: str) -> None:
 def test_hash_placement_does_not_depend_on_load() -> None:
     """Rule (PIP-364): CRC-32 of the bundle's name modulo the candidates in id order."""
     reports = cluster([[0.02] * 25, [0.01], [0.01] * 3, [0.01]])
-    made = eager(reports, strategy="threshold", placement="avg").plan
+    result = eager(reports, strategy="threshold", placement="avg").plan
     again = eager(cluster([[0.02] * 25, [0.01] * 3, [0.01], [0.01]]), strategy="threshold", placement="avg").plan
-    first = {move.bundle: move.target for move in made.moves}
+    first = {move.bundle: move.target for move in result.moves}
     assert first == {move.bundle: move.target for move in again.moves}
     assert len(set(first.values())) == 3
     # CRC-32 of t/ns/0x00000000_0x00010000 is 0x8c8ebdd1, which is 2 modulo 3: the third of three candidates is first.
@@ -216,10 +217,10 @@ def test_hash_placement_does_not_depend_on_load() -> None:
 def test_every_placement_serves_every_decoupled_shedder(strategy: str, placement: str) -> None:
     """Rule: the same amount leaves whoever takes it, and a destination is known for each move."""
     reports = cluster([[0.05] * 19, [0.05], [0.05] * 2, [0.05] * 3])
-    made = eager(reports, strategy=strategy, placement=placement).plan
-    assert made.moves and made.placement == placement
-    assert percents_after(made)[0] == percents_after(eager(reports, strategy=strategy).plan)[0]
-    assert all(move.target in {broker(1), broker(2), broker(3)} for move in made.moves)
+    result = eager(reports, strategy=strategy, placement=placement).plan
+    assert result.moves and result.placement == placement
+    assert percents_after(result)[0] == percents_after(eager(reports, strategy=strategy).plan)[0]
+    assert all(move.target in {broker(1), broker(2), broker(3)} for move in result.moves)
 
 
 # --- what stands in the way --------------------------------------------------------------------------------------
@@ -227,20 +228,20 @@ def test_every_placement_serves_every_decoupled_shedder(strategy: str, placement
 
 def test_avg_target_overloaded_is_not_too_big() -> None:
     """Rule: a bundle that would fit the difference but lifts its target above the threshold is TargetOverloaded."""
-    made = eager(cluster([[0.1] * 11, [0.1] * 8]), avg_low_floor_percent=0.0).plan
-    assert not made.moves
-    assert codes(made) == {Code.TARGET_OVERLOADED}
-    assert made.verdict.code is Code.TARGET_OVERLOADED
+    result = eager(cluster([[0.1] * 11, [0.1] * 8]), avg_low_floor_percent=0.0).plan
+    assert not result.moves
+    assert codes(result) == {Code.TARGET_OVERLOADED}
+    assert result.verdict.code is Code.TARGET_OVERLOADED
 
 
 @pytest.mark.parametrize("loads", [[[0.1] * 11, [0.3] * 3], [[0.97], [0.9], [0.86]], [[0.27] * 4, [0.2, 0.65]]])
 def test_overloaded_cluster_is_not_told_to_split(loads: list[list[float]]) -> None:
-    """Rule: where nobody has room, smaller bundles would have none either."""
+    """Rule: where no broker has headroom, smaller bundles would not fit either."""
     for strategy in ("avg", "threshold", "overload"):
-        made = eager(cluster(loads), strategy=strategy, threshold_percent=1.0).plan
-        assert not made.moves
-        assert made.verdict.code in (Code.NO_LEGAL_TARGET, Code.TARGET_OVERLOADED, Code.BALANCED)
-        assert "split" not in made.verdict.sentence
+        result = eager(cluster(loads), strategy=strategy, threshold_percent=1.0).plan
+        assert not result.moves
+        assert result.verdict.code in (Code.NO_LEGAL_TARGET, Code.TARGET_OVERLOADED, Code.BALANCED)
+        assert "split" not in result.verdict.sentence
 
 
 def test_policy_forbids_is_told() -> None:
@@ -249,8 +250,8 @@ def test_policy_forbids_is_told() -> None:
     only = IsolationPolicy(name="p", namespaces=("t/a",), primary=("b0000",))
     for strategy in ("avg", "threshold", "uniform", "deviation"):
         params = Parameters(strategy=strategy, deviation_threshold=0.5, **EAGER)
-        given = PlanInput(snapshot=snapshot(reports), params=params, policies=Policies(isolation=(only,)))
-        done = plan(given).plan
+        plan_input = PlanInput(snapshot=snapshot(reports), params=params, policies=Policies(isolation=(only,)))
+        done = plan(plan_input).plan
         assert not done.moves
         assert codes(done) == {Code.POLICY_FORBIDS}, strategy
 
@@ -264,10 +265,10 @@ def test_a_broker_reserved_for_others_forbids_nothing_elsewhere(strategy: str) -
     params = Parameters(
         strategy=strategy, deviation_threshold=0.5, threshold_percent=1.0, transfer_hit_count=0, **EAGER
     )
-    given = PlanInput(snapshot=snapshot(reports), params=params, policies=Policies(isolation=(only,)))
-    done = plan(given).plan
-    told = {item.code for item in done.refusals if item.bundle}
-    assert Code.POLICY_FORBIDS not in told
+    plan_input = PlanInput(snapshot=snapshot(reports), params=params, policies=Policies(isolation=(only,)))
+    done = plan(plan_input).plan
+    output = {item.code for item in done.refusals if item.bundle}
+    assert Code.POLICY_FORBIDS not in output
     assert {move.target for move in done.moves} == {broker(1)}
 
 
@@ -280,16 +281,16 @@ def test_no_placement_draws_from_none(placement: str) -> None:
 
 def test_deviation_tells_figures_and_the_next_best_target() -> None:
     """Rule: scores in percent, distances in deviations; equal brokers are none away from their mean."""
-    made = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
-    assert made.brokers[0].sentence.startswith("60.0%, +1.73 standard deviations from the mean of 30.0%")
-    assert (made.moves[0].target, made.moves[0].runner_up) == (broker(1), broker(2))
+    result = eager(cluster([[0.05] * 12, [0.05] * 4, [0.05] * 4, [0.05] * 4]), strategy="deviation").plan
+    assert result.brokers[0].sentence.startswith("60.0%, +1.73 standard deviations from the mean of 30.0%")
+    assert (result.moves[0].target, result.moves[0].runner_up) == (broker(1), broker(2))
     even = eager(cluster([[0.1], [0.1]]), strategy="deviation").plan
     assert {item.sentence for item in even.brokers} == {"10.0%, +0.00 standard deviations from the mean of 10.0%"}
     assert {item.code for item in even.brokers} == {Code.BALANCED}
 
 
 def test_a_third_partys_placement_is_asked_for_two_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: the first is the target, the second the runner-up, whatever else it answers; none is no runner-up."""
+    """Rule: the first is the target, the second the runner-up, whatever else it returns; none means no runner-up."""
     reports = cluster([[0.2] * 4, [], [], []])
     for answer, runner_up in (([3, 2, 1], broker(2)), ([0, 3], "")):
         monkeypatch.setitem(PLACEMENTS, "round_robin", lambda *_, answer=answer: np.array(answer))
@@ -308,21 +309,21 @@ def test_a_look_at_the_coldest_brokers_finds_what_a_look_at_all_finds(strategy: 
         for item in reports:
             item.usage[1] = 900 * random.random() ** 4
         params = Parameters(**EAGER, overloaded_threshold_percent=50, threshold_percent=5, direct_memory_weight=1)
-        seen, moves = snapshot(reports), []
+        current, moves = snapshot(reports), []
         for placement in (least_resource_usage, partial(least_resource_usage)):
-            draft = Draft(seen, Ledger(), params)
+            draft = Draft(current, Ledger(), params)
             context = Context(
-                snapshot=seen,
+                snapshot=current,
                 draft=draft,
-                eligible=eligibility(seen, GuardState(), params, seen.wall_ms, frozenset()),
+                eligible=eligibility(current, GuardState(), params, current.wall_ms, frozenset()),
                 memory=StrategyMemory(),
                 params=params,
                 placement=placement,
                 unsettled=frozenset(),
                 seed=0,
-                courses={broker: BrokerCourse(level=0.1, until_ms=0) for broker in seen.brokers.ids},
-                seconds=np.ones(len(seen.brokers)),
-                doubt=np.zeros(len(seen.brokers)),
+                courses={broker: BrokerCourse(level=0.1, until_ms=0) for broker in current.brokers.ids},
+                seconds=np.ones(len(current.brokers)),
+                doubt=np.zeros(len(current.brokers)),
             )
             SHEDDERS[strategy](context)
             moves.append(draft.moves)

@@ -45,7 +45,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def install(folder: Path, entry_points: str, name: str = "keel-extra") -> None:
-    """What an installer leaves behind: METADATA and entry_points.txt."""
     info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
@@ -109,7 +108,7 @@ def test_decide_with_a_third_partys_placement(folder: Path) -> None:
 
 
 def test_settings_may_name_it(folder: Path) -> None:
-    """Rule: `config check` knows installed names, and lists them beside ours when a name is wrong."""
+    """Rule: `config check` accepts installed names, and lists them with the built-in ones when a name is wrong."""
     install(folder, GOOD)
     settings = folder / "keel.yaml"
     settings.write_text("metadata_store: zk:localhost:2181\nstrategy: to_the_last\n")
@@ -120,7 +119,7 @@ def test_settings_may_name_it(folder: Path) -> None:
 
 
 def test_the_simulator_runs_it(folder: Path) -> None:
-    """Rule: what `strategy` may be, `simulate` takes; a wrong name is told those that are installed."""
+    """Rule: `simulate` accepts the values of `strategy`; the error for a wrong name lists the installed ones."""
     install(folder, GOOD)
     ran = keel(folder, "simulate", "03-step", "-s", "to_the_last", "--source", "reports", "-o", "json")
     assert ran.returncode == 0, ran.stderr
@@ -143,9 +142,9 @@ def test_bad_plugins_are_named(folder: Path) -> None:
     install(folder, "\n".join(["[bundlekeel.shedders]", *BAD, "to_the_last = keel_extra:to_the_last", ""]))
     stopped = keel(folder, "decide")
     assert stopped.returncode == 2
-    for entry, said in BAD.items():
+    for entry, message in BAD.items():
         name = entry.partition(" ")[0]
-        assert f"error: keel-extra 1.2, entry point '{name}' of bundlekeel.shedders: {said}" in stopped.stderr
+        assert f"error: keel-extra 1.2, entry point '{name}' of bundlekeel.shedders: {message}" in stopped.stderr
     assert stopped.stderr.count("error: ") == len(BAD), "the good one is none"
     warned = keel(folder, "version")
     assert warned.returncode == 0 and warned.stderr == stopped.stderr

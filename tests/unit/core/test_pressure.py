@@ -1,4 +1,4 @@
-"""What a broker uses without traffic is not charged to its bundles, also when no broker is idle any more."""
+"""Usage of a broker without traffic is not charged to its bundles, also when no broker is idle any more."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ PARAMS = Parameters()
 
 
 def with_idle_cpu(reports: list[BrokerReport], percent: float) -> list[BrokerReport]:
-    """The same cluster, each broker using this many points of its CPU more."""
-    made = []
+    created = []
     for item in reports:
         usage = item.usage.copy()
         usage[CPU] += percent / 100 * item.limit[CPU]
-        made.append(replace(item, usage=usage))
-    return made
+        created.append(replace(item, usage=usage))
+    return created
 
 
 ALL_ON_ONE = with_idle_cpu(cluster([[0.1] * 8, [], []]), 10.0)
 
 
-def known(reports: list[BrokerReport], unsettled: frozenset[str] = frozenset()) -> dict[str, float]:
-    """What one picture of these reports teaches."""
+def learn_idle(reports: list[BrokerReport], unsettled: frozenset[str] = frozenset()) -> dict[str, float]:
     return idle_of(learn(CpuCosts(), snapshot(reports), PARAMS, unsettled))
 
 
@@ -52,9 +50,9 @@ def test_the_first_plan_is_exact() -> None:
 
 def test_a_bundle_takes_its_share_of_what_is_above_idle() -> None:
     """Rule: of 90 % CPU, 10 are the broker's own and each of eight bundles has a tenth of the limit."""
-    seen = snapshot(ALL_ON_ONE)
-    draft = Draft(seen, Ledger(), PARAMS)
-    limit = seen.brokers.limit[0, CPU]
+    current = snapshot(ALL_ON_ONE)
+    draft = Draft(current, Ledger(), PARAMS)
+    limit = current.brokers.limit[0, CPU]
     assert np.allclose(draft.pressure(0)[:, CPU] / limit, 0.1)
     assert draft.loaded_score().tolist() == pytest.approx([0.8, 0.0, 0.0])
 
@@ -74,49 +72,51 @@ def test_it_is_remembered_when_no_broker_is_idle_any_more() -> None:
 
 def test_a_busy_host_says_nothing() -> None:
     """Rule: more than 35 points without traffic is a neighbour on the machine, not the broker."""
-    assert known(with_idle_cpu(cluster([[0.1] * 8, []]), 36.0)) == {}
-    assert len(known(with_idle_cpu(cluster([[0.1] * 8, []]), 34.0))) == 1
+    assert learn_idle(with_idle_cpu(cluster([[0.1] * 8, []]), 36.0)) == {}
+    assert len(learn_idle(with_idle_cpu(cluster([[0.1] * 8, []]), 34.0))) == 1
 
 
 def test_a_broker_that_just_started_says_nothing() -> None:
     """Rule: before one statistics and one host-usage interval its CPU is that of starting, or of its predecessor."""
     young = [ALL_ON_ONE[0], *(replace(item, start_timestamp=item.last_update - 119_000) for item in ALL_ON_ONE[1:])]
-    assert known(young) == {}
+    assert learn_idle(young) == {}
     old = [ALL_ON_ONE[0], *(replace(item, start_timestamp=item.last_update - 120_000) for item in ALL_ON_ONE[1:])]
-    assert len(known(old)) == 2
+    assert len(learn_idle(old)) == 2
 
 
 def test_a_silent_broker_is_as_it_said_last() -> None:
     """Rule: up for two intervals, its last report soon after its start: had its CPU changed, it would have reported."""
-    said = [replace(item, start_timestamp=NOW_MS - 300_000, last_update=NOW_MS - 280_000) for item in ALL_ON_ONE[1:]]
-    assert len(known([ALL_ON_ONE[0], *said])) == 2
+    expected = [
+        replace(item, start_timestamp=NOW_MS - 300_000, last_update=NOW_MS - 280_000) for item in ALL_ON_ONE[1:]
+    ]
+    assert len(learn_idle([ALL_ON_ONE[0], *expected])) == 2
     fresh = [replace(item, start_timestamp=NOW_MS - 100_000, last_update=NOW_MS - 80_000) for item in ALL_ON_ONE[1:]]
-    assert known([ALL_ON_ONE[0], *fresh]) == {}
+    assert learn_idle([ALL_ON_ONE[0], *fresh]) == {}
 
 
 def test_a_broker_whose_bundles_just_left_says_nothing() -> None:
     """Rule: its CPU sample is older than the moves."""
-    seen = snapshot(ALL_ON_ONE)
+    current = snapshot(ALL_ON_ONE)
     moves = eager(ALL_ON_ONE).plan.moves
-    books = open_entries(Ledger(), moves, seen, NOW_MS)
-    assert known(ALL_ON_ONE, unsettled=books.unsettled()) == {}
+    books = open_entries(Ledger(), moves, current, NOW_MS)
+    assert learn_idle(ALL_ON_ONE, unsettled=books.unsettled()) == {}
 
 
 def test_brokers_that_are_gone_are_forgotten_and_silent_ones_are_not() -> None:
     """Rule: memory does not grow with every broker that ever was."""
     silent = ExcludedBroker(broker_id="silent:8080", code="NoLoadData", detail="")
-    seen = snapshot(ALL_ON_ONE[:1], excluded=[silent])
-    known = {"gone:8080": BrokerEvidence(idle=1.0), "silent:8080": BrokerEvidence(idle=2.0)}
-    assert idle_of(learn(CpuCosts(brokers=known), seen, PARAMS)) == {"silent:8080": 2.0}
+    current = snapshot(ALL_ON_ONE[:1], excluded=[silent])
+    expected_names = {"gone:8080": BrokerEvidence(idle=1.0), "silent:8080": BrokerEvidence(idle=2.0)}
+    assert idle_of(learn(CpuCosts(brokers=expected_names), current, PARAMS)) == {"silent:8080": 2.0}
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.2])
 def test_pressure_is_never_negative(busy: float) -> None:
     """Rule: an idle value above a broker's usage charges nothing, and nothing below."""
     reports = with_idle_cpu(cluster([[0.01], [0.3, 0.3]]), 100 * busy)
-    seen = snapshot(reports)
-    known = CpuCosts(brokers=dict.fromkeys(seen.brokers.ids, BrokerEvidence(idle=1e9)))
-    draft = Draft(seen, Ledger(), PARAMS, costs=known)
+    current = snapshot(reports)
+    costs = CpuCosts(brokers=dict.fromkeys(current.brokers.ids, BrokerEvidence(idle=1e9)))
+    draft = Draft(current, Ledger(), PARAMS, costs=costs)
     assert all((draft.pressure(row) >= 0).all() for row in range(2))
 
 
@@ -126,11 +126,11 @@ def test_memory_begins_without_costs() -> None:
 
 
 def test_a_broker_without_a_limit_says_nothing() -> None:
-    """Rule: what cannot be compared with a limit is no idle usage, not even none."""
+    """Rule: usage that cannot be compared with a limit is not idle usage, not even 0."""
     first, *others = cluster([[0.1] * 8, [], []])
     blind = [replace(item, limit=np.array([0.0, *item.limit[1:]])) for item in others]
-    assert known([first, *blind]) == {}
-    assert set(known([first, *others])) == {item.broker_id for item in others}
+    assert learn_idle([first, *blind]) == {}
+    assert set(learn_idle([first, *others])) == {item.broker_id for item in others}
 
 
 @pytest.mark.parametrize("cpu", [0.005, 0.5])

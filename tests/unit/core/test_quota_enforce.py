@@ -65,28 +65,25 @@ def shares(
 def plan(
     of: Mapping[str, float],
     in_force: Mapping[PolicyKey, InForce],
-    held: Mapping[PolicyKey, OwnedRate] | None = None,
+    owned: Mapping[PolicyKey, OwnedRate] | None = None,
     write_budget: WriteBudget = THRIFT,
     partitions: int = 1,
 ) -> EnforcerPlan:
     """The plan of these shares of published messages."""
-    return plan_writes(shares(of, partitions=partitions), MEMBERS, in_force, held or {}, write_budget)
+    return plan_writes(shares(of, partitions=partitions), MEMBERS, in_force, owned or {}, write_budget)
 
 
-def held(*ours: Rate, original: Rate | None = None) -> OwnedRate:
+def build_owned(*ours: Rate, original: Rate | None = None) -> OwnedRate:
     """Written by us."""
     return OwnedRate(group="g", original=original, ours=ours)
 
 
 class TestWrites:
-    """What is written."""
-
     def test_first_time(self) -> None:
-        """Whole numbers, cut; what was there is kept before the write."""
-        found = plan({T: 50.9}, {HERE: NOTHING})
-        assert [(item.place, item.before, item.rate) for item in found.changes] == [(HERE, None, Rate(50))]
-        assert found.owned == {HERE: held(Rate(50))}
-        assert not found.left
+        enforcer_plan = plan({T: 50.9}, {HERE: NOTHING})
+        assert [(item.place, item.before, item.rate) for item in enforcer_plan.changes] == [(HERE, None, Rate(50))]
+        assert enforcer_plan.owned == {HERE: build_owned(Rate(50))}
+        assert not enforcer_plan.left
 
     def test_partitions(self) -> None:
         """Each gets its part, and never less than 1: Pulsar reads 0 as no limit."""
@@ -95,15 +92,14 @@ class TestWrites:
 
     def test_what_cutting_leaves(self) -> None:
         """Is given out in ones, first to whom it takes most; the sum stays below that of the shares."""
-        found = plan({T: 13.9, U: 7.6}, {HERE: NOTHING, THERE: NOTHING})
-        assert {item.place: item.rate for item in found.changes} == {HERE: Rate(14), THERE: Rate(7)}
+        enforcer_plan = plan({T: 13.9, U: 7.6}, {HERE: NOTHING, THERE: NOTHING})
+        assert {item.place: item.rate for item in enforcer_plan.changes} == {HERE: Rate(14), THERE: Rate(7)}
 
     def test_dispatch(self) -> None:
-        """The other side, in bytes."""
         place = PolicyKey(topic=T, side=DISPATCH)
         members = Membership(groups=(QuotaGroup(name="g", limits=QuotaLimits(dispatch_bytes=1e6), members=()),))
-        found = plan_writes(shares({T: 4e5}, column=3), members, {place: NOTHING}, {}, THRIFT)
-        assert [(item.place, item.rate) for item in found.changes] == [(place, Rate(-1, 400_000))]
+        result = plan_writes(shares({T: 4e5}, column=3), members, {place: NOTHING}, {}, THRIFT)
+        assert [(item.place, item.rate) for item in result.changes] == [(place, Rate(-1, 400_000))]
 
     @pytest.mark.parametrize(
         ("there", "rate"),
@@ -118,15 +114,13 @@ class TestWrites:
         ],
     )
     def test_the_stricter_wins(self, there: InForce, rate: Rate | None) -> None:
-        """Never looser than what is in force; a topic policy hides those around it, so they are repeated in it."""
-        found = plan({T: 50}, {HERE: there})
-        assert [item.rate for item in found.changes] == ([] if rate is None else [rate])
-        assert [item.why for item in found.left] == ([STRICTER] if rate is None else [])
+        enforcer_plan = plan({T: 50}, {HERE: there})
+        assert [item.rate for item in enforcer_plan.changes] == ([] if rate is None else [rate])
+        assert [item.why for item in enforcer_plan.left] == ([STRICTER] if rate is None else [])
         if rate is not None:
-            assert found.owned[HERE].original == there.topic
+            assert enforcer_plan.owned[HERE].original == there.topic
 
     def test_refusals(self) -> None:
-        """Where it cannot be done it is told."""
         assert plan({T: 50}, {HERE: InForce(allowed=False)}).left[0].why == POLICIES_OFF
         assert plan({T: 50}, {HERE: InForce(topic=Rate(5, 5, relative=True))}).left[0].why == RELATIVE
         assert plan({T: 50}, {}).left[0].why == NOT_READ
@@ -135,18 +129,16 @@ class TestWrites:
     def test_only_real_changes(self, share: float, written: bool) -> None:
         """10 % up, 5 % down."""
         force = {HERE: InForce(topic=Rate(50)), THERE: InForce(topic=Rate(100))}
-        found = plan({T: share, U: 100}, force, {HERE: held(Rate(50)), THERE: held(Rate(100))})
-        assert bool(found.changes) is written
-        assert [item.why for item in found.left] == ([UNCHANGED] if written else [UNCHANGED, UNCHANGED])
+        enforcer_plan = plan({T: share, U: 100}, force, {HERE: build_owned(Rate(50)), THERE: build_owned(Rate(100))})
+        assert bool(enforcer_plan.changes) is written
+        assert [item.why for item in enforcer_plan.left] == ([UNCHANGED] if written else [UNCHANGED, UNCHANGED])
 
     def test_many_small_rises(self) -> None:
-        """None of them is worth a write, all together are: else a group could stay a tenth below its limit for good."""
         force = {HERE: InForce(topic=Rate(50)), THERE: InForce(topic=Rate(100))}
-        found = plan({T: 54, U: 109}, force, {HERE: held(Rate(50)), THERE: held(Rate(100))})
-        assert {item.place: item.rate for item in found.changes} == {HERE: Rate(54), THERE: Rate(109)}
+        enforcer_plan = plan({T: 54, U: 109}, force, {HERE: build_owned(Rate(50)), THERE: build_owned(Rate(100))})
+        assert {item.place: item.rate for item in enforcer_plan.changes} == {HERE: Rate(54), THERE: Rate(109)}
 
     def test_repeated(self) -> None:
-        """The same shares again: nothing to do."""
         first = plan({T: 50, U: 3}, {HERE: NOTHING, THERE: NOTHING})
         after = {item.place: InForce(topic=item.rate) for item in first.changes}
         second = plan({T: 50, U: 3}, after, first.owned)
@@ -154,44 +146,40 @@ class TestWrites:
         assert second.owned == first.owned
 
     def test_budget(self) -> None:
-        """Decreases first: they keep the limit. What waits is told, and nothing of it is remembered."""
         force = {HERE: InForce(topic=Rate(10)), THERE: InForce(topic=Rate(50))}
-        before = {HERE: held(Rate(10)), THERE: held(Rate(50))}
-        found = plan({T: 50, U: 10}, force, before, WriteBudget(most=1))
-        assert [item.place for item in found.changes] == [THERE]
-        assert [(item.place, item.why) for item in found.left] == [(HERE, BUDGET)]
-        assert found.owned == {HERE: held(Rate(10)), THERE: held(Rate(50), Rate(10))}
+        before = {HERE: build_owned(Rate(10)), THERE: build_owned(Rate(50))}
+        enforcer_plan = plan({T: 50, U: 10}, force, before, WriteBudget(most=1))
+        assert [item.place for item in enforcer_plan.changes] == [THERE]
+        assert [(item.place, item.why) for item in enforcer_plan.left] == [(HERE, BUDGET)]
+        assert enforcer_plan.owned == {HERE: build_owned(Rate(10)), THERE: build_owned(Rate(50), Rate(10))}
 
     def test_a_restore_goes_before_a_rise(self) -> None:
-        """What is no longer ours to limit is given back first, however large the rise that waits."""
         force = {HERE: InForce(topic=Rate(10)), THERE: InForce(topic=Rate(50))}
-        before = {HERE: held(Rate(10)), THERE: held(Rate(50), original=Rate(90))}
-        found = plan({T: 90, U: 500}, force, before, WriteBudget(most=1))
-        assert [(item.place, item.restores) for item in found.changes] == [(THERE, True)]
-        assert [(item.place, item.why) for item in found.left] == [(HERE, BUDGET)]
+        before = {HERE: build_owned(Rate(10)), THERE: build_owned(Rate(50), original=Rate(90))}
+        enforcer_plan = plan({T: 90, U: 500}, force, before, WriteBudget(most=1))
+        assert [(item.place, item.restores) for item in enforcer_plan.changes] == [(THERE, True)]
+        assert [(item.place, item.why) for item in enforcer_plan.left] == [(HERE, BUDGET)]
 
 
 class TestForeign:
-    """Somebody else writes too."""
+    """Another client writes the same policies."""
 
     def test_taken_as_original(self) -> None:
-        """A stricter policy of a person stays; a looser one is cut, and is what is given back."""
-        before = {HERE: held(Rate(50), original=Rate(90))}
+        before = {HERE: build_owned(Rate(50), original=Rate(90))}
         assert plan({T: 50}, {HERE: InForce(topic=Rate(20))}, before).left[0].why == STRICTER
-        found = plan({T: 50}, {HERE: InForce(topic=Rate(200))}, before)
-        assert found.owned[HERE] == held(Rate(50), original=Rate(200))
+        enforcer_plan = plan({T: 50}, {HERE: InForce(topic=Rate(200))}, before)
+        assert enforcer_plan.owned[HERE] == build_owned(Rate(50), original=Rate(200))
 
     def test_removed(self) -> None:
         """Our policy was removed by hand: it is written again, and nothing will be given back."""
-        found = plan({T: 50}, {HERE: NOTHING}, {HERE: held(Rate(50), original=Rate(90))})
-        assert found.changes[0].rate == Rate(50)
-        assert found.owned[HERE].original is None
+        enforcer_plan = plan({T: 50}, {HERE: NOTHING}, {HERE: build_owned(Rate(50), original=Rate(90))})
+        assert enforcer_plan.changes[0].rate == Rate(50)
+        assert enforcer_plan.owned[HERE].original is None
 
     def test_never_restored_away(self) -> None:
-        """What somebody else put there stays when the group goes."""
-        found = give_back({HERE: held(Rate(50), original=None)}, {HERE: InForce(topic=Rate(7))}, 10)
-        assert not found.changes
-        assert not found.owned
+        enforcer_plan = give_back({HERE: build_owned(Rate(50), original=None)}, {HERE: InForce(topic=Rate(7))}, 10)
+        assert not enforcer_plan.changes
+        assert not enforcer_plan.owned
 
 
 class TestGivingBack:
@@ -199,36 +187,38 @@ class TestGivingBack:
 
     def test_group_removed(self) -> None:
         """The old policies return, also none; places that cannot be read now are kept for later."""
-        before = {HERE: held(Rate(50), original=Rate(90, 5)), THERE: held(Rate(50))}
+        before = {HERE: build_owned(Rate(50), original=Rate(90, 5)), THERE: build_owned(Rate(50))}
         later = PolicyKey(topic=U, side=DISPATCH)
         force = {HERE: InForce(topic=Rate(50)), THERE: InForce(topic=Rate(50))}
-        found = plan_writes(shares({}), Membership(), force, before | {later: held(Rate(1))}, THRIFT)
-        assert [(item.place, item.rate, item.restores) for item in found.changes] == [
+        result = plan_writes(shares({}), Membership(), force, before | {later: build_owned(Rate(1))}, THRIFT)
+        assert [(item.place, item.rate, item.restores) for item in result.changes] == [
             (HERE, Rate(90, 5), True),
             (THERE, None, True),
         ]
-        assert found.forget == (HERE, THERE)
-        assert set(found.owned) == {HERE, THERE, later}
+        assert result.forget == (HERE, THERE)
+        assert set(result.owned) == {HERE, THERE, later}
 
     def test_absent_topic_is_left(self) -> None:
         """A topic of a group that has no share now (it is on its way) keeps its rate."""
-        found = plan({}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))})
-        assert not found.changes
-        assert [item.why for item in found.left] == [ABSENT]
-        assert found.owned == {HERE: held(Rate(50))}
+        enforcer_plan = plan({}, {HERE: InForce(topic=Rate(50))}, {HERE: build_owned(Rate(50))})
+        assert not enforcer_plan.changes
+        assert [item.why for item in enforcer_plan.left] == [ABSENT]
+        assert enforcer_plan.owned == {HERE: build_owned(Rate(50))}
 
     def test_namespace_left_the_group(self) -> None:
         """Only its topics are given back."""
         place = PolicyKey(topic=GONE, side=PUBLISH)
         force = {place: InForce(topic=Rate(5)), HERE: InForce(topic=Rate(50))}
-        found = plan({T: 50}, force, {place: held(Rate(5)), HERE: held(Rate(50))})
-        assert [(item.place, item.rate) for item in found.changes] == [(place, None)]
+        enforcer_plan = plan({T: 50}, force, {place: build_owned(Rate(5)), HERE: build_owned(Rate(50))})
+        assert [(item.place, item.rate) for item in enforcer_plan.changes] == [(place, None)]
 
     def test_share_above_what_was_there(self) -> None:
         """A share that does not bind any more: the original returns."""
-        found = plan({T: 500}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50), original=Rate(90))})
-        assert [(item.rate, item.restores) for item in found.changes] == [(Rate(90), True)]
-        assert found.forget == (HERE,)
+        enforcer_plan = plan(
+            {T: 500}, {HERE: InForce(topic=Rate(50))}, {HERE: build_owned(Rate(50), original=Rate(90))}
+        )
+        assert [(item.rate, item.restores) for item in enforcer_plan.changes] == [(Rate(90), True)]
+        assert enforcer_plan.forget == (HERE,)
 
 
 class TestKilledBetween:
@@ -241,34 +231,32 @@ class TestKilledBetween:
         original = {HERE: Rate(90), THERE: None}
         first = plan({T: 50, U: 5}, {place: InForce(topic=original[place]) for place in places})
         done = {item.place: item.rate for item in first.changes[:written]}
-        found = {place: InForce(topic=done.get(place, original[place])) for place in places}
-        second = plan({T: 50, U: 5}, found, first.owned)
+        result = {place: InForce(topic=done.get(place, original[place])) for place in places}
+        second = plan({T: 50, U: 5}, result, first.owned)
         assert {item.place for item in second.changes} == {item.place for item in first.changes[written:]}
         assert {place: item.original for place, item in second.owned.items()} == original
-        back = give_back(first.owned, found, 10)
+        back = give_back(first.owned, result, 10)
         assert {item.place: item.rate for item in back.changes} == {place: original[place] for place in done}
 
     @pytest.mark.parametrize("at", [Rate(50), Rate(30)])
     def test_second_write(self, at: Rate) -> None:
         """Before or after the second write: both values are known as ours."""
-        before = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50), original=Rate(90))}).owned
-        found = plan({T: 30}, {HERE: InForce(topic=at)}, before)
-        assert bool(found.changes) is (at == Rate(50))
-        assert found.owned[HERE].original == Rate(90)
+        before = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: build_owned(Rate(50), original=Rate(90))}).owned
+        enforcer_plan = plan({T: 30}, {HERE: InForce(topic=at)}, before)
+        assert bool(enforcer_plan.changes) is (at == Rate(50))
+        assert enforcer_plan.owned[HERE].original == Rate(90)
 
     def test_a_superseded_value_is_no_longer_ours(self) -> None:
-        """Once the newest write was read back, whoever puts an older value there is somebody else."""
-        first = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: held(Rate(50))}).owned
+        first = plan({T: 30}, {HERE: InForce(topic=Rate(50))}, {HERE: build_owned(Rate(50))}).owned
         second = plan({T: 10}, {HERE: InForce(topic=Rate(30))}, first).owned
-        found = plan({T: 10}, {HERE: InForce(topic=Rate(50))}, second)
-        assert found.owned[HERE].original == Rate(50)
+        enforcer_plan = plan({T: 10}, {HERE: InForce(topic=Rate(50))}, second)
+        assert enforcer_plan.owned[HERE].original == Rate(50)
         back = give_back(second, {HERE: InForce(topic=Rate(50))}, 10)
         assert not back.changes
         assert not back.owned
 
 
 def test_stricter() -> None:
-    """By column, relative rates have no say."""
     assert stricter([Rate(5, -1), Rate(-1, 7), Rate(6, 8), Rate(1, 1, relative=True)]) == Rate(5, 7)
     assert stricter([]) == FREE
     assert Rate(100, 5, period=10).per_second() == Rate(10, 1)

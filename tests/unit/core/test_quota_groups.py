@@ -1,4 +1,4 @@
-"""Groups of quotas: what may be declared, who belongs to them, and what passes in them."""
+"""Groups of quotas: validation, members, and their traffic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group(name: str = "a", *members: str, **limits: float) -> QuotaGroup:
 
 
 class TestDeclared:
-    """What is wrong with a group names the field, the value and what is allowed."""
+    """Errors of a group name the field, the value and the allowed values."""
 
     @pytest.mark.parametrize(
         ("limits", "field", "value", "words"),
@@ -60,7 +60,6 @@ class TestDeclared:
         assert caught.value.field == "quotas.groups.a"
 
     def test_no_members(self) -> None:
-        """And somebody."""
         with pytest.raises(ConfigError, match="has no members"):
             check_group(QuotaGroup(name="a", limits=QuotaLimits(publish_messages=1), members=()))
 
@@ -80,7 +79,6 @@ class TestDeclared:
         ("one", "other"), [("t:acme", "t:acme"), ("t:acme", "n:acme/x"), ("n:acme/x", "t:ac*"), ("n:acme/x", "t:acme")]
     )
     def test_overlap(self, one: str, other: str) -> None:
-        """What can be told without a cluster is told at once, as an error of the group that comes later."""
         with pytest.raises(ConfigError, match="belongs to group a already") as caught:
             check_groups([group("a", one), group("b", other)])
         assert (caught.value.field, caught.value.value) == ("quotas.groups.b.members", other)
@@ -97,16 +95,13 @@ class TestDeclared:
 
 
 class TestMembers:
-    """Who belongs where at the moment."""
-
     def test_tenants_and_globs(self) -> None:
         """A tenant is all its namespaces."""
-        found = resolve([group("a", "t:acme"), group("b", "n:other/?")], TENANTS, SPACES)
-        assert found.group_of == {"acme/orders": 0, "acme/tmp-1": 0, "acme/tmp-2": 0, "other/x": 1}
-        assert not found.problems
+        membership = resolve([group("a", "t:acme"), group("b", "n:other/?")], TENANTS, SPACES)
+        assert membership.group_of == {"acme/orders": 0, "acme/tmp-1": 0, "acme/tmp-2": 0, "other/x": 1}
+        assert not membership.problems
 
     def test_new_namespaces_join(self) -> None:
-        """By themselves."""
         assert resolve([group("a", "n:acme/tmp-*")], TENANTS, (*SPACES, "acme/tmp-3")).group_of["acme/tmp-3"] == 0
 
     def test_system_namespaces(self) -> None:
@@ -116,16 +111,14 @@ class TestMembers:
 
     @pytest.mark.parametrize("member", ["t:nobody", "n:nobody/x", "n:nobody/*"])
     def test_unknown_tenant(self, member: str) -> None:
-        """Is told, with the tenants there are."""
         (problem,) = resolve([group("a", member)], TENANTS, SPACES).problems
         assert (problem.value, problem.field) == (member, "quotas.groups.a.members")
         assert problem.allowed == "acme, other, pulsar"
 
     def test_overlap_of_globs(self) -> None:
-        """Stays with the first, and is told for each namespace."""
-        found = resolve([group("a", "n:*/orders"), group("b", "t:acme")], TENANTS, SPACES)
-        assert found.group_of["acme/orders"] == 0
-        assert [problem.value for problem in found.problems] == ["acme/orders"]
+        membership = resolve([group("a", "n:*/orders"), group("b", "t:acme")], TENANTS, SPACES)
+        assert membership.group_of["acme/orders"] == 0
+        assert [problem.value for problem in membership.problems] == ["acme/orders"]
 
     def test_limits_as_columns(self) -> None:
         """Infinite where nothing is limited."""
@@ -146,7 +139,6 @@ class TestUsage:
     )
 
     def test_sums(self) -> None:
-        """The sums are those of the members only; what is no rate counts as none."""
         table = Catalogue().table(told(self.samples), self.membership)
         assert table.keys == (
             ("a", "persistent://acme/orders/p"),
@@ -167,8 +159,8 @@ class TestUsage:
         """No topics, no rows, no failure; who serves no such topic has answered."""
         table = Catalogue().table([TopicRates("b1:80", (), np.zeros((0, 4)))], self.membership)
         assert table.by_group(2).tolist() == [[0] * 4] * 2
-        found = lines_of(table, {}, np.zeros((0, 4)))
-        assert (found.participants, len(found)) == (("b1:80",), 0)
+        lines = lines_of(table, {}, np.zeros((0, 4)))
+        assert (lines.participants, len(lines)) == (("b1:80",), 0)
 
     def test_catalogue(self) -> None:
         """One that is kept makes the same tables as a new one: as rates, topics, brokers and groups change."""
@@ -185,22 +177,21 @@ class TestUsage:
             (moved, others),
             ((), others),
         ):
-            kept = catalogue.table(told(samples), membership)
+            rows = catalogue.table(told(samples), membership)
             new = Catalogue().table(told(samples), membership)
-            assert (kept.keys, kept.brokers, kept.seen) == (new.keys, new.brokers, new.seen)
+            assert (rows.keys, rows.brokers, rows.seen) == (new.keys, new.brokers, new.seen)
             for column in ("key", "broker", "group", "rates"):
-                assert np.array_equal(getattr(kept, column), getattr(new, column))
+                assert np.array_equal(getattr(rows, column), getattr(new, column))
 
     def test_lines(self) -> None:
-        """What is measured at each broker: sums and busiest partition, and who is at his limit."""
         table = Catalogue().table(told(self.samples), self.membership)
         key = ("a", "persistent://acme/orders/p")
         passing = np.full((len(table.keys), 4), math.inf)
         passing[table.keys.index(key)] = (3, math.inf, 4.3, 100)
-        found = single(lines_of(table, {key[1]: 2}, passing))
-        assert set(found) == {"b1:80", "b2:80"}
-        assert found["b1:80"][key] == UsageLine((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
-        assert found["b2:80"][key] == UsageLine((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
+        lines = single(lines_of(table, {key[1]: 2}, passing))
+        assert set(lines) == {"b1:80", "b2:80"}
+        assert lines["b1:80"][key] == UsageLine((3, 30, 4, 40), (3, 30, 4, 40), (True, False, False, False), 2)
+        assert lines["b2:80"][key] == UsageLine((1, 10, 2, 20), (1, 10, 2, 20), (False,) * 4, 2)
 
     @pytest.mark.parametrize(
         ("name", "base"), [("a-partition-12", "a"), ("a-partition-x", "a-partition-x"), ("a", "a")]

@@ -1,4 +1,4 @@
-"""ResourceGroups kept as declared: what is written, what is given back, what is wrong with them."""
+"""ResourceGroups kept as declared: writes, restores and errors."""
 
 from __future__ import annotations
 
@@ -27,73 +27,66 @@ OURS = OwnedResourceGroup(original=None, attached={"acme/a": "", "acme/b": "old"
 
 
 def puts(plan: NativePlan) -> list[tuple[str, ResourceGroup | str | None]]:
-    """What becomes what: ResourceGroups, and namespaces with what they are attached to then."""
     return [(put.what, put.name if put.namespace else put.group) for put in plan.puts]
 
 
 def test_as_declared() -> None:
-    """Whole numbers; what is not limited stays so."""
     assert resource_group_of(GROUP) == WANTED
 
 
 def test_first_time() -> None:
-    """The group first, then its namespaces; what was there is kept."""
-    found = plan_native(MEMBERS, {"acme": None}, {"acme/a": "", "acme/b": "old"}, {})
-    assert puts(found) == [("acme", WANTED), ("acme/a", "acme"), ("acme/b", "acme")]
-    assert [(put.before, put.leaves) for put in found.puts] == [(None, ""), (None, ""), (None, "old")]
-    assert found.kept == {"acme": OURS} and not found.done
+    plan = plan_native(MEMBERS, {"acme": None}, {"acme/a": "", "acme/b": "old"}, {})
+    assert puts(plan) == [("acme", WANTED), ("acme/a", "acme"), ("acme/b", "acme")]
+    assert [(put.before, put.leaves) for put in plan.puts] == [(None, ""), (None, ""), (None, "old")]
+    assert plan.kept == {"acme": OURS} and not plan.done
 
 
 def test_as_it_is() -> None:
-    """Nothing to write; and what was kept of another leader's first write is not overwritten by our own value."""
-    found = plan_native(MEMBERS, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "acme"}, {"acme": OURS})
-    assert not found.puts and found.kept == {"acme": OURS}
+    plan = plan_native(MEMBERS, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "acme"}, {"acme": OURS})
+    assert not plan.puts and plan.kept == {"acme": OURS}
 
 
 def test_completed_after_a_crash() -> None:
     """Stored, the group written, one namespace attached: the other one follows."""
-    found = plan_native(MEMBERS, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "old"}, {"acme": OURS})
-    assert puts(found) == [("acme/b", "acme")] and found.kept == {"acme": OURS}
+    plan = plan_native(MEMBERS, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "old"}, {"acme": OURS})
+    assert puts(plan) == [("acme/b", "acme")] and plan.kept == {"acme": OURS}
 
 
 def test_somebody_changed_it() -> None:
     """It is declared otherwise: set again, the original stays what it was."""
-    found = plan_native(MEMBERS, {"acme": ResourceGroup(5)}, {"acme/a": "acme", "acme/b": ""}, {"acme": OURS})
-    assert puts(found) == [("acme", WANTED), ("acme/b", "acme")] and found.kept == {"acme": OURS}
-    assert found.puts[0].before == ResourceGroup(5)
+    plan = plan_native(MEMBERS, {"acme": ResourceGroup(5)}, {"acme/a": "acme", "acme/b": ""}, {"acme": OURS})
+    assert puts(plan) == [("acme", WANTED), ("acme/b", "acme")] and plan.kept == {"acme": OURS}
+    assert plan.puts[0].before == ResourceGroup(5)
 
 
 @pytest.mark.parametrize("original", [None, ResourceGroup(7)])
 def test_removed(original: ResourceGroup | None) -> None:
-    """Namespaces first: a group in use cannot be removed. What somebody attached elsewhere since is theirs."""
-    kept = OwnedResourceGroup(original=original, attached={**OURS.attached, "acme/c": ""})
+    group = OwnedResourceGroup(original=original, attached={**OURS.attached, "acme/c": ""})
     attached = {"acme/a": "acme", "acme/b": "acme", "acme/c": "theirs"}
-    found = plan_native(Membership(), {"acme": WANTED}, attached, {"acme": kept})
-    assert puts(found) == [("acme/a", ""), ("acme/b", "old"), ("acme", original)]
-    assert found.done == ("acme",) and found.kept == {
+    plan = plan_native(Membership(), {"acme": WANTED}, attached, {"acme": group})
+    assert puts(plan) == [("acme/a", ""), ("acme/b", "old"), ("acme", original)]
+    assert plan.done == ("acme",) and plan.kept == {
         "acme": OwnedResourceGroup(original=original, attached=OURS.attached)
     }
 
 
 def test_removed_and_gone() -> None:
-    """Somebody removed it already."""
-    found = plan_native(Membership(), {"acme": None}, {"acme/a": "", "acme/b": "x"}, {"acme": OURS})
-    assert not found.puts and found.done == ("acme",)
+    plan = plan_native(Membership(), {"acme": None}, {"acme/a": "", "acme/b": "x"}, {"acme": OURS})
+    assert not plan.puts and plan.done == ("acme",)
 
 
 def test_what_was_not_read_is_left_alone() -> None:
-    """Neither written nor forgotten; the others go back, and the group when all have."""
     assert plan_native(MEMBERS, {}, {}, {}).puts == ()
-    found = plan_native(Membership(), {"acme": WANTED}, {"acme/a": "acme"}, {"acme": OURS})
-    assert puts(found) == [("acme/a", "")] and not found.done and found.kept == {"acme": OURS}
+    plan = plan_native(Membership(), {"acme": WANTED}, {"acme/a": "acme"}, {"acme": OURS})
+    assert puts(plan) == [("acme/a", "")] and not plan.done and plan.kept == {"acme": OURS}
 
 
 def test_a_namespace_leaves() -> None:
     """It gets back what it had; the others stay."""
     group = QuotaGroup(name="acme", limits=GROUP.limits, members=("n:acme/a",))
     members = resolve([group], ["acme"], ["acme/a", "acme/b"])
-    found = plan_native(members, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "acme"}, {"acme": OURS})
-    assert puts(found) == [("acme/b", "old")] and found.kept == {"acme": OURS}
+    plan = plan_native(members, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "acme"}, {"acme": OURS})
+    assert puts(plan) == [("acme/b", "old")] and plan.kept == {"acme": OURS}
     again = plan_native(members, {"acme": WANTED}, {"acme/a": "acme", "acme/b": "old"}, {"acme": OURS})
     assert again.kept == {"acme": OwnedResourceGroup(original=None, attached={"acme/a": ""})}
 
@@ -102,11 +95,11 @@ def test_a_namespace_leaves() -> None:
 def test_a_deleted_namespace_is_done(declared: bool) -> None:
     """It keeps neither the other one nor the group."""
     members = resolve([GROUP], ["acme"], ["acme/a"]) if declared else Membership()
-    found = plan_native(members, {"acme": WANTED}, {"acme/a": "acme"}, {"acme": OURS}, {"acme/b"})
+    plan = plan_native(members, {"acme": WANTED}, {"acme/a": "acme"}, {"acme": OURS}, {"acme/b"})
     if declared:
-        assert not found.puts and found.kept == {"acme": OwnedResourceGroup(attached={"acme/a": ""})}
+        assert not plan.puts and plan.kept == {"acme": OwnedResourceGroup(attached={"acme/a": ""})}
     else:
-        assert puts(found) == [("acme/a", ""), ("acme", None)] and found.done == ("acme",)
+        assert puts(plan) == [("acme/a", ""), ("acme", None)] and plan.done == ("acme",)
 
 
 class World:
@@ -118,9 +111,8 @@ class World:
         self.kept: dict[str, OwnedResourceGroup] = {}
 
     def plan(self, *groups: QuotaGroup) -> NativePlan:
-        """Of one cycle."""
         names = {group.name for group in groups} | set(self.kept)
-        names |= {was for kept in self.kept.values() for was in kept.attached.values()}
+        names |= {was for remaining in self.kept.values() for was in remaining.attached.values()}
         there = {name: self.groups.get(name) for name in names}
         return plan_native(resolve(groups, ["acme"], list(self.attached)), there, self.attached, self.kept)
 
@@ -138,7 +130,7 @@ class World:
                 assert put.name not in self.attached.values()
                 del self.groups[put.name]
         if not fails:
-            self.kept = {name: kept for name, kept in self.kept.items() if name not in plan.done}
+            self.kept = {name: remaining for name, remaining in self.kept.items() if name not in plan.done}
 
 
 def named(name: str, *members: str) -> QuotaGroup:
@@ -148,7 +140,6 @@ def named(name: str, *members: str) -> QuotaGroup:
 
 @pytest.mark.parametrize("before", ["", "old"])
 def test_renamed(before: str) -> None:
-    """Namespaces go from one to the other at once, and back to what was before both."""
     world = World(x=before)
     world.groups |= {"old": ResourceGroup(9)}
     world.cycle(named("alpha"))
@@ -186,7 +177,6 @@ def test_renamed_while_a_namespace_refuses() -> None:
 
 
 def test_what_was_before_is_gone() -> None:
-    """Somebody removed that ResourceGroup: the namespace goes back to nothing instead of being refused for ever."""
     world = World(x="old")
     world.groups["old"] = ResourceGroup(9)
     world.cycle(named("alpha"))
@@ -196,7 +186,6 @@ def test_what_was_before_is_gone() -> None:
 
 
 def test_those_tried_the_longest_ago_come_first() -> None:
-    """None without what it needs: no namespace before its new group, no removal before all have left."""
     world = World(x="", y="")
     world.cycle(named("alpha"))
     plan = world.plan(named("beta"))
@@ -226,7 +215,6 @@ def test_dead_brokers_count_until_all_others_have_restarted() -> None:
 
 
 def usage(*published: float) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """By broker, nothing else."""
     return np.array([[rate, 0.0, 0.0, 0.0] for rate in published])
 
 
@@ -238,10 +226,10 @@ BYTES_ONLY = QuotaGroup(name="g", limits=QuotaLimits(publish_bytes=1e6), members
     [(0.001, 1.0, True), (0.2, 200.0, True), (50.0, 50e3, False), (1.0, 400e3, False), (0.0, 0.0, False)],
 )
 def test_starved_of_bytes(messages: float, size: float, starved: bool) -> None:
-    """Where only bytes are limited: Pulsar gives such a broker 1 byte/s, and a message now and then passes."""
+    """Pulsar gives such a broker 1 byte/s if only bytes are limited, and an occasional message passes."""
     rates = np.array([[600.0, 600e3, 0.0, 0.0], [messages, size, 0.0, 0.0]])
-    found = defects(BYTES_ONLY, rates, ["b0", "b1"], (), exchanged=True)
-    assert [(item.code, item.detail) for item in found] == [(Code.STARVED_AFTER_MOVE, "b1")] * starved
+    result = defects(BYTES_ONLY, rates, ["b0", "b1"], (), exchanged=True)
+    assert [(item.code, item.detail) for item in result] == [(Code.STARVED_AFTER_MOVE, "b1")] * starved
 
 
 PUBLISH_ONLY = QuotaGroup(name="g", limits=QuotaLimits(publish_messages=100), members=("t:acme",))
@@ -249,7 +237,7 @@ DISPATCH_ONLY = QuotaGroup(name="g", limits=QuotaLimits(dispatch_messages=100), 
 
 
 @pytest.mark.parametrize(
-    ("group", "rates", "gone", "exchanged", "codes"),
+    ("group", "rates", "absent", "exchanged", "codes"),
     [
         (PUBLISH_ONLY, (50.0, 40.0), (), True, []),
         (PUBLISH_ONLY, (50.0, 40.0), (), False, [Code.USAGE_NOT_EXCHANGED]),
@@ -262,9 +250,9 @@ DISPATCH_ONLY = QuotaGroup(name="g", limits=QuotaLimits(dispatch_messages=100), 
     ],
 )
 def test_defects(
-    group: QuotaGroup, rates: tuple[float, ...], gone: tuple[str, ...], exchanged: bool, codes: list[Code]
+    group: QuotaGroup, rates: tuple[float, ...], absent: tuple[str, ...], exchanged: bool, codes: list[Code]
 ) -> None:
     """Named only where they bite."""
     brokers = [f"b{number}" for number in range(len(rates))]
-    found = defects(group, usage(*rates), brokers, gone, exchanged=exchanged)
-    assert [item.code for item in found] == codes and all(item.group == "g" for item in found)
+    result = defects(group, usage(*rates), brokers, absent, exchanged=exchanged)
+    assert [item.code for item in result] == codes and all(item.group == "g" for item in result)

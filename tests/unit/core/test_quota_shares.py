@@ -18,19 +18,17 @@ USAGE = {"b1": 10.0, "b2": 50.0, "b3": 30.0}
 BARE = ShareTuning(room=0.0, floor=0.0, burst=0.0)
 
 
-def line(usage: float, *, held: bool = False, partitions: int = 1, peak: float | None = None) -> UsageLine:
+def line(usage: float, *, holds: bool = False, partitions: int = 1, peak: float | None = None) -> UsageLine:
     """A topic that publishes messages only."""
     busiest = usage if peak is None else peak
-    return UsageLine((usage, 0, 0, 0), (busiest, 0, 0, 0), (held, False, False, False), partitions)
+    return UsageLine((usage, 0, 0, 0), (busiest, 0, 0, 0), (holds, False, False, False), partitions)
 
 
 def key(name: str) -> Key:
-    """Of the one group."""
     return "g", name
 
 
 def limit(messages: float) -> np.ndarray:  # type: ignore[type-arg]
-    """Of published messages only."""
     return np.array([[messages, math.inf, math.inf, math.inf]])
 
 
@@ -53,8 +51,8 @@ class TestThread:
 
     def test_proportional_headroom(self) -> None:
         """The remaining 10 in proportion to use."""
-        found = divide_rest(100, USAGE)
-        assert {name: round(rate, 2) for name, rate in found.items()} == {"b1": 11.11, "b2": 55.56, "b3": 33.33}
+        shares = divide_rest(100, USAGE)
+        assert {name: round(rate, 2) for name, rate in shares.items()} == {"b1": 11.11, "b2": 55.56, "b3": 33.33}
 
     def test_over_quota(self) -> None:
         """Everybody is cut in proportion."""
@@ -74,7 +72,6 @@ class TestThread:
         assert limits["b2"] == pytest.approx(50, rel=0.02)
 
     def test_lowest_from_most_dominant(self) -> None:
-        """And the second lowest from the second most dominant; nobody else changes."""
         usage = {"a": 5.0, "b": 10.0, "c": 15.0, "d": 30.0, "e": 40.0}
         assert steal(usage, usage) == usage | {"a": 5 + 35 / 2, "b": 10 + 20 / 2}
 
@@ -90,15 +87,13 @@ class TestThread:
 
     def test_evens_out(self) -> None:
         """Ours: allocated 70/30 with a demand of 70 each: both are held back, and even out in two cycles."""
-        first, _, memory = step(100, {"b1": line(70, held=True), "b2": line(30, held=True)})
-        second, _, _ = step(100, {"b1": line(first["b1"], held=True), "b2": line(first["b2"], held=True)}, memory)
+        first, _, memory = step(100, {"b1": line(70, holds=True), "b2": line(30, holds=True)})
+        second, _, _ = step(100, {"b1": line(first["b1"], holds=True), "b2": line(first["b2"], holds=True)}, memory)
         assert first == pytest.approx({"b1": 60, "b2": 40})
         assert second == pytest.approx({"b1": 50, "b2": 50})
 
 
 class TestOthers:
-    """The other rules."""
-
     def test_native_is_proportional(self) -> None:
         """Cut to a whole number."""
         assert native(100, {"b1": 20, "b2": 40}, "b1") == 33
@@ -110,7 +105,6 @@ class TestOthers:
         assert native(1000, {"b1": 500}, "b2") == 1
 
     def test_native_keeps_the_dead(self) -> None:
-        """What a dead broker used is lost to the living."""
         assert native(100, {"alive": 50, "dead": 50}, "alive") == 50
 
     def test_per_bundle(self) -> None:
@@ -130,7 +124,6 @@ class TestFill:
         assert level.tolist() == [45]
 
     def test_enough_for_all(self) -> None:
-        """Nobody is held back: no level."""
         share, level = water_fill(np.array([100.0]), np.zeros(2, dtype=np.int64), np.array([30.0, 20.0]))
         assert share.tolist() == [30, 20]
         assert level.tolist() == [math.inf]
@@ -154,18 +147,17 @@ class TestShares:
         """docs/concepts/quotas.md, step by step."""
         first, _, memory = step(100, {"big": line(200), "mid": line(60), "small": line(10)}, tuning=ShareTuning())
         assert first == pytest.approx({"big": 44.5, "mid": 44.5, "small": 11})
-        lines = {"big": line(20), "mid": line(44.5, held=True), "small": line(10)}
+        lines = {"big": line(20), "mid": line(44.5, holds=True), "small": line(10)}
         again, _, memory = step(100, lines, memory, ShareTuning())
         assert again == pytest.approx(first)
         second, _, memory = step(100, lines, memory, ShareTuning())
         assert second == pytest.approx({"big": 22 + 1 / 3, "mid": 66 + 1 / 3, "small": 11 + 1 / 3})
-        lines = {"big": line(20), "mid": line(60), "small": line(11.3, held=True), "new": line(0)}
+        lines = {"big": line(20), "mid": line(60), "small": line(11.3, holds=True), "new": line(0)}
         third, result, memory = step(100, lines, memory, ShareTuning())
         assert third == pytest.approx({"big": 22, "mid": 55.4, "small": 22.6, "new": 1.25}, abs=0.1)
         assert result.excess[0, 0] == pytest.approx(1.25)
 
     def test_room_and_bursts(self) -> None:
-        """Nobody wants the rest: it is room to grow, up to a quarter of the limit each."""
         shares, _, _ = step(1000, {"a": line(100), "b": line(10)}, tuning=ShareTuning(floor=0))
         assert shares == pytest.approx({"a": 110 + 250, "b": 11 + 250})
 
@@ -173,8 +165,8 @@ class TestShares:
         """Held back for the first time: at most twice its usage; for the second time: the fair level."""
         lines = {"big": line(200), "new": line(5)}
         _, _, memory = step(100, lines)
-        first, _, memory = step(100, {"big": line(95, held=True), "new": line(5, held=True)}, memory)
-        second, _, _ = step(100, {"big": line(90, held=True), "new": line(10, held=True)}, memory)
+        first, _, memory = step(100, {"big": line(95, holds=True), "new": line(5, holds=True)}, memory)
+        second, _, _ = step(100, {"big": line(90, holds=True), "new": line(10, holds=True)}, memory)
         assert first["new"] == pytest.approx(10)
         assert second == pytest.approx({"big": 50, "new": 50})
 
@@ -182,25 +174,21 @@ class TestShares:
         """Cut for a while below what it wants, a topic gets that back at once when there is room again."""
         _, _, memory = step(100, {"a": line(80), "b": line(80)})
         for _ in range(2):
-            shares, _, memory = step(150, {"a": line(50, held=True), "b": line(5)}, memory)
+            shares, _, memory = step(150, {"a": line(50, holds=True), "b": line(5)}, memory)
         assert shares["a"] == pytest.approx(80)
 
     def test_less_is_believed_when_seen_twice(self) -> None:
-        """Rates go up and down, also of who is held back: one low cycle costs nobody his share, the larger of two
-        counts."""
         _, _, memory = step(100, {"a": line(80), "b": line(80)})
-        first, _, memory = step(100, {"a": line(50, held=True), "b": line(30)}, memory)
-        second, _, memory = step(100, {"a": line(50, held=True), "b": line(20)}, memory)
+        first, _, memory = step(100, {"a": line(50, holds=True), "b": line(30)}, memory)
+        second, _, memory = step(100, {"a": line(50, holds=True), "b": line(20)}, memory)
         assert first == pytest.approx({"a": 50, "b": 50})
         assert second == pytest.approx({"a": 70, "b": 30})
 
     def test_what_has_waited_is_no_demand(self) -> None:
-        """Topics that were cut pass what has waited when they may again: only who still does in the next cycle wants
-        more."""
         _, _, memory = step(100, {"a": line(80), "b": line(80)})
-        _, _, memory = step(170, {"a": line(50, held=True), "b": line(50, held=True)}, memory)
-        first, _, memory = step(170, {"a": line(80, held=True), "b": line(80)}, memory)
-        second, _, _ = step(170, {"a": line(80, held=True), "b": line(80)}, memory)
+        _, _, memory = step(170, {"a": line(50, holds=True), "b": line(50, holds=True)}, memory)
+        first, _, memory = step(170, {"a": line(80, holds=True), "b": line(80)}, memory)
+        second, _, _ = step(170, {"a": line(80, holds=True), "b": line(80)}, memory)
         assert first["a"] == pytest.approx(80)
         assert second["a"] == pytest.approx(80 + (90 - 80) / 2)
 
@@ -216,7 +204,7 @@ class TestShares:
     def test_half_way_to_the_level(self) -> None:
         """Near the level half of the way is less than twice the usage."""
         _, _, memory = step(100, {"a": line(80), "b": line(20)})
-        shares, _, _ = step(100, {"a": line(80), "b": line(20, held=True)}, memory)
+        shares, _, _ = step(100, {"a": line(80), "b": line(20, holds=True)}, memory)
         assert shares["b"] == pytest.approx(20 + (50 - 20) / 2)
 
     def test_from_nothing(self) -> None:
@@ -225,28 +213,26 @@ class TestShares:
         idle, result, memory = step(100, {"big": line(200), "new": line(0)}, tuning=tuning)
         assert idle["new"] == pytest.approx(2.5)
         assert result.excess[0, 0] == pytest.approx(2.5)
-        shares, _, _ = step(100, {"big": line(97.5, held=True), "new": line(2.5, held=True)}, memory, tuning)
+        shares, _, _ = step(100, {"big": line(97.5, holds=True), "new": line(2.5, holds=True)}, memory, tuning)
         assert shares["new"] == pytest.approx(2.5 + (50 - 2.5) / 2)
 
     def test_zero_leaves_at_once(self) -> None:
-        """Its share goes to the others in the same cycle, but for the floor."""
         _, _, memory = step(100, {"a": line(200), "b": line(200)})
         shares, _, _ = step(
-            100, {"a": line(50, held=True), "b": line(0)}, memory, ShareTuning(room=0, burst=0, floor=0.02)
+            100, {"a": line(50, holds=True), "b": line(0)}, memory, ShareTuning(room=0, burst=0, floor=0.02)
         )
         assert shares == pytest.approx({"a": 100, "b": 1})
 
     def test_absent_for_one_cycle(self) -> None:
         """A topic on its way keeps its claim for a cycle; then its share is used by the others."""
         _, _, memory = step(100, {"a": line(200), "b": line(200)})
-        first, _, memory = step(100, {"a": line(50, held=True)}, memory)
-        second, _, memory = step(100, {"a": line(50, held=True)}, memory)
+        first, _, memory = step(100, {"a": line(50, holds=True)}, memory)
+        second, _, memory = step(100, {"a": line(50, holds=True)}, memory)
         assert first == pytest.approx({"a": 50, "b": 50})
         assert second == pytest.approx({"a": 100})
         assert memory.keys == (key("a"),)
 
     def test_least_rates(self) -> None:
-        """Pulsar knows no rate below 1: the excess is told."""
         shares, result, _ = step(3, {name: line(10) for name in "abcde"})
         assert shares == pytest.approx(dict.fromkeys("abcde", 1))
         assert result.excess[0, 0] == pytest.approx(2)
@@ -266,7 +252,7 @@ class TestShares:
     def test_parts_at_several_brokers(self) -> None:
         """Are put together; other groups are left out."""
         one = {key("p"): line(10, partitions=3, peak=10), ("other", "x"): line(5)}
-        other = {key("p"): line(9, held=True, partitions=3, peak=5)}
+        other = {key("p"): line(9, holds=True, partitions=3, peak=5)}
         claims = claims_of(Lines.of({"b1": one, "b2": other}), GROUPS)
         assert claims.keys == (key("p"),)
         assert (claims.usage[0, 0], claims.need[0, 0], bool(claims.throttled[0, 0])) == (19, 30, True)
@@ -274,8 +260,8 @@ class TestShares:
     def test_proportional_split(self) -> None:
         """Inside a broker by past usage, brokers as wholes fair: 25 + 75 + 2 x 50, and a tenth of the way to even."""
         lines: dict[str, dict[Key, UsageLine]] = {
-            "b1": {key("a"): line(25, held=True), key("b"): line(75, held=True)},
-            "b2": {key("c"): line(50, held=True), key("d"): line(50, held=True)},
+            "b1": {key("a"): line(25, holds=True), key("b"): line(75, holds=True)},
+            "b2": {key("c"): line(50, holds=True), key("d"): line(50, holds=True)},
         }
         memory = ShareMemory()
         claims = claims_of(Lines.of(lines), GROUPS)
@@ -295,26 +281,23 @@ class TestLatest:
     """The last figures of each broker."""
 
     def test_what_was_measured_replaces_what_was_there(self) -> None:
-        """All of it, however little it changed; topics that are no longer there are gone."""
         before = figures({"p": {"a": line(100), "b": line(1)}, "q": {"a": line(1)}})
-        found = latest(before, figures({"p": {"a": line(101), "c": line(2)}, "q": {}}), "pq")
-        assert single(found) == {"p": {key("a"): line(101), key("c"): line(2)}}
+        lines = latest(before, figures({"p": {"a": line(101), "c": line(2)}, "q": {}}), "pq")
+        assert single(lines) == {"p": {key("a"): line(101), key("c"): line(2)}}
 
     def test_a_silent_broker_keeps_its_last_figures(self) -> None:
-        """As long as it is alive, however long it is silent; topics that nobody measures any more are there too."""
-        found = figures({"p": {"a": line(1), "z": line(4)}, "q": {"a": line(2)}})
+        lines = figures({"p": {"a": line(1), "z": line(4)}, "q": {"a": line(2)}})
         for usage in range(20):
-            found = latest(found, figures({"q": {"b": line(usage)}}), "pq")
-        assert single(found) == {"p": {key("a"): line(1), key("z"): line(4)}, "q": {key("b"): line(19)}}
-        assert single(latest(found, figures({"q": {"b": line(3)}}), "q")) == {"q": {key("b"): line(3)}}
+            lines = latest(lines, figures({"q": {"b": line(usage)}}), "pq")
+        assert single(lines) == {"p": {key("a"): line(1), key("z"): line(4)}, "q": {key("b"): line(19)}}
+        assert single(latest(lines, figures({"q": {"b": line(3)}}), "q")) == {"q": {key("b"): line(3)}}
 
     def test_nobody_answers(self) -> None:
         """All keep theirs; who was never heard has none."""
-        found = figures({"p": {"a": line(1)}})
-        assert single(latest(found, figures({}), "pq")) == {"p": {key("a"): line(1)}}
+        lines = figures({"p": {"a": line(1)}})
+        assert single(latest(lines, figures({}), "pq")) == {"p": {key("a"): line(1)}}
         assert single(latest(Lines(), figures({}), "pq")) == {}
 
 
-def figures(told: dict[str, dict[str, UsageLine]]) -> Lines:
-    """By participant and topic."""
-    return Lines.of({name: {key(topic): item for topic, item in rows.items()} for name, rows in told.items()})
+def figures(lines: dict[str, dict[str, UsageLine]]) -> Lines:
+    return Lines.of({name: {key(topic): item for topic, item in rows.items()} for name, rows in lines.items()})

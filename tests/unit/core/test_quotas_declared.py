@@ -17,8 +17,8 @@ async def test_set_over_the_settings() -> None:
     """Everywhere at once; removing it removes the one of the settings too."""
     sidecar = await leading()
     group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
-    made = await sidecar.quotas.put(group, **WHO)
-    assert made.origin == "api" and made.limits.publish_messages == 400
+    view = await sidecar.quotas.put(group, **WHO)
+    assert view.origin == "api" and view.limits.publish_messages == 400
     await sidecar.turn(4)
     assert 0.9 * 400 <= sidecar.quota_cluster.total() <= 1.1 * 400
     (row,) = (await sidecar.quotas.view()).groups
@@ -51,7 +51,6 @@ async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ..
 
 
 async def test_settings_that_changed_since() -> None:
-    """A request that does not fit any more is left out and told."""
     cluster = QuotaCluster()
     first = await leading(cluster, t={"members": ("t:t",), "publish_messages": 9})
     await first.quotas.put(QuotaGroup(name="mine", limits=QuotaLimits(publish_messages=5), members=("t:acme",)), **WHO)
@@ -64,25 +63,23 @@ async def test_settings_that_changed_since() -> None:
 
 
 async def test_unknown_tenant_of_the_settings() -> None:
-    """Told; the others are kept."""
     sidecar = await leading(ghost={"members": ("t:ghost",), "publish_messages": 9})
     await sidecar.turn()
     assert "unknown tenant" in (await sidecar.quotas.view()).problems[0]
 
 
 class TestTheWayBack:
-    """From what was set or removed at run time to what the settings file says."""
+    """Changes at run time can be undone to return to the settings file."""
 
     async def test_a_removal_is_seen(self) -> None:
-        """As long as the settings declare the group: by whom, when and the way back; also by who asks for it."""
         sidecar = await leading()
         await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
         (problem,) = (await sidecar.quotas.view()).problems
         assert "declared in the settings, removed by ann on " in problem and "quota reset acme" in problem
-        for asked in (sidecar.quotas.group("acme"), sidecar.quotas.remove("acme", **WHO)):
+        for name in (sidecar.quotas.group("acme"), sidecar.quotas.remove("acme", **WHO)):
             with pytest.raises(NotFound, match=r"removed by ann on .*quota reset acme"):
-                await asked
+                await name
 
     @pytest.mark.parametrize("removed", [True, False])
     async def test_reset(self, removed: bool) -> None:
@@ -94,8 +91,8 @@ class TestTheWayBack:
             await sidecar.quotas.put(
                 QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=9), members=("t:t",)), **WHO
             )
-        made = await sidecar.quotas.reset("acme", **WHO)
-        assert (made.name, made.origin, made.limits.publish_messages) == ("acme", "settings", 200)
+        result = await sidecar.quotas.reset("acme", **WHO)
+        assert (result.name, result.origin, result.limits.publish_messages) == ("acme", "settings", 200)
         view = await sidecar.quotas.view()
         assert [(row.name, row.origin) for row in view.groups] == [("acme", "settings")]
         assert not view.problems and not sidecar.shared_state.desired.quotas
@@ -118,7 +115,6 @@ class TestTheWayBack:
         assert set(second.shared_state.desired.quotas) == {"mine"}
 
     async def test_what_does_not_fit_any_more(self) -> None:
-        """Somebody took the members in between: refused, and nothing changes."""
         sidecar = await leading()
         await sidecar.quotas.remove("acme", **WHO)
         await sidecar.quotas.put(
@@ -130,14 +126,13 @@ class TestTheWayBack:
 
 
 async def test_the_journal_tells_before_and_after() -> None:
-    """Limits and members of each change, None where there was or is no group."""
     sidecar = await leading()
-    wanted = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
-    await sidecar.quotas.put(wanted, **WHO)
+    group = QuotaGroup(name="acme", limits=QuotaLimits(publish_messages=400), members=("t:acme",))
+    await sidecar.quotas.put(group, **WHO)
     await sidecar.quotas.remove("acme", **WHO)
     await sidecar.quotas.reset("acme", **WHO)
-    told = [(item["before"], item["after"]) for item in sidecar.journal.tail(10, kind="request")]
+    output = [(item["before"], item["after"]) for item in sidecar.journal.tail(10, kind="request")]
     limits = dict.fromkeys(KINDS, None)
     file = {"origin": "settings", "members": ["t:acme"], "limits": limits | {"publish_messages": 200}}
     api = {"origin": "api", "members": ["t:acme"], "limits": limits | {"publish_messages": 400}}
-    assert told == [(file, api), (api, None), (None, file)]
+    assert output == [(file, api), (api, None), (None, file)]

@@ -16,11 +16,11 @@ BOTH = frozenset({"a", "b"})
 
 
 def looks(
-    *seen: ClientSigns, memory: RateMemory | None = None, concerned: Iterable[str] = BOTH, start: int = 0
+    *current: ClientSigns, memory: RateMemory | None = None, concerned: Iterable[str] = BOTH, start: int = 0
 ) -> RateMemory:
     """Looks at brokers a and b, half a minute apart; b is calm always."""
     memory = memory or RateMemory()
-    for index, signs in enumerate(seen):
+    for index, signs in enumerate(current):
         now = (start + index) * STEP
         memory = advance(memory, {"a": signs, "b": CALM}, frozenset(concerned), ceiling=10, now_ms=now)
     return memory
@@ -44,10 +44,10 @@ def test_nothing_is_limited_at_first() -> None:
     ],
 )
 def test_each_sign_halves(worse: ClientSigns, word: str) -> None:
-    """Rule: latency, failures or new connections clearly above the usual halve the moves a cycle, and say which."""
-    found = looks(CALM, CALM, CALM, worse)
-    assert found.moves == 5
-    assert word in found.reason and found.reason.startswith("a: ")
+    """Rule: latency, failures or new connections above normal halve the moves per cycle; the reason names them."""
+    memory = looks(CALM, CALM, CALM, worse)
+    assert memory.moves == 5
+    assert word in memory.reason and memory.reason.startswith("a: ")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_each_sign_halves(worse: ClientSigns, word: str) -> None:
     ],
 )
 def test_noise_does_nothing(within: ClientSigns) -> None:
-    """Rule: what is not clearly above the usual is no reason."""
+    """Rule: values that are not clearly above normal are not a reason."""
     assert looks(CALM, CALM, CALM, within).moves is None
 
 
@@ -90,20 +90,20 @@ def test_what_is_clearly_above(usual: ClientSigns, now: ClientSigns, worse: bool
 
 
 def test_the_newest_look_is_a_fifth_of_what_is_usual() -> None:
-    """Rule: what is usual follows slowly; a sign that was never told before is taken as it is."""
-    found = looks(
+    """Rule: the normal value follows slowly; the first value of a sign is used unchanged."""
+    memory = looks(
         ClientSigns(latency_ms=10.0), ClientSigns(latency_ms=10.0), ClientSigns(latency_ms=20.0, connections=30)
     ).usual["a"]
-    assert found.latency_ms == pytest.approx(12.0)
-    assert found.connections == pytest.approx(0.2)
+    assert memory.latency_ms == pytest.approx(12.0)
+    assert memory.connections == pytest.approx(0.2)
     assert looks(ClientSigns(), ClientSigns(), ClientSigns(latency_ms=20.0)).usual["a"].latency_ms == 20.0
 
 
-@pytest.mark.parametrize(("after_ms", "told"), [(0, False), (1, True), (600_000, True), (600_001, False)])
-def test_how_far_apart_two_looks_may_be(after_ms: int, told: bool) -> None:
-    """Rule: counters ten minutes apart still tell of now, later ones and those of the same moment do not."""
+@pytest.mark.parametrize(("after_ms", "reported"), [(0, False), (1, True), (600_000, True), (600_001, False)])
+def test_how_far_apart_two_looks_may_be(after_ms: int, reported: bool) -> None:
+    """Rule: counters ten minutes apart still describe the present; later ones and simultaneous ones do not."""
     first = advance(RateMemory(), {"a": CALM}, BOTH, ceiling=10, now_ms=STEP)
-    assert bool(advance(first, {"a": CALM}, BOTH, ceiling=10, now_ms=STEP + after_ms).usual) is told
+    assert bool(advance(first, {"a": CALM}, BOTH, ceiling=10, now_ms=STEP + after_ms).usual) is reported
 
 
 def test_it_halves_down_to_one_and_grows_by_one() -> None:
@@ -123,16 +123,16 @@ def test_it_halves_down_to_one_and_grows_by_one() -> None:
 
 
 def test_brokers_that_did_not_move_anything_are_no_reason() -> None:
-    """Rule: a broker that neither gave nor took tells nothing of our moves; its figures become the usual."""
-    found = looks(CALM, CALM, *[ClientSigns(latency_ms=500.0)] * 30, concerned={"b"})
-    assert found.moves is None
-    assert found.usual["a"].latency_ms == pytest.approx(500.0, rel=0.01)
+    """Rule: a broker that neither shed nor took shows nothing about the moves; its values become normal."""
+    memory = looks(CALM, CALM, *[ClientSigns(latency_ms=500.0)] * 30, concerned={"b"})
+    assert memory.moves is None
+    assert memory.usual["a"].latency_ms == pytest.approx(500.0, rel=0.01)
 
 
 def test_a_lasting_change_of_a_broker_at_rest_becomes_usual_only_there() -> None:
-    """Rule: what is worse is not learnt while moves may be its cause."""
-    found = looks(CALM, CALM, *[ClientSigns(latency_ms=500.0)] * 5)
-    assert found.usual["a"].latency_ms == pytest.approx(5.0)
+    """Rule: worse values are not learned while moves may be their cause."""
+    memory = looks(CALM, CALM, *[ClientSigns(latency_ms=500.0)] * 5)
+    assert memory.usual["a"].latency_ms == pytest.approx(5.0)
 
 
 def test_counters_that_restart_tell_nothing() -> None:
@@ -148,9 +148,9 @@ def test_counters_that_restart_tell_nothing() -> None:
 
 def test_brokers_that_are_gone_are_forgotten() -> None:
     """Rule: memory holds those that are there."""
-    found = without(looks(CALM, CALM), {"a"})
-    assert (set(found.last), set(found.usual)) == ({"b"}, {"b"})
-    assert found.usual["b"] == UsualSigns(latency_ms=5.0, lookups_failed=0.0)
+    memory = without(looks(CALM, CALM), {"a"})
+    assert (set(memory.last), set(memory.usual)) == ({"b"}, {"b"})
+    assert memory.usual["b"] == UsualSigns(latency_ms=5.0, lookups_failed=0.0)
 
 
 figures = st.builds(
@@ -163,7 +163,7 @@ figures = st.builds(
 
 @given(st.lists(st.tuples(figures, st.booleans()), max_size=12), st.integers(1, 100))
 def test_never_none_and_never_above_the_ceiling(seen: list[tuple[ClientSigns, bool]], ceiling: int) -> None:
-    """Law: whatever brokers say, at least one move a cycle stays possible, and never more than the budget."""
+    """Law: for any broker values, at least one move per cycle stays possible, and never more than the budget."""
     memory = RateMemory()
     for index, (signs, concerned) in enumerate(seen):
         at = index * STEP

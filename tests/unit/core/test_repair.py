@@ -84,7 +84,6 @@ def test_n_m_a_secondary_is_better_than_a_foreign_broker() -> None:
 
 
 def test_n_m_idle_bundles_are_repaired_too() -> None:
-    """They will carry traffic where they are; the primary with the fewest bundles takes them."""
     brokers = {"1": {"x0": 0.1, "x1": 0.0}, "2": {"x2": 0.1}, "4": {"gold0": 0.0, "x3": 0.1}}
     assert ways(decide(brokers, strategy="threshold")) == [("repair", "4", "2")]
 
@@ -187,7 +186,6 @@ def test_n_m_a_drained_bundle_is_moved_once() -> None:
 
 @pytest.mark.parametrize("policies", [Policies(unknown="the store is away"), Policies()])
 def test_n_m_without_policies_there_is_nothing_to_repair(policies: Policies) -> None:
-    """Neither are they repaired while policies are unreadable."""
     assert not decide(MISPLACED, policies=policies, strategy="threshold").moves
 
 
@@ -199,7 +197,6 @@ def test_n_m_a_wrong_policy_repairs_nothing(primary: str) -> None:
 
 
 def test_n_m_one_bundle_of_a_group_is_repaired_at_a_time() -> None:
-    """Where the others of an anti-affinity group may go then, only the next snapshot shows."""
     policies = Policies(isolation=(GOLD,), anti_affinity={"t/gold": "g", "t/x": "g"})
     decision = decide({**MISPLACED, "1": {}, "2": {}, "3": {}}, policies=policies, strategy="threshold")
     assert len(decision.moves) == 1

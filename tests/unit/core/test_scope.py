@@ -1,4 +1,4 @@
-"""What the guard leaves alone: patterns with expiry, closed brokers, and the way a bundle came."""
+"""Bundles that the guard does not touch: patterns with expiry, closed brokers, and the way a bundle came."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ REPORTS = [report("a:1", {NAMES[0]: 0.1, NAMES[1]: 0.1}), report("b:1", {NAMES[2
 
 def excluded(guard: dict[str, int] | None = None, **params: Any) -> list[str]:
     """The bundles that stay where they are."""
-    seen = snapshot(REPORTS)
-    mask = excluded_bundles(seen, GuardState(excluded=guard or {}), Parameters(**params), NOW_MS)
-    return [name for name, out in zip(seen.bundles.names, mask.tolist(), strict=True) if out]
+    current = snapshot(REPORTS)
+    mask = excluded_bundles(current, GuardState(excluded=guard or {}), Parameters(**params), NOW_MS)
+    return [name for name, out in zip(current.bundles.names, mask.tolist(), strict=True) if out]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_patterns_of_people(pattern: str, stay: list[str]) -> None:
 def test_one_bundle_is_told_apart_alike(pattern: str) -> None:
     """Rule: asked for one bundle and its broker, a pattern in force says the same as for all of them."""
     owners = dict(zip(NAMES, ("a:1", "a:1", "b:1"), strict=True))
-    found = [name for name in NAMES if pattern_for({"t:none": 0, pattern: 0}, NOW_MS, name, [owners[name]])]
-    assert found == excluded({pattern: 0}) != []
+    result = [name for name in NAMES if pattern_for({"t:none": 0, pattern: 0}, NOW_MS, name, [owners[name]])]
+    assert result == excluded({pattern: 0}) != []
     assert pattern_for({pattern: NOW_MS}, NOW_MS, NAMES[0], ["a:1"]) == ""
 
 
@@ -73,7 +73,7 @@ def test_a_pattern_ends_with_its_time(expiry: int, holds: bool) -> None:
     ],
 )
 def test_settings(params: dict[str, Any], stay: list[str]) -> None:
-    """Rule: settings exclude tenants, namespaces and brokers; what is not included, where anything is, stays too."""
+    """Rule: settings exclude tenants, namespaces and brokers; if any are included, all others stay, too."""
     assert excluded(**params) == stay
 
 
@@ -84,7 +84,7 @@ def test_settings(params: dict[str, Any], stay: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_a_pattern_that_names_nothing_is_refused(bad: str) -> None:
-    """Rule: what names nothing is told when it is given, not silently without effect; the value is named."""
+    """Rule: a pattern without a match is reported with its value when it is set, not silently ignored."""
     with pytest.raises(ConfigError) as caught:
         check_pattern(bad)
     assert (caught.value.field, caught.value.value) == ("pattern", bad)
@@ -104,7 +104,7 @@ def test_a_pattern_is_kept_without_blanks(good: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("value", "expected"),
     [
         ("b:a/B/0xC0000000_0xFFFFFFFF", "b:a/B/0xc0000000_0xffffffff"),
         ("b:a/B/0xC00000??_0x[DE]*", "b:a/B/0xc00000??_0x[de]*"),
@@ -113,16 +113,18 @@ def test_a_pattern_is_kept_without_blanks(good: str) -> None:
         ("r:0xAB:8080", "r:0xAB:8080"),
     ],
 )
-def test_a_hash_range_is_kept_as_pulsar_writes_it(given: str, kept: str) -> None:
+def test_a_hash_range_is_kept_as_pulsar_writes_it(value: str, expected: str) -> None:
     """Rule: digits of a range in upper case name the same bundle; names keep their case."""
-    assert check_pattern(given) == kept
+    assert check_pattern(value) == expected
 
 
 def test_how_many_bundles_a_pattern_matches() -> None:
     """Rule: by the pattern alone, whatever the settings leave out; none is none."""
-    seen = snapshot(REPORTS)
-    found = {pattern: int(matching_bundles(seen, pattern).sum()) for pattern in ("t:acme", "r:b:1", "n:*", "t:nosuch")}
-    assert found == {"t:acme": 2, "r:b:1": 1, "n:*": 3, "t:nosuch": 0}
+    current = snapshot(REPORTS)
+    result = {
+        pattern: int(matching_bundles(current, pattern).sum()) for pattern in ("t:acme", "r:b:1", "n:*", "t:nosuch")
+    }
+    assert result == {"t:acme": 2, "r:b:1": 1, "n:*": 3, "t:nosuch": 0}
 
 
 # --- brokers that take nothing -------------------------------------------------------------------------------
@@ -147,23 +149,23 @@ def test_closed_brokers_take_nothing(strategy: str, guard: dict[str, Any]) -> No
 
 def test_an_excluded_broker_gives_nothing() -> None:
     """Rule: its bundles are refused as excluded, one by one."""
-    made = plan(guard=GuardState(excluded={f"r:{broker(0)}": 0}))
-    assert made.moves == ()
-    assert {item.code for item in made.refusals if item.bundle} == {Code.EXCLUDED}
+    result = plan(guard=GuardState(excluded={f"r:{broker(0)}": 0}))
+    assert result.moves == ()
+    assert {item.code for item in result.refusals if item.bundle} == {Code.EXCLUDED}
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "overload"])
 def test_a_cordoned_empty_broker_is_no_imbalance(strategy: str) -> None:
-    """Rule: two even brokers beside a cordoned empty one are balanced, cycle after cycle, and the mean is theirs."""
+    """Rule: two even brokers and a cordoned empty one are balanced in every cycle, and the mean is that of the two."""
     params = {"lower_boundary_shedding": True, "deviation_threshold": 0.5}
-    made = plan([[0.4], [0.4], []], guard=GuardState(cordoned=frozenset({broker(2)})), strategy=strategy, **params)
-    assert (made.moves, made.verdict.code) == ((), Code.BALANCED)
+    result = plan([[0.4], [0.4], []], guard=GuardState(cordoned=frozenset({broker(2)})), strategy=strategy, **params)
+    assert (result.moves, result.verdict.code) == ((), Code.BALANCED)
 
 
 def test_the_difference_is_told_of_open_brokers() -> None:
     """Rule: the verdict counts as the decision does."""
-    made = plan([[0.1] * 4, [0.1] * 4, []], guard=GuardState(cordoned=frozenset({broker(2)})))
-    assert "at most 0.0%" in made.verdict.sentence
+    result = plan([[0.1] * 4, [0.1] * 4, []], guard=GuardState(cordoned=frozenset({broker(2)})))
+    assert "at most 0.0%" in result.verdict.sentence
 
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "deviation"])
@@ -178,7 +180,6 @@ def test_a_cordoned_busy_broker_may_give(strategy: str) -> None:
 
 
 def lately(*ages_s: float, source: int = 1) -> GuardState:
-    """Bundles 0, 1, ... came from that broker so many seconds ago."""
     moved = {
         bundle_name(n): RecentMove(at_ms=NOW_MS - int(1000 * age), source=broker(source))
         for n, age in enumerate(ages_s)
@@ -196,21 +197,21 @@ def test_nobody_goes_straight_back(strategy: str) -> None:
 
 
 def test_uniform_has_one_target_only() -> None:
-    """Rule: uniform knows the least loaded broker only; what may not return there stays, and says why."""
-    made = plan(strategy="uniform", guard=lately(*[2000.0] * 6), cool_down_seconds=60.0)
-    assert made.moves == ()
-    assert Code.NO_RETURN in {item.code for item in made.refusals}
+    """Rule: uniform uses the least loaded broker only; a bundle that may not return there stays, with the reason."""
+    result = plan(strategy="uniform", guard=lately(*[2000.0] * 6), cool_down_seconds=60.0)
+    assert result.moves == ()
+    assert Code.NO_RETURN in {item.code for item in result.refusals}
 
 
 @pytest.mark.parametrize(("age", "returns"), [(3599.0, False), (3600.0, True)])
 def test_the_way_back_opens_again(age: float, returns: bool) -> None:
     """Rule: with two brokers the way back is the only one: refused and typed with its end, then open."""
-    made = plan([[0.1] * 6, []], guard=lately(*[age] * 6))
-    assert bool(made.moves) is returns
+    result = plan([[0.1] * 6, []], guard=lately(*[age] * 6))
+    assert bool(result.moves) is returns
     if not returns:
-        told = {(item.code, item.frees_ms) for item in made.refusals if item.bundle}
-        assert told == {(Code.NO_RETURN, NOW_MS + 1000)}
-        assert f"not back to {broker(1)}" in made.refusals[0].detail
+        output = {(item.code, item.frees_ms) for item in result.refusals if item.bundle}
+        assert output == {(Code.NO_RETURN, NOW_MS + 1000)}
+        assert f"not back to {broker(1)}" in result.refusals[0].detail
 
 
 def test_a_useless_pair_is_left_alone() -> None:
@@ -222,7 +223,6 @@ def test_a_useless_pair_is_left_alone() -> None:
 
 
 def test_the_pattern_for_one_bundle() -> None:
-    """As for whole tables: every kind, globs, expiry, and only the brokers that are named."""
     bundle = "acme/orders/0x00000000_0x40000000"
     for pattern in ("t:acme", "t:a*", "n:acme/orders", "n:*/orders", f"b:{bundle}", "b:acme/orders/*", "r:b1:*"):
         assert pattern_for({"t:other": 0, pattern: 0}, 100, bundle, ["b1:8080", "b2:8080"]) == pattern

@@ -18,9 +18,9 @@ from tests.support.builders import BLIND_NIC, averages_of, bundle_name, cluster,
 A, B, C = (bundle_name(number) for number in range(3))
 
 
-def score(seen: Snapshot, row: int = 0) -> float:
+def score(current: Snapshot, row: int = 0) -> float:
     """The predicted score of one broker, with default weights."""
-    return float(Draft(seen, Ledger(), Parameters()).score[row])
+    return float(Draft(current, Ledger(), Parameters()).score[row])
 
 
 def blind(cpu: float = 0.5) -> BrokerReport:
@@ -30,19 +30,19 @@ def blind(cpu: float = 0.5) -> BrokerReport:
 
 def test_brokers_are_sorted_and_bundles_grouped_by_owner() -> None:
     """Rule: rows follow broker ids, whatever the order of the reports."""
-    seen = snapshot([report("b:1", {A: 0.1}), report("a:1", {B: 0.2, C: 0.3})])
-    assert seen.brokers.ids == ("a:1", "b:1")
-    assert seen.bundles.names == (B, C, A)
-    assert seen.bundles.starts.tolist() == [0, 2, 3]
-    assert seen.bundles.owner.tolist() == [0, 0, 1]
+    current = snapshot([report("b:1", {A: 0.1}), report("a:1", {B: 0.2, C: 0.3})])
+    assert current.brokers.ids == ("a:1", "b:1")
+    assert current.bundles.names == (B, C, A)
+    assert current.bundles.starts.tolist() == [0, 2, 3]
+    assert current.bundles.owner.tolist() == [0, 0, 1]
 
 
 def test_bundle_reported_twice_belongs_to_the_newer_report() -> None:
     """Rule: in transit two brokers name a bundle; the newer one owns it, and the other's sum is without it."""
-    seen = snapshot([report("a:1", {A: 0.1, B: 0.2}, last_update=1), report("b:1", {A: 0.1}, last_update=2)])
-    assert seen.bundles.names == (B, A)
-    assert seen.bundles.owner.tolist() == [0, 1]
-    assert seen.brokers.traffic[:, 2].tolist() == pytest.approx([10e6, 5e6])
+    current = snapshot([report("a:1", {A: 0.1, B: 0.2}, last_update=1), report("b:1", {A: 0.1}, last_update=2)])
+    assert current.bundles.names == (B, A)
+    assert current.bundles.owner.tolist() == [0, 1]
+    assert current.brokers.traffic[:, 2].tolist() == pytest.approx([10e6, 5e6])
 
 
 def test_equally_new_reports_give_it_to_the_first_broker() -> None:
@@ -63,9 +63,9 @@ def test_empty_cluster_and_brokers_without_bundles() -> None:
 
 def test_excluded_brokers_count_as_registered() -> None:
     """Rule: a broker whose record is unusable is alive."""
-    seen = snapshot([report("a:1", {})], excluded=[ExcludedBroker(broker_id="z:1", code="NotJson")])
-    assert seen.registered == 2
-    assert seen.broker_row("z:1") == -1
+    current = snapshot([report("a:1", {})], excluded=[ExcludedBroker(broker_id="z:1", code="NotJson")])
+    assert current.registered == 2
+    assert current.broker_row("z:1") == -1
 
 
 def test_system_bundles_are_marked() -> None:
@@ -77,20 +77,20 @@ def test_system_bundles_are_marked() -> None:
         "pulsar/system/0x00000000_0xffffffff",
         A,
     ]
-    seen = snapshot([report("a:1", dict.fromkeys(names, 0.1))])
-    assert seen.bundles.system.tolist() == [True, True, True, True, False]
+    current = snapshot([report("a:1", dict.fromkeys(names, 0.1))])
+    assert current.bundles.system.tolist() == [True, True, True, True, False]
 
 
 def test_arrays_are_read_only_and_not_shared() -> None:
     """Rule: a snapshot is frozen; neither a strategy nor the owner of a report can change it."""
     source = report("a:1", {A: 0.1})
-    seen = snapshot([source])
+    current = snapshot([source])
     with pytest.raises(ValueError, match="read-only"):
-        seen.brokers.usage[0, 0] = 1.0
+        current.brokers.usage[0, 0] = 1.0
     with pytest.raises(ValueError, match="read-only"):
-        seen.bundles.short[0, 0] = 1.0
+        current.bundles.short[0, 0] = 1.0
     source.bundle_traffic[0, 0] = 7.0
-    assert seen.bundles.latest[0, 0] != 7.0
+    assert current.bundles.latest[0, 0] != 7.0
 
 
 @pytest.mark.parametrize("change", ["usage", "limit", "traffic", "last_update", "start_timestamp", "bundle_traffic"])
@@ -114,9 +114,9 @@ def test_digest_covers_names_owners_averages_and_overrides() -> None:
 
 
 def test_values_are_quantised_before_planning() -> None:
-    """Rule: what is recorded (three decimals) is what was planned with."""
-    seen = snapshot([report("a:1", {A: 0.1}, cpu=0.123456789)])
-    assert seen.brokers.usage[0, 0] == 12.346
+    """Rule: the recorded values (three decimals) are those of the plan."""
+    current = snapshot([report("a:1", {A: 0.1}, cpu=0.123456789)])
+    assert current.brokers.usage[0, 0] == 12.346
 
 
 # --- capacity overrides ------------------------------------------------------------------------------------
@@ -126,45 +126,47 @@ def test_blind_nic_counts_as_nothing() -> None:
     """Rule: a limit of -1000 (a VM's NIC) or 0 is blind: 0 %, whatever the usage."""
     for limit in (BLIND_NIC, 0.0):
         source = report("vm:1", {A: 0.5}, cpu=0.1, usage=np.array([10.0, 0.0, 5e5, 5e5]))
-        seen = snapshot([replace(source, limit=np.array([100.0, 0.0, limit, limit]))])
-        assert seen.brokers.percent()[0].tolist() == pytest.approx([10.0, 0, 0, 0, 0, 0])
-        assert score(seen) == pytest.approx(0.1)
+        current = snapshot([replace(source, limit=np.array([100.0, 0.0, limit, limit]))])
+        assert current.brokers.percent()[0].tolist() == pytest.approx([10.0, 0, 0, 0, 0, 0])
+        assert score(current) == pytest.approx(0.1)
 
 
 def test_nic_override_takes_the_traffic_where_the_nic_is_blind() -> None:
     """Rule: with `nic_gbps` a blind NIC's usage is the bundles' traffic: 40 MB/s in are 320 Mbit/s of 1 Gbit/s."""
-    seen = snapshot([blind()], capacity=[CapacityOverride(pattern="vm:1", nic_gbps=1.0)])
-    assert seen.brokers.percent()[0, 2:4].tolist() == pytest.approx([32.0, 32.0])
-    assert seen.brokers.from_traffic[0].tolist() == [False, False, True, True, False, False]
-    assert seen.brokers.overridden == (("bandwidth_in", "bandwidth_out"),)
+    current = snapshot([blind()], capacity=[CapacityOverride(pattern="vm:1", nic_gbps=1.0)])
+    assert current.brokers.percent()[0, 2:4].tolist() == pytest.approx([32.0, 32.0])
+    assert current.brokers.from_traffic[0].tolist() == [False, False, True, True, False, False]
+    assert current.brokers.overridden == (("bandwidth_in", "bandwidth_out"),)
 
 
 def test_nic_override_keeps_the_usage_of_a_nic_that_sees() -> None:
     """Rule: where the NIC reports, only the limit is replaced."""
     usage, limit = np.array([50.0, 0.0, 2e5, 4e5]), np.array([100.0, 1024.0, 1e7, 1e7])
-    seen = snapshot([replace(blind(), usage=usage, limit=limit)], capacity=[CapacityOverride(pattern="*", nic_gbps=1)])
-    assert seen.brokers.percent()[0, 2:4].tolist() == pytest.approx([20.0, 40.0])
+    current = snapshot(
+        [replace(blind(), usage=usage, limit=limit)], capacity=[CapacityOverride(pattern="*", nic_gbps=1)]
+    )
+    assert current.brokers.percent()[0, 2:4].tolist() == pytest.approx([20.0, 40.0])
 
 
 def test_ignore_cpu_leaves_it_out() -> None:
     """Rule: `ignore: cpu` where brokers share a CPU: it counts 0 %, and no bundle presses on it."""
     override = CapacityOverride(pattern="*", throughput=100e6, ignore=("cpu",))
-    seen = snapshot([blind(cpu=0.99)], capacity=[override])
-    assert seen.brokers.percent()[0, 0] == 0.0
-    assert score(seen) == pytest.approx(0.8)
+    current = snapshot([blind(cpu=0.99)], capacity=[override])
+    assert current.brokers.percent()[0, 0] == 0.0
+    assert score(current) == pytest.approx(0.8)
 
 
 def test_cores_replace_the_cpu_limit() -> None:
     """Rule: `cores: 4` makes half a core one eighth of the CPU."""
-    seen = snapshot([blind()], capacity=[CapacityOverride(pattern="*", cores=4)])
-    assert seen.brokers.percent()[0, 0] == pytest.approx(12.5)
+    current = snapshot([blind()], capacity=[CapacityOverride(pattern="*", cores=4)])
+    assert current.brokers.percent()[0, 0] == pytest.approx(12.5)
 
 
 @pytest.mark.parametrize(("limit", "expected"), [({"msg_rate": 160e3}, 0.5), ({"throughput": 320e6}, 0.25)])
 def test_message_rate_and_throughput_limits(limit: dict[str, float], expected: float) -> None:
     """Rule: these limits exist through overrides only, and follow the traffic in and out together."""
-    seen = snapshot([blind(cpu=0.0)], capacity=[CapacityOverride(pattern="*", **limit)])
-    assert score(seen) == pytest.approx(expected)
+    current = snapshot([blind(cpu=0.0)], capacity=[CapacityOverride(pattern="*", **limit)])
+    assert score(current) == pytest.approx(expected)
 
 
 def test_exact_pattern_beats_glob_beats_regex() -> None:

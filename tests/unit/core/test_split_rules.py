@@ -1,4 +1,4 @@
-"""Which bundles are split: Pulsar's limits, our rule for what no placement can balance, and everything against it."""
+"""Bundles to split: Pulsar's limits, the rule for imbalance that no placement can fix, and all refusals."""
 
 from __future__ import annotations
 
@@ -37,19 +37,18 @@ NOBODYS = "pulsar/system/0x00000000_0x10000000"
 def brokers(counts: dict[str, tuple[int, int, int]], shares: dict[str, float] | None = None) -> list[BrokerReport]:
     """One broker that holds these bundles (topics, consumers, producers), and an equally loaded one."""
     loads = shares or dict.fromkeys(counts, 0.2)
-    made = report(broker(0), loads, bundle_counts=np.array(list(counts.values()), dtype=np.int64))
-    return [made, report(broker(1), {bundle_name(100): sum(loads.values())})]
+    broker_report = report(broker(0), loads, bundle_counts=np.array(list(counts.values()), dtype=np.int64))
+    return [broker_report, report(broker(1), {bundle_name(100): sum(loads.values())})]
 
 
-def decide(seen: list[BrokerReport], **given: Any) -> PlanResult:
+def decide(reports: list[BrokerReport], **options: Any) -> PlanResult:
     """`plan()` with eager splits; `given` holds parameters and fields of `PlanInput`."""
-    inputs = {name: given.pop(name) for name in INPUTS if name in given}
-    shot = given.pop("shot", None) or snapshot(seen, averages=given.pop("averages", None))
-    return plan(PlanInput(snapshot=shot, params=Parameters(**{**EAGER_SPLITS, **given}), **inputs))
+    inputs = {name: options.pop(name) for name in INPUTS if name in options}
+    shot = options.pop("shot", None) or snapshot(reports, averages=options.pop("averages", None))
+    return plan(PlanInput(snapshot=shot, params=Parameters(**{**EAGER_SPLITS, **options}), **inputs))
 
 
 def refused(result: PlanResult) -> dict[str, str]:
-    """Bundle to code of what is above a limit and not split."""
     return {item.bundle: item.code.value for item in result.plan.split_refusals}
 
 
@@ -80,45 +79,46 @@ def test_counts_are_strict(
                                                     ("split_max_bandwidth_mb", 20e6 / 2**20, "bandwidth")])  # fmt: skip
 def test_rates_are_strict(key: str, limit: float, rule: str) -> None:
     """A bundle of 0.2 carries 20,000 msg/s and 20 MB/s, in and out: at the limit it stays."""
-    seen = brokers({BIG: (5, 1, 1)})
+    reports = brokers({BIG: (5, 1, 1)})
     off = {"split_max_topics": 0, "split_max_msg_rate": 0.0, "split_max_bandwidth_mb": 0.0}
-    assert decide(seen, **{**off, key: limit}).plan.splits == ()
-    made = decide(seen, **{**off, key: limit * 0.999}).plan.splits
-    assert [(split.rule, split.limit) for split in made] == [(rule, limit * 0.999)]
-    assert made[0].value > made[0].limit
+    assert decide(reports, **{**off, key: limit}).plan.splits == ()
+    splits = decide(reports, **{**off, key: limit * 0.999}).plan.splits
+    assert [(split.rule, split.limit) for split in splits] == [(rule, limit * 0.999)]
+    assert splits[0].value > splits[0].limit
 
 
 def test_the_first_limit_in_pulsars_order_is_the_reason() -> None:
     """Topics, sessions, message rate, bandwidth."""
     limits = {"split_max_topics": 1, "split_max_sessions": 1, "split_max_msg_rate": 1.0, "split_max_bandwidth_mb": 0.1}
-    seen = brokers({BIG: (5, 5, 5)})
+    reports = brokers({BIG: (5, 5, 5)})
     order = []
     for rule, key in zip(("topics", "sessions", "msg_rate", "bandwidth"), list(limits), strict=True):
-        order.append(rules(decide(seen, **limits))[0] == (BIG, rule))
+        order.append(rules(decide(reports, **limits))[0] == (BIG, rule))
         limits[key] = 0
     assert order == [True] * 4
-    assert decide(seen, **limits).plan.splits == ()
+    assert decide(reports, **limits).plan.splits == ()
 
 
 def test_short_term_averages_decide_and_long_term_ones_in_compat() -> None:
     """Pulsar's modular rule reads averages over a thousand samples: it notices hours later."""
-    seen = brokers({BIG: (5, 1, 1)})
+    reports = brokers({BIG: (5, 1, 1)})
     averages = Averages()
     averages.seed([replace(stored(BIG, 0.2), long=(0.0, 0.0, 0.0, 0.0))])
     limits = {"split_max_msg_rate": 10_000.0, "averages": averages, "strategy": "threshold"}
-    assert rules(decide(seen, **limits)) == [(BIG, "msg_rate")]
-    assert rules(decide(seen, **limits, compat="4.2")) == []
+    assert rules(decide(reports, **limits)) == [(BIG, "msg_rate")]
+    assert rules(decide(reports, **limits, compat="4.2")) == []
 
 
 # --- hits, budgets, quiet hours --------------------------------------------------------------------------------
 
 
 def test_hits_need_fresh_reports() -> None:
-    """More hits than the setting: the same report counts once, and a bundle back below its limit starts anew."""
     memory, seen_codes = StrategyMemory(), []
     for minute in (0, 0, 1, 2, 3):
-        seen = [replace(item, last_update=NOW_MS + 10_000 * minute) for item in brokers({BIG: (10, 1, 1)})]
-        result = decide([], shot=snapshot(seen, wall_ms=NOW_MS + 10_000 * minute + 1), memory=memory, split_hit_count=3)
+        reports = [replace(item, last_update=NOW_MS + 10_000 * minute) for item in brokers({BIG: (10, 1, 1)})]
+        result = decide(
+            [], shot=snapshot(reports, wall_ms=NOW_MS + 10_000 * minute + 1), memory=memory, split_hit_count=3
+        )
         memory = result.memory
         seen_codes.append(refused(result).get(BIG, "split"))
     assert seen_codes == ["SplitHitCount"] * 4 + ["split"]
@@ -133,9 +133,9 @@ def test_a_burst_between_readings_of_counters_is_no_row_of_hits(interval_ms: int
     """Rule: two minutes of readings every 3 s are 3 hits, one a minute; every report of the broker itself is one."""
     memory = StrategyMemory()
     for second in range(0, 121, 3):
-        seen = [replace(item, last_update=NOW_MS + 1000 * second) for item in brokers({BIG: (10, 1, 1)})]
-        shot = snapshot(seen, wall_ms=NOW_MS + 1000 * second)
-        shot = replace(shot, intervals=(interval_ms,) * len(seen))
+        reports = [replace(item, last_update=NOW_MS + 1000 * second) for item in brokers({BIG: (10, 1, 1)})]
+        shot = snapshot(reports, wall_ms=NOW_MS + 1000 * second)
+        shot = replace(shot, intervals=(interval_ms,) * len(reports))
         memory = decide([], shot=shot, memory=memory, split_hit_count=100).memory
     assert memory.split_hits[BIG].low == hits
 
@@ -143,32 +143,32 @@ def test_a_burst_between_readings_of_counters_is_no_row_of_hits(interval_ms: int
 def test_hits_far_apart_are_not_in_a_row() -> None:
     """A hit of an hour ago is forgotten."""
     first = decide(brokers({BIG: (10, 1, 1)}), split_hit_count=1)
-    seen = [replace(item, last_update=NOW_MS + HOUR_MS) for item in brokers({BIG: (10, 1, 1)})]
-    later = decide([], shot=snapshot(seen, wall_ms=NOW_MS + HOUR_MS), memory=first.memory, split_hit_count=1)
+    reports = [replace(item, last_update=NOW_MS + HOUR_MS) for item in brokers({BIG: (10, 1, 1)})]
+    later = decide([], shot=snapshot(reports, wall_ms=NOW_MS + HOUR_MS), memory=first.memory, split_hit_count=1)
     assert refused(later) == {BIG: "SplitHitCount"}
 
 
 def test_the_namespace_maximum_counts_splits_already_chosen() -> None:
     """Three bundles in the namespace, four allowed: one split fits, the one furthest above its limit."""
-    seen = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
-    result = decide(seen, split_max_bundles=4)
+    reports = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
+    result = decide(reports, split_max_bundles=4)
     assert rules(result) == [(SMALL, "topics")]
     assert refused(result) == {BIG: "NamespaceMaximum"}
 
 
 def test_budget_of_a_cycle() -> None:
     """The rest waits; a budget of 0 allows none."""
-    seen = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
-    result = decide(seen, split_max_per_cycle=1)
+    reports = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
+    result = decide(reports, split_max_per_cycle=1)
     assert rules(result) == [(SMALL, "topics")]
     assert refused(result) == {BIG: "BudgetOfSplits"}
-    assert rules(decide(seen, split_max_per_cycle=0)) == []
+    assert rules(decide(reports, split_max_per_cycle=0)) == []
 
 
 def test_compat_knows_neither_hits_nor_budget() -> None:
     """Pulsar's modular load manager splits at first sight, and as many as there are."""
-    seen = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
-    result = decide(seen, split_hit_count=3, split_max_per_cycle=1, compat="4.2", strategy="threshold")
+    reports = brokers({BIG: (10, 1, 1), SMALL: (30, 1, 1)})
+    result = decide(reports, split_hit_count=3, split_max_per_cycle=1, compat="4.2", strategy="threshold")
     assert rules(result) == [(SMALL, "topics"), (BIG, "topics")]
 
 
@@ -177,14 +177,16 @@ def test_compat_of_the_extensible_load_manager_counts_hits_and_keeps_a_budget() 
     averages = Averages()
     averages.seed([replace(stored(name, 0.2), long=(0.0, 0.0, 0.0, 0.0)) for name in (BIG, SMALL)])
     native = {"compat": "4.2", "strategy": "transfer", "split_quiet_hours": ("3-4",), "split_max_msg_rate": 1_000.0}
-    memory, made = StrategyMemory(), []
+    memory, strategy_memory = StrategyMemory(), []
     for minute in range(5):
-        seen = [replace(r, last_update=NOW_MS + 60_000 * minute) for r in brokers({BIG: (5, 1, 1), SMALL: (5, 1, 1)})]
-        shot = replace(snapshot(seen, averages=averages, wall_ms=NOW_MS + 60_000 * minute + 1), mode="extensible")
+        reports = [
+            replace(r, last_update=NOW_MS + 60_000 * minute) for r in brokers({BIG: (5, 1, 1), SMALL: (5, 1, 1)})
+        ]
+        shot = replace(snapshot(reports, averages=averages, wall_ms=NOW_MS + 60_000 * minute + 1), mode="extensible")
         result = decide([], shot=shot, memory=memory, **native, split_hit_count=3, split_max_per_cycle=1)
         memory = result.memory
-        made.append([rule for _, rule in rules(result)])
-    assert made == [[], [], [], ["msg_rate"], ["msg_rate"]]
+        strategy_memory.append([rule for _, rule in rules(result)])
+    assert strategy_memory == [[], [], [], ["msg_rate"], ["msg_rate"]]
     assert list(refused(result).values()) == ["BudgetOfSplits"]
 
 
@@ -218,10 +220,10 @@ def test_outside_quiet_hours_only_what_is_far_above_a_limit_is_split() -> None:
 
 def test_far_above_a_limit_two_hits_do() -> None:
     """Twice the limit needs all of them, more needs two: moved first, it would overload the next broker."""
-    seen = brokers({BIG: (18, 1, 1), SMALL: (19, 1, 1)})
-    first = decide(seen, split_hit_count=3)
+    reports = brokers({BIG: (18, 1, 1), SMALL: (19, 1, 1)})
+    first = decide(reports, split_hit_count=3)
     assert {item.detail for item in first.plan.split_refusals} == {"1 of 4", "1 of 2"}
-    later = [replace(item, last_update=item.last_update + 60_000) for item in seen]
+    later = [replace(item, last_update=item.last_update + 60_000) for item in reports]
     second = decide(later, split_hit_count=3, memory=first.memory)
     assert rules(second) == [(SMALL, "topics")]
     assert refused(second) == {BIG: "SplitHitCount"}
@@ -237,7 +239,7 @@ def test_quiet_hours_are_checked() -> None:
 
 def test_pulsars_keys() -> None:
     """Every key of the brokers' splits that ours reads."""
-    given = {
+    options = {
         "loadBalancerNamespaceBundleMaxTopics": "11",
         "loadBalancerNamespaceBundleMaxSessions": "-1",
         "loadBalancerNamespaceBundleMaxMsgRate": "13",
@@ -246,7 +248,7 @@ def test_pulsars_keys() -> None:
         "loadBalancerMaxNumberOfBundlesToSplitPerCycle": "16",
         "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": "17",
     }
-    assert from_pulsar(given) == {
+    assert from_pulsar(options) == {
         "split_max_topics": 11,
         "split_max_sessions": -1,
         "split_max_msg_rate": 13.0,
@@ -263,15 +265,14 @@ def test_pulsars_keys() -> None:
 def test_bundles_that_cannot_be_divided() -> None:
     """One topic, a range of one, and Pulsar's own bundles."""
     narrow = "t/ns/0x00000005_0x00000006"
-    seen = brokers({BIG: (1, 90, 90), narrow: (50, 1, 1), NOBODYS: (50, 1, 1)})
-    result = decide(seen, split_max_sessions=100)
+    reports = brokers({BIG: (1, 90, 90), narrow: (50, 1, 1), NOBODYS: (50, 1, 1)})
+    result = decide(reports, split_max_sessions=100)
     assert rules(result) == []
     assert refused(result) == {BIG: "SingleTopic", narrow: "NarrowRange"}
 
 
 def test_bundles_that_are_left_as_they_are() -> None:
-    """Frozen, pinned, excluded, tried in vain a while ago: each with its reason; and `split_enabled: false`."""
-    seen = brokers({BIG: (10, 1, 1)})
+    reports = brokers({BIG: (10, 1, 1)})
     for guard, code in (
         (GuardState(frozen=frozenset({BIG})), "FrozenIntent"),
         (GuardState(pinned={BIG: NOW_MS + 1}), "Pinned"),
@@ -280,34 +281,33 @@ def test_bundles_that_are_left_as_they_are() -> None:
         (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1000, code="NoAnswer")}), "SplitFailed"),
         (GuardState(split_failed={BIG: SplitFailed(at_ms=NOW_MS - 1_800_000, code="NoAnswer")}), ""),
     ):
-        assert refused(decide(seen, guard=guard)).get(BIG, "") == code
-        assert len(decide(seen, guard=guard).plan.splits) == (code == "")
-    assert refused(decide(seen, excluded_namespaces=("t/ns",))) == {BIG: "Excluded"}
+        assert refused(decide(reports, guard=guard)).get(BIG, "") == code
+        assert len(decide(reports, guard=guard).plan.splits) == (code == "")
+    assert refused(decide(reports, excluded_namespaces=("t/ns",))) == {BIG: "Excluded"}
     partial = GuardState(taken_over=("u/x",))
-    assert refused(decide(seen, guard=partial, included_namespaces=("u/x",))) == {BIG: "NotTakenOver"}
-    assert decide(seen, split_enabled=False).plan.split_refusals == ()
-    assert decide(seen, split_enabled=False).plan.splits == ()
+    assert refused(decide(reports, guard=partial, included_namespaces=("u/x",))) == {BIG: "NotTakenOver"}
+    assert decide(reports, split_enabled=False).plan.split_refusals == ()
+    assert decide(reports, split_enabled=False).plan.splits == ()
 
 
 def test_bundles_under_way_are_not_split() -> None:
     """While it moves, and until both brokers had the time to report it."""
-    seen = snapshot(brokers({BIG: (10, 1, 1)}))
+    current = snapshot(brokers({BIG: (10, 1, 1)}))
     move = Move(
         bundle=BIG, source=broker(0), target=broker(1), rule="x", threshold=0, source_before=0, source_after=0,
         target_before=0, target_after=0, traffic=(0, 0, 0, 0), pressure=(0, 0, 0, 0, 0, 0),
     )  # fmt: skip
-    books = open_entries(decide([], shot=seen).ledger, [move], seen, NOW_MS)
-    assert refused(decide([], shot=seen, ledger=books)) == {BIG: "InTransit"}
+    books = open_entries(decide([], shot=current).ledger, [move], current, NOW_MS)
+    assert refused(decide([], shot=current, ledger=books)) == {BIG: "InTransit"}
     arrived = landed(books, BIG, broker(1), NOW_MS)
-    assert refused(decide([], shot=seen, ledger=arrived)) == {BIG: "Unsettled"}
-    later = replace(seen, wall_ms=seen.wall_ms + 131_000)
+    assert refused(decide([], shot=current, ledger=arrived)) == {BIG: "Unsettled"}
+    later = replace(current, wall_ms=current.wall_ms + 131_000)
     assert rules(decide([], shot=later, ledger=arrived)) == [(BIG, "topics")]
 
 
 def test_brokers_that_split_themselves_keep_their_limits() -> None:
-    """The four limits are theirs then; what is hot is still ours."""
-    seen = brokers({BIG: (10, 1, 1)})
-    result = decide(seen, brokers_split=True)
+    reports = brokers({BIG: (10, 1, 1)})
+    result = decide(reports, brokers_split=True)
     assert (rules(result), refused(result)) == ([], {BIG: "BrokersSplitThemselves"})
     assert result.plan.split_refusals[0].detail == "topics"
     hot = [report(broker(0), {BIG: 0.6}, bundle_counts=np.array([[10, 1, 1]])), report(broker(1), {SMALL: 0.1})]
@@ -321,13 +321,15 @@ HOT: dict[str, Any] = {"split_max_topics": 0, "split_max_msg_rate": 0.0, "split_
 
 
 def cluster_of(*loads: list[float], topics: int = 2) -> list[BrokerReport]:
-    """One broker a list of bundle shares, each bundle with so many topics; bundle numbers go on."""
-    made, number = [], 0
+    """Return reports with one broker per list of bundle shares; bundle numbers continue over brokers."""
+    created, number = [], 0
     for index, shares in enumerate(loads):
         names = {bundle_name(number + offset): share for offset, share in enumerate(shares)}
         number += len(shares)
-        made.append(report(broker(index), names, bundle_counts=np.array([[topics, 1, 1]] * len(shares)).reshape(-1, 3)))
-    return made
+        created.append(
+            report(broker(index), names, bundle_counts=np.array([[topics, 1, 1]] * len(shares)).reshape(-1, 3))
+        )
+    return created
 
 
 def test_a_bundle_too_big_for_any_broker_is_hot() -> None:
@@ -341,10 +343,9 @@ def test_a_bundle_too_big_for_any_broker_is_hot() -> None:
 
 
 def test_a_hot_bundle_above_a_limit() -> None:
-    """The limit is the reason told, unless the limits are the brokers' own business."""
-    seen, both = cluster_of([0.6], [0.1], [0.1]), {**HOT, "split_max_msg_rate": 50_000}
-    assert rules(decide(seen, **both)) == [(bundle_name(0), "msg_rate")]
-    assert rules(decide(seen, **both, brokers_split=True)) == [(bundle_name(0), "hot")]
+    reports, both = cluster_of([0.6], [0.1], [0.1]), {**HOT, "split_max_msg_rate": 50_000}
+    assert rules(decide(reports, **both)) == [(bundle_name(0), "msg_rate")]
+    assert rules(decide(reports, **both, brokers_split=True)) == [(bundle_name(0), "hot")]
 
 
 def test_what_placement_can_balance_is_not_hot() -> None:
@@ -384,14 +385,12 @@ def test_a_larger_broker_may_take_it() -> None:
 
 
 def test_one_giant_topic_is_told_to_get_partitions() -> None:
-    """Scenario 10: nothing moves, nothing is split, the plan says why."""
     result = decide(cluster_of([0.6], [0.1], [0.1], topics=1), **HOT)
     assert (result.plan.moves, result.plan.splits) == ((), ())
     assert refused(result) == {bundle_name(0): "SingleTopic"}
 
 
 def test_blind_brokers_do_not_count() -> None:
-    """A broker without a usable limit has a score of 0 with any bundle: that is no room."""
     loads = cluster_of([0.6], [0.1], [0.1])
     blind = replace(loads[2], limit=np.array([0.0, 0.0, -1000.0, -1000.0]))
     assert rules(decide([*loads[:2], blind], **HOT)) == [(bundle_name(0), "hot")]
@@ -399,15 +398,15 @@ def test_blind_brokers_do_not_count() -> None:
 
 def test_splits_are_in_the_plan_hash() -> None:
     """Two plans of one snapshot that differ in a split, its rule, or why there is none differ in their hash."""
-    seen = brokers({BIG: (10, 1, 1)})
+    reports = brokers({BIG: (10, 1, 1)})
     sessions = {"split_max_topics": 0, "split_max_sessions": 1}
-    found = [decide(seen, **params) for params in ({}, sessions, {"split_hit_count": 1}, {"split_max_topics": 10})]
-    assert [rules(made) for made in found] == [[(BIG, "topics")], [(BIG, "sessions")], [], []]
-    assert len({made.plan.hash for made in found}) == 4
+    result = [decide(reports, **params) for params in ({}, sessions, {"split_hit_count": 1}, {"split_max_topics": 10})]
+    assert [rules(item) for item in result] == [[(BIG, "topics")], [(BIG, "sessions")], [], []]
+    assert len({item.plan.hash for item in result}) == 4
 
 
 @pytest.mark.parametrize(
-    ("rule", "told"),
+    ("rule", "message"),
     [
         ("by hand", "x: a person asked for it"),
         ("hot", "x: carries 123440% of a mean broker's load, no placement can even that out"),
@@ -417,9 +416,8 @@ def test_splits_are_in_the_plan_hash() -> None:
         ("bandwidth", "x: 1,234 MiB/s, the limit is 1,000"),
     ],
 )
-def test_each_rule_says_why(rule: str, told: str) -> None:
-    """What is above its limit by how much, in its own unit."""
-    assert Split(bundle="x", broker="b", rule=rule, value=1234.4, limit=1000.0).sentence == told
+def test_each_rule_says_why(rule: str, message: str) -> None:
+    assert Split(bundle="x", broker="b", rule=rule, value=1234.4, limit=1000.0).sentence == message
 
 
 # --- the namespace's maximum ---------------------------------------------------------------------------------

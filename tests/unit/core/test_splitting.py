@@ -1,4 +1,4 @@
-"""Where a bundle is cut, what Pulsar's own algorithms would say, and what the children inherit."""
+"""Boundaries of splits, Pulsar's own algorithms, and the values that children inherit."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def cut(*topics: tuple[int, float], lower: int = 0, upper: int = 100, pieces: in
 def test_two_hot_topics_are_parted() -> None:
     """Scenario 11: half of the range or half of the topics would leave both hot topics in one bundle."""
     crumbs = [(hash_, 0.1) for hash_ in range(2, 12)]
-    made = cut(*crumbs, (80, 50.0), (90, 49.0))
-    assert isinstance(made, Cut)
-    (position,) = made.positions
+    split = cut(*crumbs, (80, 50.0), (90, 49.0))
+    assert isinstance(split, Cut)
+    (position,) = split.positions
     assert 80 < position <= 90
-    assert made.shares == pytest.approx((51 / 100, 49 / 100))
+    assert split.shares == pytest.approx((51 / 100, 49 / 100))
     ours, theirs = [hash_ for hash_, _ in crumbs] + [80, 90], range_equally_divide(0, 100)
     assert theirs == (50,)
     assert topic_count_equally_divide(ours) < (80,)
@@ -66,23 +66,22 @@ def test_two_hot_topics_are_parted() -> None:
 )
 def test_what_cannot_be_parted_is_told(given_topics: list[tuple[int, float]], code: Code | None, advice: str) -> None:
     """A typed answer with advice, or the one boundary there is."""
-    made = cut(*given_topics)
+    split = cut(*given_topics)
     if code is None:
-        assert made == Cut(positions=(99,), shares=(0.5, 0.5))
+        assert split == Cut(positions=(99,), shares=(0.5, 0.5))
     else:
-        assert isinstance(made, NoCut)
-        assert made.code == code
-        assert advice in made.sentence
+        assert isinstance(split, NoCut)
+        assert split.code == code
+        assert advice in split.sentence
 
 
 def test_topics_at_the_closed_end() -> None:
-    """The last bundle of a namespace is closed at 0xffffffff, but a boundary may not stand there."""
     low = FULL_UPPER - 100
     assert cut((FULL_UPPER - 1, 1), (FULL_UPPER, 1), lower=low, upper=FULL_UPPER) == NoCut(
         code=Code.SAME_HASH, sentence="its 2 topics have the same hash, so no boundary separates them; add partitions"
     )
-    made = cut((FULL_UPPER - 2, 1), (FULL_UPPER, 1), lower=low, upper=FULL_UPPER)
-    assert made == Cut(positions=(FULL_UPPER - 1,), shares=(0.5, 0.5))
+    split = cut((FULL_UPPER - 2, 1), (FULL_UPPER, 1), lower=low, upper=FULL_UPPER)
+    assert split == Cut(positions=(FULL_UPPER - 1,), shares=(0.5, 0.5))
 
 
 def test_without_load_topics_count_alike() -> None:
@@ -101,7 +100,6 @@ def test_wrong_arguments_are_told() -> None:
 
 
 def parts(positions: tuple[int, ...], given_topics: list[tuple[int, float]]) -> list[float]:
-    """What each piece carries, negative and non-finite rates as nothing."""
     edges = [0, *positions, 1 << 33]
     return [
         math.fsum(rate for hash_, rate in given_topics if below <= hash_ < above and 0 < rate < math.inf)
@@ -112,21 +110,21 @@ def parts(positions: tuple[int, ...], given_topics: list[tuple[int, float]]) -> 
 @given(st.lists(st.tuples(hashes, odd_rates), max_size=12))
 def test_no_other_single_cut_is_better(given_topics: list[tuple[int, float]]) -> None:
     """Boundaries lie strictly inside and part topics; every possible cut leaves a piece at least as heavy."""
-    made = cut(*given_topics)
+    split = cut(*given_topics)
     distinct = {hash_ for hash_, _ in given_topics}
     if parts((), given_topics) == [0]:
-        # Nobody carries anything: all count alike.
+        # No topic carries anything: all count alike.
         given_topics = [(hash_, 1.0) for hash_, _ in given_topics]
-    if isinstance(made, NoCut):
+    if isinstance(split, NoCut):
         total = parts((), given_topics)[0]
         single = {hash_: parts((), [t for t in given_topics if t[0] == hash_])[0] for hash_ in distinct}
         assert len(distinct) < 2 or max(single.values()) / total > DOMINANT_SHARE
         return
-    (position,) = made.positions
+    (position,) = split.positions
     assert 0 < position < 100
     assert min(distinct) < position <= max(distinct)
-    loads = parts(made.positions, given_topics)
-    assert made.shares == pytest.approx([load / math.fsum(loads) for load in loads])
+    loads = parts(split.positions, given_topics)
+    assert split.shares == pytest.approx([load / math.fsum(loads) for load in loads])
     for other in range(1, 100):
         assert max(loads) <= max(parts((other,), given_topics)) * (1 + 1e-9)
 
@@ -148,7 +146,6 @@ def test_more_pieces(given_topics: list[tuple[int, float]], pieces: int) -> None
 
 @given(topics, st.randoms(use_true_random=False))
 def test_the_order_of_topics_does_not_matter(given_topics: list[tuple[int, float]], rng: object) -> None:
-    """The same topics in another order are cut alike."""
     shuffled = list(given_topics)
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
     assert cut(*shuffled) == cut(*given_topics)
@@ -195,8 +192,8 @@ def test_topic_count_equally_divide() -> None:
 )  # fmt: skip
 def test_flow_or_qps_equally_divide(flows: list[tuple[int, float, float]], expected: tuple[int, ...]) -> None:
     """Cuts before the topic that would carry a piece over 1,000 msg/s or 10 MiB/s."""
-    made = [TopicFlow(hash=h, msg_rate=rate, throughput=size) for h, rate, size in flows]
-    assert flow_or_qps_equally_divide(made, max_msg_rate=1000, max_bandwidth_mb=10) == expected
+    result = [TopicFlow(hash=h, msg_rate=rate, throughput=size) for h, rate, size in flows]
+    assert flow_or_qps_equally_divide(result, max_msg_rate=1000, max_bandwidth_mb=10) == expected
 
 
 # --- children ----------------------------------------------------------------------------------------------------
@@ -209,7 +206,6 @@ def load(hash_: int, *traffic: float) -> TopicLoad:
 
 
 def test_children_of() -> None:
-    """Names of the children, and what is no division."""
     assert children_of(BUNDLE, [0x20]) == ("t/ns/0x00000000_0x00000020", "t/ns/0x00000020_0x00000064")
     for wrong in ([0], [0x64], [0x30, 0x20], [0x30, 0x30]):
         with pytest.raises(ValueError, match="strictly inside"):
@@ -217,17 +213,16 @@ def test_children_of() -> None:
 
 
 def test_children_inherit_by_what_their_topics_carry() -> None:
-    """Each column by its own shares; a column nobody carries follows the number of topics."""
-    made = split_children(
+    children = split_children(
         BUNDLE, [0x20], [load(1, 30.0, 10.0, 5.0), load(2, 0.0, 0.0, 5.0), load(0x20, 10.0, 10.0, 30.0)]
     )
-    assert made.shares[0] == pytest.approx((0.75, 0.5, 0.25, 2 / 3))
-    assert made.shares[1] == pytest.approx((0.25, 0.5, 0.75, 1 / 3))
+    assert children.shares[0] == pytest.approx((0.75, 0.5, 0.25, 2 / 3))
+    assert children.shares[1] == pytest.approx((0.25, 0.5, 0.75, 1 / 3))
     parent = BundleAverages(
         bundle=BUNDLE, short=(400, 100, 80, 3), long=(40, 10, 8, 6), short_samples=7, long_samples=70, topics=3
     )
-    low, high = inherited(parent, made)
-    assert (low.bundle, high.bundle) == made.children
+    low, high = inherited(parent, children)
+    assert (low.bundle, high.bundle) == children.children
     assert low.short == pytest.approx((300, 50, 20, 2))
     assert high.long == pytest.approx((10, 5, 6, 2))
     assert (low.short_samples, low.long_samples, low.topics, high.topics) == (7, 70, 2, 1)
@@ -236,38 +231,40 @@ def test_children_inherit_by_what_their_topics_carry() -> None:
 @given(st.lists(st.tuples(hashes, st.floats(0, 1e9)), max_size=10), st.integers(1, 99))
 def test_nothing_of_the_parent_is_lost(given_topics: list[tuple[int, float]], position: int) -> None:
     """The children's averages add up to the parent's."""
-    made = split_children(BUNDLE, [position], [load(hash_, rate, rate) for hash_, rate in given_topics])
+    children = split_children(BUNDLE, [position], [load(hash_, rate, rate) for hash_, rate in given_topics])
     for column in range(4):
-        assert math.fsum(share[column] for share in made.shares) == pytest.approx(1)
-    assert math.fsum(made.topics) == pytest.approx(1)
+        assert math.fsum(share[column] for share in children.shares) == pytest.approx(1)
+    assert math.fsum(children.topics) == pytest.approx(1)
 
 
 def test_a_report_that_still_names_the_parent() -> None:
     """It reads as if it named the children; one that names a child already, or other bundles, stays as it is."""
     other = "t/ns/0x00000064_0x000000c8"
-    made = split_children(BUNDLE, [0x20], [load(1, 3.0), load(0x30, 1.0)])
+    children = split_children(BUNDLE, [0x20], [load(1, 3.0), load(0x30, 1.0)])
     stale = report("b:1", {other: 0.1, BUNDLE: 0.4}, bundle_counts=np.array([[5, 5, 5], [2, 4, 8]]))
-    seen = with_children(stale, {BUNDLE: made})
-    assert seen.bundle_names == (other, *made.children)
-    assert seen.bundle_traffic[1:, 0] == pytest.approx(stale.bundle_traffic[1, 0] * np.array([0.75, 0.25]))
-    assert seen.bundle_traffic.sum(axis=0) == pytest.approx(stale.bundle_traffic.sum(axis=0))
-    assert seen.bundle_counts.tolist() == [[5, 5, 5], [1, 2, 4], [1, 2, 4]]
+    broker_report = with_children(stale, {BUNDLE: children})
+    assert broker_report.bundle_names == (other, *children.children)
+    assert broker_report.bundle_traffic[1:, 0] == pytest.approx(stale.bundle_traffic[1, 0] * np.array([0.75, 0.25]))
+    assert broker_report.bundle_traffic.sum(axis=0) == pytest.approx(stale.bundle_traffic.sum(axis=0))
+    assert broker_report.bundle_counts.tolist() == [[5, 5, 5], [1, 2, 4], [1, 2, 4]]
     uneven = split_children(BUNDLE, [0x20], [load(1), *(load(0x30 + number) for number in range(9))])
     few = report("b:1", {BUNDLE: 0.4}, bundle_counts=np.array([[2, 1, 1]]))
     assert with_children(few, {BUNDLE: uneven}).bundle_counts.tolist() == [[1, 0, 0], [2, 1, 1]]
-    fresh = report("b:1", {BUNDLE: 0.4, made.children[1]: 0.1})
-    assert with_children(fresh, {BUNDLE: made}) is fresh
+    fresh = report("b:1", {BUNDLE: 0.4, children.children[1]: 0.1})
+    assert with_children(fresh, {BUNDLE: children}) is fresh
     assert with_children(stale, {}) is stale
 
 
 def test_a_report_that_still_names_the_grandparent() -> None:
     """A child that was split too is replaced by its own children; what no longer exists is never named."""
-    made = split_children(BUNDLE, [0x20], [])
-    lower = made.children[0]
+    children = split_children(BUNDLE, [0x20], [])
+    lower = children.children[0]
     again = split_children(lower, [0x10], [])
-    seen = with_children(report("b:1", {BUNDLE: 0.4}), {BUNDLE: made, lower: again})
-    assert seen.bundle_names == (*again.children, made.children[1])
-    assert float(seen.bundle_traffic.sum()) == pytest.approx(float(report("b:1", {BUNDLE: 0.4}).bundle_traffic.sum()))
+    broker_report = with_children(report("b:1", {BUNDLE: 0.4}), {BUNDLE: children, lower: again})
+    assert broker_report.bundle_names == (*again.children, children.children[1])
+    assert float(broker_report.bundle_traffic.sum()) == pytest.approx(
+        float(report("b:1", {BUNDLE: 0.4}).bundle_traffic.sum())
+    )
 
 
 def test_holds() -> None:
@@ -289,9 +286,9 @@ def test_seeded_children_are_known_before_they_are_reported() -> None:
     )
     parent = store.of(BUNDLE)
     assert parent is not None
-    made = split_children(BUNDLE, [0x20], [load(1, 3.0, 3.0, 3.0, 3.0), load(0x30, 1.0, 1.0, 1.0, 1.0)])
-    store.seed(inherited(parent, made))
-    low, high = (store.of(child) for child in made.children)
+    children = split_children(BUNDLE, [0x20], [load(1, 3.0, 3.0, 3.0, 3.0), load(0x30, 1.0, 1.0, 1.0, 1.0)])
+    store.seed(inherited(parent, children))
+    low, high = (store.of(child) for child in children.children)
     assert low is not None
     assert high is not None
     assert (low.short, high.short) == ((6, 6, 6, 6), (2, 2, 2, 2))

@@ -46,7 +46,6 @@ def test_every_strategy_and_placement_is_described() -> None:
 
 
 def parameters_in(module: Path) -> set[str]:
-    """What a module's code reads of `params`, or of an object of that name."""
     tree = ast.parse(module.read_text(encoding="utf-8"))
     attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return attributes & set(BY_NAME)
@@ -63,7 +62,6 @@ def test_every_strategy_has_its_page(name: str) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_page_names_every_parameter_the_strategy_reads(name: str) -> None:
-    """What its code reads is in the table of its page, and nothing that no parameter is."""
     page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
     read = parameters_in(ROOT / f"service/bundlekeel/core/strategies/{name}.py")
     budgets = {parameter for parameter in read if BY_NAME[parameter].used_by == "guard"}

@@ -92,7 +92,7 @@ def test_placement_spreads_one_plan(placement: str) -> None:
 
 
 def test_least_long_term_rate_and_least_usage_differ() -> None:
-    """Rule: one goes by long-term messages, the other by usage."""
+    """Rule: one uses long-term messages, the other usage."""
     heavy_cpu = [*cluster([[0.1] * 8, [0.01]]), report("c:1", {}, cpu=0.3)]
     by_usage = threshold(heavy_cpu, placement="least_resource_usage").plan
     by_rate = threshold(heavy_cpu, placement="least_long_term_message_rate").plan
@@ -147,8 +147,8 @@ def test_threshold_at_or_below_zero_disables(rate: float, size: float) -> None:
 @pytest.mark.parametrize(("allowed", "code"), [(300.0, Code.BALANCED), (299.0, Code.OVERLOADED)])
 def test_rates_may_differ_by_more_than_a_hundred_percent(allowed: float, code: Code) -> None:
     """Rule: 300 allows the largest rate to be four times the smallest (strictly more acts)."""
-    made = uniform([[0.05] * 16, [0.05] * 4], msg_rate_difference_percent=allowed, throughput_multiple=0.0)
-    assert made.verdict.code is code
+    plan = uniform([[0.05] * 16, [0.05] * 4], msg_rate_difference_percent=allowed, throughput_multiple=0.0)
+    assert plan.verdict.code is code
 
 
 def test_uniform_never_chooses_idle_bundles() -> None:

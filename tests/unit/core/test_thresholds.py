@@ -1,4 +1,4 @@
-"""The document of calibrated thresholds: what can be read, what may come into force, and why not."""
+"""The document of calibrated thresholds: which parts can be read and adopted, and the reasons against it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ RULES = AdoptionRules()
 
 
 def codes(
-    made: dict[str, Any], current: Parameters | None = None, now: int = NOW_MS, rules: AdoptionRules = RULES
+    result: dict[str, Any], current: Parameters | None = None, now: int = NOW_MS, rules: AdoptionRules = RULES
 ) -> list[Code]:
     """The objections to a document."""
-    return [item.code for item in checked(thresholds_of(made), current or Parameters(), rules, now)]
+    return [item.code for item in checked(thresholds_of(result), current or Parameters(), rules, now)]
 
 
 # --- ranges ---
@@ -62,7 +62,6 @@ def test_every_range_lies_inside_of_what_the_parameter_allows(name: str) -> None
 @pytest.mark.parametrize("name", RANGES)
 @pytest.mark.parametrize("steps", [-3, 1, 2])
 def test_a_neighbour_is_as_many_steps_away(name: str, steps: int) -> None:
-    """Where the range does not end before; whole numbers to the next whole one."""
     start = stepped(name, float(defaults()[name]), 0)  # type: ignore[arg-type]
     there = stepped(name, start, steps)
     row = RANGES[name]
@@ -78,7 +77,6 @@ def test_steps_that_multiply_never_cross_zero() -> None:
 
 
 def test_a_strategy_is_searched_by_what_it_reads() -> None:
-    """Its own parameters and those that every strategy shares."""
     assert {"move_price", "overloaded_threshold_percent"} <= set(searched("avg"))
     assert "transfer_target_std" not in searched("avg") and "transfer_target_std" in searched("transfer")
 
@@ -87,13 +85,16 @@ def test_a_strategy_is_searched_by_what_it_reads() -> None:
 
 
 def test_what_is_written_is_read_back() -> None:
-    """To the last value, and known by the same digest."""
-    made = thresholds_of(document())
-    assert thresholds_of(document_of(made)) == made == parsed(as_bytes(document_of(made)))
-    assert digest_of(made) == digest_of(thresholds_of(document_of(made))) and len(digest_of(made)) == 16
-    assert made.values == {"avg_low_threshold_percent": 20.0} and made.previous == {"avg_low_threshold_percent": 15.0}
+    thresholds = thresholds_of(document())
+    assert thresholds_of(document_of(thresholds)) == thresholds == parsed(as_bytes(document_of(thresholds)))
+    assert (
+        digest_of(thresholds) == digest_of(thresholds_of(document_of(thresholds))) and len(digest_of(thresholds)) == 16
+    )
+    assert thresholds.values == {"avg_low_threshold_percent": 20.0} and thresholds.previous == {
+        "avg_low_threshold_percent": 15.0
+    }
     other = thresholds_of(document(parameters={"avg_low_threshold_percent": proposed(17.5, 15.0)}))
-    assert digest_of(other) != digest_of(made)
+    assert digest_of(other) != digest_of(thresholds)
 
 
 def test_unknown_fields_are_passed_over() -> None:
@@ -103,8 +104,8 @@ def test_unknown_fields_are_passed_over() -> None:
 
 def changed(path: str, value: object) -> dict[str, Any]:
     """The document with one value changed; `...` takes it out."""
-    made = copy.deepcopy(document())
-    node: Any = made
+    result = copy.deepcopy(document())
+    node: Any = result
     *inner, last = path.split(".")
     for part in inner:
         node = node[part]
@@ -112,7 +113,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         del node[last]
     else:
         node[last] = value
-    return made
+    return result
 
 
 LOW = "parameters.avg_low_threshold_percent"
@@ -194,7 +195,6 @@ paths = st.sampled_from([path for path, _, _ in BROKEN])
 
 @given(path=paths, value=anything)
 def test_whatever_stands_in_a_field(path: str, value: object) -> None:
-    """It is read or refused; nothing else happens, and what is read is never out of range."""
     _never_out_of_range(changed(path, value))
 
 
@@ -204,22 +204,21 @@ def test_whatever_stands_in_a_field(path: str, value: object) -> None:
     previous=st.floats() | st.integers(),
 )
 def test_no_value_out_of_range_is_ever_accepted(name: str, value: float, previous: float) -> None:
-    """Whatever number stands at whatever parameter."""
     _never_out_of_range(document(parameters={name: proposed(value, previous)}))
 
 
-def _never_out_of_range(made: object) -> None:
+def _never_out_of_range(value: object) -> None:
     try:
-        found = thresholds_of(made)
+        thresholds = thresholds_of(value)
     except ThresholdsError as error:
         assert error.code in set(Code)
         return
-    for name, row in found.parameters.items():
+    for name, row in thresholds.parameters.items():
         limits = RANGES[name]
         assert limits.minimum <= row.value <= limits.maximum
         assert coerce(name, row.value) == row.value and isinstance(row.value, int) == whole(name)
-    checked(found, Parameters(), RULES, NOW_MS)
-    document_of(found)
+    checked(thresholds, Parameters(), RULES, NOW_MS)
+    document_of(thresholds)
 
 
 # --- may it come into force ---
@@ -259,14 +258,14 @@ def test_typed_refusals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "said"),
+    ("days", "message"),
     [(3, "72.0 h old; at most 60 h are allowed"), (1101, "1,101.0 days old; at most 2.5 days are allowed")],
 )
-def test_an_age_and_its_limit_have_one_unit(days: int, said: str) -> None:
+def test_an_age_and_its_limit_have_one_unit(days: int, message: str) -> None:
     """Hours, or days where hours would be many."""
     stale = document()["data"] | {"from_ms": NOW_MS - (days + 14) * DAY_MS, "until_ms": NOW_MS - days * DAY_MS}
-    (found,) = checked(thresholds_of(document(data=stale)), Parameters(), RULES, NOW_MS)
-    assert found.detail == said
+    (objections,) = checked(thresholds_of(document(data=stale)), Parameters(), RULES, NOW_MS)
+    assert objections.detail == message
 
 
 @pytest.mark.parametrize(
@@ -288,30 +287,28 @@ def test_what_was_planned_again_less_often_than_sidecars_plan_does_not_hold_for_
     period: float, cycle: float, good: bool
 ) -> None:
     """No back-test plans more often than each minute, as stock brokers report; that is often enough."""
-    made = document(evidence=document()["evidence"] | {"period_seconds": period})
-    assert codes(made, rules=AdoptionRules(interval_seconds=cycle)) == ([] if good else [Code.OTHER_INTERVAL])
+    body = document(evidence=document()["evidence"] | {"period_seconds": period})
+    assert codes(body, rules=AdoptionRules(interval_seconds=cycle)) == ([] if good else [Code.OTHER_INTERVAL])
 
 
 def test_both_intervals_are_named() -> None:
     """With the setting of the sidecars' interval, and what such thresholds cost in the measurements."""
-    made = document(evidence=document()["evidence"] | {"period_seconds": 300})
-    (found,) = checked(thresholds_of(made), Parameters(), AdoptionRules(interval_seconds=60.0), NOW_MS)
-    assert found.field == "evidence.period_seconds"
-    assert "each 300 s" in found.detail and "cycle.interval 60 s" in found.detail
+    body = document(evidence=document()["evidence"] | {"period_seconds": 300})
+    (objections,) = checked(thresholds_of(body), Parameters(), AdoptionRules(interval_seconds=60.0), NOW_MS)
+    assert objections.field == "evidence.period_seconds"
+    assert "each 300 s" in objections.detail and "cycle.interval 60 s" in objections.detail
     cost = re.search(r"they (cost .* made-up worlds)", (ROOT / "docs/operations/recalibrate.md").read_text())
     assert cost
-    told = cost[1].replace(" %", "%")
-    assert found.detail.endswith(f"; such thresholds {told} (docs/operations/recalibrate.md)")
+    output = cost[1].replace(" %", "%")
+    assert objections.detail.endswith(f"; such thresholds {output} (docs/operations/recalibrate.md)")
 
 
 def test_what_the_strategy_does_not_read_is_no_proposal_for_it() -> None:
-    """It would lie over the settings without effect, until somebody changes the strategy."""
     both = {"avg_low_threshold_percent": proposed(20.0, 15.0), "threshold_percent": proposed(11.0, 10.0)}
     assert codes(document(parameters=both)) == [Code.OTHER_STRATEGY]
 
 
 def test_a_worse_outcome_is_not_better_whatever_the_difference_says() -> None:
-    """What is chosen is what the trial compares with: with a promise as high as that nothing would be reverted."""
     worse = document()["evidence"] | {"chosen": measures(0.5, 4.0)}
     assert codes(document(evidence=worse)) == [Code.NOT_BETTER]
 
@@ -345,7 +342,6 @@ def test_more_overload_counts_when_it_is_certain(low: float, good: bool) -> None
 
 
 def test_the_difference_tells_only_what_changes() -> None:
-    """By name, with steps and the sentence of the evidence."""
     both = {"split_hit_count": proposed(3, 3), "avg_low_threshold_percent": proposed(20.0, 15.0)}
     (row,) = difference(Parameters(), thresholds_of(document(parameters=both)))
     assert (row.parameter, row.current, row.proposed, row.steps) == ("avg_low_threshold_percent", 15.0, 20.0, 2.0)
@@ -362,16 +358,19 @@ def damaged(whole: bytes, seed: int) -> bytes:
         for _ in range(dice.randint(1, 5)):
             text[dice.randrange(len(text))] = dice.randrange(256)
         return bytes(text)
-    made = json.loads(whole)
-    name = dice.choice(sorted(made["parameters"]))
+    result = json.loads(whole)
+    name = dice.choice(sorted(result["parameters"]))
     wrong = (None, "much", [], {}, True, -1, 1e308, float("nan"), float("inf"), 10**400, 0.0)
-    made["parameters"][name] = dice.choice([*wrong, *({**made["parameters"][name], "value": item} for item in wrong)])
-    return json.dumps(made).encode()
+    result["parameters"][name] = dice.choice(
+        [*wrong, *({**result["parameters"][name], "value": item} for item in wrong)]
+    )
+    return json.dumps(result).encode()
 
 
 async def test_a14_bad_thresholds() -> None:
-    """Whatever lies there: unless a whole proposal was adopted all parameters are as they were, bit by bit, and each
-    one adopted is in its range; the cycle goes on."""
+    """Rule: unless a whole proposal was adopted, all parameters are unchanged bit by bit; each adopted one is in its
+    range.
+    """
     adopted = 0
     for seed in range(60):
         store = MemoryCalibration()

@@ -93,12 +93,12 @@ def test_every_pair_has_another_taker() -> None:
 def test_bundles_of_namespaces_with_policies_stay_unless_told_otherwise() -> None:
     """HasPolicy, by isolation policy and by anti-affinity group."""
     loads = {bundle_name(0, "t/kept"): 0.3, bundle_name(1, "t/group"): 0.3, bundle_name(2, "t/free"): 0.25}
-    seen = snapshot([report(broker(0), loads), *(report(broker(n), {bundle_name(2 + n): 0.01}) for n in (1, 2))])
+    current = snapshot([report(broker(0), loads), *(report(broker(n), {bundle_name(2 + n): 0.01}) for n in (1, 2))])
     policy = IsolationPolicy(name="p", namespaces=("t/kept",), primary=("b0000", "b0002"))
     policies = Policies(isolation=(policy,), anti_affinity={"t/group": "g"})
     plans = [
         plan(
-            PlanInput(snapshot=seen, params=Parameters(**AT_ONCE, bundles_with_policies=allowed), policies=policies)
+            PlanInput(snapshot=current, params=Parameters(**AT_ONCE, bundles_with_policies=allowed), policies=policies)
         ).plan
         for allowed in (False, True)
     ]
@@ -142,14 +142,14 @@ def test_brokers_without_load_end_the_search() -> None:
         brokers={broker(1): blind[1], broker(0): blind[0]},
         top={broker(0): [compat.TopBundle(bundle_name(n), 1e7, 0.0) for n in range(4)]},
     )
-    told = compat.find_bundles(picture, Parameters(**AT_ONCE, compat="4.2"), 0)
-    assert len(told.unloads) == 3, "all but the last bundle leave, at the class's own word"
+    outcome = compat.find_bundles(picture, Parameters(**AT_ONCE, compat="4.2"), 0)
+    assert len(outcome.unloads) == 3, "all but the last bundle leave, at the class's own word"
 
 
 def test_a_broker_without_load_data_stops_nobody() -> None:
     """Corrected: in the class one missing broker ends the cycle (NoLoadData), and moves make brokers missing."""
-    seen = snapshot(cluster([*HOT_COLD, [0.1]]), excluded=[ExcludedBroker(broker_id="b9:8080", code="NoLoadData")])
-    assert run(seen, **AT_ONCE).plan.moves
+    current = snapshot(cluster([*HOT_COLD, [0.1]]), excluded=[ExcludedBroker(broker_id="b9:8080", code="NoLoadData")])
+    assert run(current, **AT_ONCE).plan.moves
 
 
 def test_stale_load_data_neither_count_nor_give_nor_take() -> None:
@@ -166,7 +166,7 @@ def test_stale_load_data_neither_count_nor_give_nor_take() -> None:
 
 
 def test_a_stale_broker_does_not_count_in_the_deviation() -> None:
-    """As in the class: two at 40 % are balanced, whatever a third one said an hour ago."""
+    """As in the class: two at 40 % are balanced, whatever a third one reported an hour ago."""
     reports, tight = cluster([[0.2, 0.2], [0.2, 0.2], [0.3, 0.3, 0.2]]), {**AT_ONCE, "transfer_target_std": 0.1}
     assert run(snapshot(reports), **tight).plan.verdict.code is Code.OVERLOADED
     reports[2] = replace(reports[2], last_update=NOW_MS - 10**7)
@@ -198,7 +198,6 @@ def test_brokers_that_gave_or_took_wait_and_the_others_go_on() -> None:
 
 
 def test_the_cool_down_is_over_when_a_report_is_late_enough() -> None:
-    """As in the class, the report's time counts: 180 s after the move, to the millisecond."""
     loads = [[0.2] * 4, [0.05, 0.05]]
     assert not recently(-180_000, loads, reported=-1).moves
     assert recently(-180_000, loads, reported=0).moves
@@ -212,11 +211,10 @@ def test_silence_ends_the_cool_down_at_last() -> None:
 
 
 def test_brokers_with_moves_in_the_books_wait() -> None:
-    """Corrected: what the reports do not show yet is not decided upon a second time."""
-    seen = snapshot(cluster([[0.2] * 4, [], [0.2] * 4, []]))
-    first = run(seen, **AT_ONCE, transfer_max_brokers=1)
-    booked = open_entries(Ledger(), first.plan.moves, seen, NOW_MS)
-    second = run(seen, ledger=booked, **AT_ONCE)
+    current = snapshot(cluster([[0.2] * 4, [], [0.2] * 4, []]))
+    first = run(current, **AT_ONCE, transfer_max_brokers=1)
+    booked = open_entries(Ledger(), first.plan.moves, current, NOW_MS)
+    second = run(current, ledger=booked, **AT_ONCE)
     busy = {name for _, *pair in moves(first.plan) for name in pair}
     assert busy and not busy & {name for _, *pair in moves(second.plan) for name in pair}
     assert {item.broker for item in second.plan.brokers if item.code is Code.UNSETTLED} == busy

@@ -1,7 +1,7 @@
-"""What `transfer` moves, and why it does not, where the corrected form differs from TransferShedder. At the end
-the class inside `plan()`: what it reads of a snapshot, and what the broker around it does.
+"""Moves of `transfer` where the corrected form differs from TransferShedder.
 
-Where it helps, the class's own answer to the same snapshot (core/compat/transfer.py) stands beside ours.
+The last tests run the class inside `plan()`: its input from a snapshot, and the tasks of the broker around it. Where it
+helps, the answer of the class to the same snapshot (core/compat/transfer.py) is compared.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ def test_a_swap_that_helps_little_is_not_made() -> None:
 
 
 def test_a_swap_that_the_budgets_cut_in_half_is_not_planned() -> None:
-    """Corrected: one move a cycle is no swap."""
     loads = [[0.4, 0.4], [0.2, 0.2]]
     assert len(now(loads, transfer_target_std=0.1, max_moves_per_cycle=2).moves) == 2
     plan = now(loads, transfer_target_std=0.1, max_moves_per_cycle=1)
@@ -190,8 +189,6 @@ def test_waiting_brokers_show_cost_and_price() -> None:
 
 
 def test_swaps_keep_the_laws() -> None:
-    """Brokers of a few big and small bundles, budgets now and then: nothing is dropped afterwards, nothing is worse,
-    every bundle of a donor is accounted for, and swaps are frequent."""
     rng, swaps = np.random.default_rng(5), 0
     for _ in range(400):
         loads = [
@@ -238,18 +235,16 @@ def test_without_transfer_the_placement_chooses_by_seed() -> None:
 
 
 def test_an_unload_whose_next_owner_is_its_last_one_is_refused() -> None:
-    """With nobody well below the mean, any broker may be drawn, the source included."""
-    given = {**NATIVE, "transfer_enabled": False, "transfer_target_std": 0.01}
+    options = {**NATIVE, "transfer_enabled": False, "transfer_target_std": 0.01}
     reports = cluster([[0.02] * 25, [0.02] * 20])
-    codes = [refused(run(reports, **given, seed=seed).plan, Code.SAME_BROKER) for seed in range(8)]
+    codes = [refused(run(reports, **options, seed=seed).plan, Code.SAME_BROKER) for seed in range(8)]
     assert any(codes) and not all(codes)
 
 
 def test_a_broker_without_load_data_ends_the_cycle() -> None:
-    """NoLoadData, as in the class; the corrected form goes on."""
-    seen = snapshot(cluster(HOT_COLD), excluded=[ExcludedBroker(broker_id="b9:8080", code="NotJson")])
-    assert run(seen, **NATIVE).plan.verdict.code is Code.NO_LOAD_DATA
-    assert run(seen, **AT_ONCE).plan.moves
+    current = snapshot(cluster(HOT_COLD), excluded=[ExcludedBroker(broker_id="b9:8080", code="NotJson")])
+    assert run(current, **NATIVE).plan.verdict.code is Code.NO_LOAD_DATA
+    assert run(current, **AT_ONCE).plan.moves
 
 
 def test_what_gave_lately_ends_the_cycle() -> None:

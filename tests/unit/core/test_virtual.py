@@ -112,7 +112,7 @@ def test_square_wave_moves_nothing_after_its_first_period(capacity: tuple[Capaci
 
 
 def test_lasting_step_of_the_same_height_is_balanced() -> None:
-    """Rule: what the square wave test holds back for is acted upon when it stays."""
+    """Rule: imbalance that the square wave test holds back is acted on when it stays."""
     sizes = np.tile(zipf(24, 1.0, largest=0.2), 3) * 0.4 * BROKER_BYTES
     hot = np.where(np.arange(72) < 24, sizes * (0.65 / 0.4), sizes)
     driver = Driver(cluster=even(ScenarioSettings(), 1, lambda _: hot), params=STOCK, capacity=BY_THROUGHPUT)

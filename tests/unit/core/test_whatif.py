@@ -32,23 +32,22 @@ KEEN: dict[str, dict[str, Any]] = {
 }
 
 
-def planned(seen: Snapshot, policies: Policies | None = None, **params: Any) -> PlanResult:
+def planned(current: Snapshot, policies: Policies | None = None, **params: Any) -> PlanResult:
     """The whole plan at once."""
-    return plan(PlanInput(snapshot=seen, params=Parameters(**{**EAGER, **params}), policies=policies or Policies()))
+    return plan(PlanInput(snapshot=current, params=Parameters(**{**EAGER, **params}), policies=policies or Policies()))
 
 
-def of(seen: Snapshot) -> dict[str, set[str]]:
-    """Which bundles each broker owns."""
-    names = seen.bundles.names
-    return {broker: set(names[seen.bundles.rows_of(row)]) for row, broker in enumerate(seen.brokers.ids)}
+def of(current: Snapshot) -> dict[str, set[str]]:
+    names = current.bundles.names
+    return {broker: set(names[current.bundles.rows_of(row)]) for row, broker in enumerate(current.brokers.ids)}
 
 
 @pytest.mark.parametrize("strategy", sorted(KEEN))
 def test_an_added_broker_is_filled(strategy: str) -> None:
     """Each strategy fills it as it would fill a broker that has just come, and leaves an even cluster alone without."""
-    seen = snapshot(cluster(EVEN))
+    current = snapshot(cluster(EVEN))
     params = {"strategy": strategy, **KEEN[strategy]}
-    alone, more = planned(seen, **params).plan, planned(with_brokers(seen, ["new-1"]), **params).plan
+    alone, more = planned(current, **params).plan, planned(with_brokers(current, ["new-1"]), **params).plan
     assert strategy == "overload" or not alone.moves
     assert more.moves and {move.target for move in more.moves} == {"new-1"}
     after = {load.broker: load for load in more.loads}
@@ -60,42 +59,40 @@ def test_it_is_the_same_as_the_broker_being_there() -> None:
     """The picture with an empty broker added is the picture that such a broker's own report gives, row by row."""
     uneven = cluster([[0.3, 0.1], [0.2, 0.2, 0.1]])
     real = snapshot([*uneven, report("a-new:8080", {}, start_timestamp=NOW_MS)])
-    made = with_brokers(snapshot(uneven), ["a-new:8080"])
-    assert made.brokers.ids == real.brokers.ids == ("a-new:8080", "b0000:8080", "b0001:8080")
+    changed = with_brokers(snapshot(uneven), ["a-new:8080"])
+    assert changed.brokers.ids == real.brokers.ids == ("a-new:8080", "b0000:8080", "b0001:8080")
     for table in ("brokers", "bundles"):
         for name in getattr(real, table).__dataclass_fields__:
-            given, wanted = (getattr(getattr(item, table), name) for item in (made, real))
-            assert np.array_equal(given, wanted), name
-    assert made.registered == real.registered == 3
-    assert planned(made).plan.moves == planned(real).plan.moves != ()
+            inputs, expected = (getattr(getattr(item, table), name) for item in (changed, real))
+            assert np.array_equal(inputs, expected), name
+    assert changed.registered == real.registered == 3
+    assert planned(changed).plan.moves == planned(real).plan.moves != ()
 
 
 def test_added_brokers_are_as_large_as_the_middle_one() -> None:
-    """By CPU first, of two the smaller; the whole row is taken, not a mix of several brokers' limits."""
     sizes = {"b1": (800.0, 100.0), "b2": (400.0, 900.0), "b3": (1600.0, 200.0), "b4": (100.0, 500.0)}
     reports: list[BrokerReport] = [
         report(broker, {bundle_name(number): 0.1}, limit=np.array([*size, -1000.0, -1000.0]))
         for number, (broker, size) in enumerate(sizes.items())
     ]
-    seen = snapshot(reports)
-    assert seen.brokers.ids[middle_broker(seen.brokers)] == "b2"
-    made = with_brokers(seen, ["new-1", "new-2"])
+    current = snapshot(reports)
+    assert current.brokers.ids[middle_broker(current.brokers)] == "b2"
+    changed = with_brokers(current, ["new-1", "new-2"])
     for name in ("new-1", "new-2"):
-        row = made.broker_row(name)
-        assert made.brokers.limit[row, [CPU, DIRECT_MEMORY]].tolist() == [400.0, 900.0]
-        assert not made.brokers.traffic[row].any() and not made.brokers.topics[row]
+        row = changed.broker_row(name)
+        assert changed.brokers.limit[row, [CPU, DIRECT_MEMORY]].tolist() == [400.0, 900.0]
+        assert not changed.brokers.traffic[row].any() and not changed.brokers.topics[row]
     assert middle_broker(snapshot(reports[:3]).brokers) == 0
     with pytest.raises(ValueError, match="no broker"):
         with_brokers(snapshot([]), ["new-1"])
 
 
 def test_what_an_idle_broker_uses_is_used_but_not_learnt() -> None:
-    """Its CPU is that of an idle broker; the others' own idle CPU is not taken from a broker nobody has seen."""
-    seen = snapshot(cluster([[0.3], [0.3], []], cpu=0.33, start_timestamp=NOW_MS - 10**7))
-    idle = replace(seen, brokers=replace(seen.brokers, usage=np.array(seen.brokers.usage)))
+    current = snapshot(cluster([[0.3], [0.3], []], cpu=0.33, start_timestamp=NOW_MS - 10**7))
+    idle = replace(current, brokers=replace(current.brokers, usage=np.array(current.brokers.usage)))
     idle.brokers.usage[2, CPU] = 3.0
-    made = with_brokers(idle, ["new-1"], idle_cpu=3.0)
-    assert made.brokers.usage[made.broker_row("new-1"), CPU] == 3.0
+    changed = with_brokers(idle, ["new-1"], idle_cpu=3.0)
+    assert changed.brokers.usage[changed.broker_row("new-1"), CPU] == 3.0
     result = planned(with_brokers(idle, ["new-1"]))
     assert {broker: item.idle for broker, item in result.memory.costs.brokers.items() if item.idle >= 0} == {
         "b0002:8080": 3.0
@@ -104,53 +101,54 @@ def test_what_an_idle_broker_uses_is_used_but_not_learnt() -> None:
 
 def test_removed_added_and_scaled_together() -> None:
     """A removed broker's bundles are on those that stay, the added one is empty, and traffic is scaled; then evened."""
-    seen = snapshot(cluster([[0.1] * 4, [0.1] * 4, [0.1] * 4]))
-    rest = without_brokers(seen, ["b0002:8080"], Parameters(), Policies())[0]
-    made = with_brokers(scaled(rest, 0.5), ["c-1", "a-1"])
-    assert made.brokers.ids == ("a-1", "b0000:8080", "b0001:8080", "c-1")
-    owned = of(made)
+    current = snapshot(cluster([[0.1] * 4, [0.1] * 4, [0.1] * 4]))
+    rest = without_brokers(current, ["b0002:8080"], Parameters(), Policies())[0]
+    changed = with_brokers(scaled(rest, 0.5), ["c-1", "a-1"])
+    assert changed.brokers.ids == ("a-1", "b0000:8080", "b0001:8080", "c-1")
+    owned = of(changed)
     assert not owned["a-1"] | owned["c-1"] and {b: owned[b] for b in rest.brokers.ids} == of(rest)
-    assert made.brokers.traffic.sum() == pytest.approx(seen.brokers.traffic.sum() / 2)
-    result = planned(made).plan
-    assert {load.broker for load in result.loads if load.bundles_after} == set(made.brokers.ids)
-    assert made.registered == 4
-    digests = {seen.digest, rest.digest, made.digest, with_brokers(rest, ["c-1", "a-1"]).digest}
+    assert changed.brokers.traffic.sum() == pytest.approx(current.brokers.traffic.sum() / 2)
+    result = planned(changed).plan
+    assert {load.broker for load in result.loads if load.bundles_after} == set(changed.brokers.ids)
+    assert changed.registered == 4
+    digests = {current.digest, rest.digest, changed.digest, with_brokers(rest, ["c-1", "a-1"]).digest}
     assert len(digests) == 4
 
 
 def test_policies_count_by_the_name_it_is_given() -> None:
     """A namespace bound to brokers of a name goes to an added one only if that is its name."""
-    seen = snapshot([report("gold-1:8080", {bundle_name(n, "t/gold"): 0.1 for n in range(6)}), report("b1:8080", {})])
+    current = snapshot(
+        [report("gold-1:8080", {bundle_name(n, "t/gold"): 0.1 for n in range(6)}), report("b1:8080", {})]
+    )
     bound = Policies(isolation=(IsolationPolicy(name="p", namespaces=("t/gold",), primary=("gold-.*",)),))
-    assert not planned(with_brokers(seen, ["new-1"]), bound).plan.moves
-    moves = planned(with_brokers(seen, ["gold-2"]), bound).plan.moves
+    assert not planned(with_brokers(current, ["new-1"]), bound).plan.moves
+    moves = planned(with_brokers(current, ["gold-2"]), bound).plan.moves
     assert moves and {move.target for move in moves} == {"gold-2"}
 
 
 def test_hits_are_counted_from_cycle_to_cycle() -> None:
     """Every cycle has newer reports than the one before, so that a strategy that waits for hits gets them."""
     params = Parameters(statistics_interval_seconds=1.0, host_usage_interval_seconds=1.0)
-    given = PlanInput(snapshot=snapshot(cluster([[0.1] * 6, []])), params=params)
-    first = plan(given)
+    plan_input = PlanInput(snapshot=snapshot(cluster([[0.1] * 6, []])), params=params)
+    first = plan(plan_input)
     assert not first.plan.moves and first.plan.verdict.code is Code.HIT_COUNT
-    found = finish(given, first, interval_seconds=2.0, eta=float)
-    assert found.complete and (found.moves, found.cycles, found.seconds) == (3, 2, 5.0)
-    assert found.max_mean == pytest.approx(1.0)
+    finished_run = finish(plan_input, first, interval_seconds=2.0, eta=float)
+    assert finished_run.complete and (finished_run.moves, finished_run.cycles, finished_run.seconds) == (3, 2, 5.0)
+    assert finished_run.max_mean == pytest.approx(1.0)
 
 
 def test_removed_brokers_leave_by_policy() -> None:
-    """What a policy keeps from the brokers that stay is not placed there; what has no place is named with its code."""
     free, bound = bundle_name(0, "t/free"), bundle_name(1, "t/bound")
-    seen = snapshot([report("b1", {free: 0.1, bound: 0.2}), report("b2", {}), report("gold", {})])
+    current = snapshot([report("b1", {free: 0.1, bound: 0.2}), report("b2", {}), report("gold", {})])
     gold = IsolationPolicy(name="gold", namespaces=("t/gold",), primary=("gold",))
-    rest, homeless = without_brokers(seen, ["b1"], Parameters(), Policies(isolation=(gold,)))
+    rest, homeless = without_brokers(current, ["b1"], Parameters(), Policies(isolation=(gold,)))
     assert of(rest) == {"b2": {free, bound}, "gold": set()} and not homeless
     only = IsolationPolicy(name="only", namespaces=("t/bound",), primary=("b1",))
-    rest, homeless = without_brokers(seen, ["b1"], Parameters(), Policies(isolation=(gold, only)))
+    rest, homeless = without_brokers(current, ["b1"], Parameters(), Policies(isolation=(gold, only)))
     assert of(rest) == {"b2": {free}, "gold": set()}
     assert [(item.code, item.bundle, item.broker) for item in homeless] == [(Code.POLICY_FORBIDS, bound, "b1")]
-    assert rest.brokers.traffic.sum() == pytest.approx(seen.brokers.traffic.sum() / 3)
-    _, homeless = without_brokers(seen, ["b1"], Parameters(), Policies(unknown="the store is away"))
+    assert rest.brokers.traffic.sum() == pytest.approx(current.brokers.traffic.sum() / 3)
+    _, homeless = without_brokers(current, ["b1"], Parameters(), Policies(unknown="the store is away"))
     assert {item.code for item in homeless} == {Code.POLICY_UNREADABLE} and len(homeless) == 2
 
 
@@ -163,20 +161,20 @@ def moved(bundle: str, source: str, target: str, share: float) -> LedgerEntry:
     )
 
 
-@pytest.mark.parametrize("told", ["by the source", "by the target", "by neither"])
-def test_every_bundle_counts_while_moves_are_unsettled(told: str) -> None:
+@pytest.mark.parametrize("message", ["by the source", "by the target", "by neither"])
+def test_every_bundle_counts_while_moves_are_unsettled(message: str) -> None:
     """Whatever the reports show of a move so far, its bundle is at one broker; removed brokers take nothing with
     them."""
     names = [bundle_name(number) for number in range(6)]
     moving = dict.fromkeys(names[:3], 0.1)
     reports = [
-        report("b1", moving if told == "by the source" else {}),
-        report("b2", dict.fromkeys(names[3:], 0.1) | (moving if told == "by the target" else {})),
+        report("b1", moving if message == "by the source" else {}),
+        report("b2", dict.fromkeys(names[3:], 0.1) | (moving if message == "by the target" else {})),
         report("b3", {}),
     ]
-    seen = snapshot(reports)
+    current = snapshot(reports)
     entries = tuple(moved(name, "b1", "b2", 0.1) for name in names[:3])
-    at_rest = landed(seen, Ledger(entries=entries), Parameters(), CpuCosts())
+    at_rest = landed(current, Ledger(entries=entries), Parameters(), CpuCosts())
     assert of(at_rest) == {"b1": set(), "b2": set(names), "b3": set()}
     whole = 6 * sum(traffic(0.1))
     assert at_rest.brokers.traffic.sum() == pytest.approx(whole)
@@ -184,7 +182,7 @@ def test_every_bundle_counts_while_moves_are_unsettled(told: str) -> None:
     assert len(of(rest)["b1"]) == len(of(rest)["b3"]) == 3
     assert rest.brokers.traffic.sum() == pytest.approx(whole)
     split = replace(moved("t/ns/0x00000000_0x00000001", "b1", "b2", 0.1), traffic=(0.0,) * 4)
-    assert landed(seen, Ledger(entries=(split,)), Parameters(), CpuCosts()) is seen
+    assert landed(current, Ledger(entries=(split,)), Parameters(), CpuCosts()) is current
 
 
 @pytest.mark.parametrize(("strategy", "score"), [("avg", True), ("uniform", False)])
@@ -197,19 +195,19 @@ def test_it_ends_by_what_the_strategy_evens_out(strategy: str, score: bool) -> N
         )
         for row, (name, size) in enumerate(sizes.items())
     ]
-    given = PlanInput(snapshot=snapshot(reports), params=Parameters(**EAGER, strategy=strategy))
-    found = finish(given, plan(given), interval_seconds=2.0, eta=float)
-    assert (found.moves > 0, found.max_mean == pytest.approx(1.0)) == (score, True)
+    plan_input = PlanInput(snapshot=snapshot(reports), params=Parameters(**EAGER, strategy=strategy))
+    finished_run = finish(plan_input, plan(plan_input), interval_seconds=2.0, eta=float)
+    assert (finished_run.moves > 0, finished_run.max_mean == pytest.approx(1.0)) == (score, True)
 
 
 def test_each_broker_keeps_its_own_interval() -> None:
     """Rule: brokers that are added or removed do not shift the intervals of the others, and plans can be made."""
     reports = [replace(item, interval_ms=1000 * place) for place, item in enumerate(cluster([[0.2], [0.3], [0.4]]), 1)]
-    seen = snapshot(reports)
-    more = with_brokers(seen, ["a-first:8080", "b0000x:8080"])
-    fewer, _ = without_brokers(seen, ["b0000:8080"], Parameters(), Policies())
+    current = snapshot(reports)
+    more = with_brokers(current, ["a-first:8080", "b0000x:8080"])
+    fewer, _ = without_brokers(current, ["b0000:8080"], Parameters(), Policies())
     for changed in (more, fewer):
-        kept = {name: changed.interval_ms(row) for row, name in enumerate(changed.brokers.ids)}
-        assert kept.items() >= {"b0001:8080": 2000, "b0002:8080": 3000}.items()
+        remaining = {name: changed.interval_ms(row) for row, name in enumerate(changed.brokers.ids)}
+        assert remaining.items() >= {"b0001:8080": 2000, "b0002:8080": 3000}.items()
         assert len(changed.intervals) == len(changed.brokers)
         assert plan(PlanInput(snapshot=changed, params=Parameters())).plan.verdict

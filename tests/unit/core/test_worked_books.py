@@ -1,4 +1,4 @@
-"""Exact limits of what a plan stands on: books, idle CPU, shares of resources, and how far ahead it looks."""
+"""Exact limits of a plan's inputs: books, idle CPU, shares of resources, and the look-ahead."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, 
 
 def test_a_landing_is_that_of_one_bundle() -> None:
     """Rule: the other moves of the plan are still under way."""
-    seen = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
-    first, second, *_ = eager(seen).plan.moves
-    books = landed(open_entries(Ledger(), (first, second), seen, NOW_MS), first.bundle, first.target, NOW_MS + 5000)
+    current = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
+    first, second, *_ = eager(current).plan.moves
+    books = landed(open_entries(Ledger(), (first, second), current, NOW_MS), first.bundle, first.target, NOW_MS + 5000)
     assert [(entry.bundle, entry.landed_ms) for entry in books.entries] == [
         (first.bundle, NOW_MS + 5000),
         (second.bundle, 0),
@@ -42,9 +42,9 @@ def test_a_landing_is_that_of_one_bundle() -> None:
 
 def test_what_a_broker_without_a_report_used_is_not_known() -> None:
     """Rule: a move to it is booked, and its usage is held at nothing until it reports."""
-    seen = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
-    (move, *_) = eager(seen).plan.moves
-    books = open_entries(Ledger(), [replace(move, target="new:1")], seen, NOW_MS)
+    current = snapshot(cluster([[0.2] * 4, [0.1], [0.1]]))
+    (move, *_) = eager(current).plan.moves
+    books = open_entries(Ledger(), [replace(move, target="new:1")], current, NOW_MS)
     assert [item.broker for item in books.baselines] == [move.source]
 
 
@@ -61,21 +61,21 @@ def test_a_move_is_waited_for_through_the_longest_interval(figures: tuple[float,
 
 def test_no_effect_is_expected_of_what_cannot_be_judged() -> None:
     """Rule: only a move between two brokers of the plan can be judged, and only one that a strategy made."""
-    made = eager(cluster([[0.2] * 4, [0.1], [0.1]])).plan
-    first, *others = made.moves
+    result = eager(cluster([[0.2] * 4, [0.1], [0.1]])).plan
+    first, *others = result.moves
     for elsewhere in (
         replace(first, target="gone:1"),
         replace(first, source="gone:1"),
         *(replace(first, rule=rule) for rule in RULES),
     ):
-        found = begun(EffectRecords(), (elsewhere, *others), made, NOW_MS)
-        assert [item.move for item in found.open] == others
+        records = begun(EffectRecords(), (elsewhere, *others), result, NOW_MS)
+        assert [item.move for item in records.open] == others
 
 
 def test_a_twentieth_of_the_mean_is_no_traffic_yet() -> None:
     """Rule: to the byte."""
-    seen = snapshot([report(broker(0), {bundle_name(0): 0.39}), report(broker(1), {bundle_name(1): 0.01}, cpu=0.3)])
-    assert learn(CpuCosts(), seen, Parameters()).brokers[broker(1)].idle == 30.0
+    current = snapshot([report(broker(0), {bundle_name(0): 0.39}), report(broker(1), {bundle_name(1): 0.01}, cpu=0.3)])
+    assert learn(CpuCosts(), current, Parameters()).brokers[broker(1)].idle == 30.0
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_twentieth_of_the_mean_is_no_traffic_yet() -> None:
 def test_when_a_broker_without_traffic_tells_what_it_uses(up_ms: int, cpu: float, learnt: float | None) -> None:
     """Rule: up for one statistics and one host-usage interval, and busy with at most 35 % of its CPU."""
     idle = report(broker(1), {}, cpu=cpu / 100, start_timestamp=NOW_MS - up_ms)
-    seen = snapshot([report(broker(0), {bundle_name(0): 0.5}), idle])
-    idle = learn(CpuCosts(), seen, Parameters()).brokers.get(broker(1), BrokerEvidence()).idle
+    current = snapshot([report(broker(0), {bundle_name(0): 0.5}), idle])
+    idle = learn(CpuCosts(), current, Parameters()).brokers.get(broker(1), BrokerEvidence()).idle
     assert (None if idle < 0 else idle) == learnt
 
 
@@ -102,35 +102,35 @@ def test_shares_of_messages_and_bytes(
     carried: list[float], whole: list[float], cpu: float, others: list[float]
 ) -> None:
     """Rule: CPU follows the mean of both where there are both, else the one there is; the rest follows its own."""
-    (found,) = shares_of(np.array([carried], dtype=float), np.array(whole, dtype=float)).tolist()
-    assert len(found) == len(RESOURCES)
-    assert (found[CPU], found[CPU + 1 :]) == (cpu, others)
+    (shares,) = shares_of(np.array([carried], dtype=float), np.array(whole, dtype=float)).tolist()
+    assert len(shares) == len(RESOURCES)
+    assert (shares[CPU], shares[CPU + 1 :]) == (cpu, others)
 
 
 def test_a_look_ahead_ends_after_a_hundred_cycles() -> None:
-    """Rule: what takes longer is not complete; an imbalance that has not cost its price yet is a reason to go on."""
-    seen, ends = snapshot(cluster([[0.2] * 4, [0.1]])), {}
+    """Rule: an incomplete look-ahead is reported; imbalance that has not cost its price yet is a reason to continue."""
+    current, ends = snapshot(cluster([[0.2] * 4, [0.1]])), {}
     for price in (50.0, 1e9):
-        given = PlanInput(snapshot=seen, params=Parameters(move_price=price))
-        end = finish(given, plan(given), interval_seconds=120.0, eta=lambda moves: 4.0 * moves)
+        plan_input = PlanInput(snapshot=current, params=Parameters(move_price=price))
+        end = finish(plan_input, plan(plan_input), interval_seconds=120.0, eta=lambda moves: 4.0 * moves)
         ends[price] = end.cycles, end.complete
     assert ends == {50.0: (2, True), 1e9: (100, False)}
 
 
 def test_traffic_is_scaled_in_every_figure() -> None:
     """Rule: what bundles carry now and by their averages, and what brokers report."""
-    seen = snapshot(cluster([[0.2], [0.1]]))
-    twice = scaled(seen, 2.0)
+    current = snapshot(cluster([[0.2], [0.1]]))
+    twice = scaled(current, 2.0)
     for table, names in (("bundles", ("latest", "short", "long")), ("brokers", ("usage", "traffic"))):
         for name in names:
-            assert (getattr(getattr(twice, table), name) == 2 * getattr(getattr(seen, table), name)).all()
+            assert (getattr(getattr(twice, table), name) == 2 * getattr(getattr(current, table), name)).all()
 
 
 def test_a_rate_limit_of_an_operator_counts_in_full() -> None:
     """Rule: 80,000 of 50,000 msg/s are 160 %, whatever the CPU."""
     limits = [CapacityOverride(pattern="*", msg_rate=50e3, ignore=("cpu",))]
-    seen = snapshot(cluster([[0.4, 0.4], [0.1]]), capacity=limits)
-    assert Draft(seen, Ledger(), Parameters()).score.tolist() == pytest.approx([1.6, 0.2])
+    current = snapshot(cluster([[0.4, 0.4], [0.1]]), capacity=limits)
+    assert Draft(current, Ledger(), Parameters()).score.tolist() == pytest.approx([1.6, 0.2])
 
 
 def test_a_broker_that_gave_is_found_again() -> None:
@@ -161,11 +161,12 @@ FULL = {
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_plan_looks_ten_cycles_ahead(strategy: str) -> None:
-    """Rule: a hundred moves with a budget of ten; what is not planned then stays for the budget, bundle by bundle or,
-    where a broker was not looked at yet, as one."""
-    seen = snapshot(cluster([[0.001] * 950, [0.001] * 940, [0.01], [0.01], [0.01]]))
-    made = eager(seen, strategy=strategy, max_moves_per_cycle=10, transfer_hit_count=0, move_price=0).plan
-    assert len(made.moves) == 10 and "100 bundles" in made.verdict.sentence
-    assert made.verdict.sentence.endswith("; 10 now, 90 in later cycles (budgets)")
-    told = Counter((item.broker, item.code, item.bundle != "") for item in made.refusals)
-    assert told == FULL.get(strategy, TURNS)
+    """Rule: a hundred moves with a budget of ten; the others wait for the budget, bundle by bundle or, where the plan
+    did not reach a broker, as one.
+    """
+    current = snapshot(cluster([[0.001] * 950, [0.001] * 940, [0.01], [0.01], [0.01]]))
+    result = eager(current, strategy=strategy, max_moves_per_cycle=10, transfer_hit_count=0, move_price=0).plan
+    assert len(result.moves) == 10 and "100 bundles" in result.verdict.sentence
+    assert result.verdict.sentence.endswith("; 10 now, 90 in later cycles (budgets)")
+    output = Counter((item.broker, item.code, item.bundle != "") for item in result.refusals)
+    assert output == FULL.get(strategy, TURNS)

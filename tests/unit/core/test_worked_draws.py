@@ -1,8 +1,7 @@
-"""Plans of small drawn clusters, word by word, with what is remembered, booked and answered to a lookup.
+"""Plans of small generated clusters, word by word, with memory, books and lookups.
 
-Each number in worked_draws.txt is there because it tells a wrong limit, sign or order of planner, strategies, filters
-or guard from the right one where no hand-made cluster did (`python -m evidence.mutation`). `print(told(n))` gives new
-words.
+Each number in worked_draws.txt detects a wrong limit, sign or order of planner, strategies, filters or guard that no
+hand-made cluster detected (`python -m evidence.mutation`). `print(plan_text(n))` prints the words of cluster n.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_dra
 
 
 def remembered(result: PlanResult) -> list[str]:
-    """What the next plan starts from; times are seconds from the builders' now."""
+    """Return the memory for the next plan; times are seconds from the builders' now."""
     memory, ledger = result.memory, result.ledger
     lines = [
         f"{short(name)} level {100 * item.level:.2f} of {item.seconds:g} s"
@@ -36,41 +35,42 @@ def remembered(result: PlanResult) -> list[str]:
     for entry in ledger.entries:
         settled = "".join(" settled" if side else " open" for side in (entry.source_settled, entry.target_settled))
         lines.append(f"booked {short(entry.bundle)} {short(entry.source)} {short(entry.target)}{settled}")
-    held = [
+    owned = [
         f"{short(item.broker)} held at {', '.join(f'{value:.6g}' for value in item.usage)}" for item in ledger.baselines
     ]
-    return lines + held
+    return lines + owned
 
 
-def looked_up(given: PlanInput, result: PlanResult) -> list[str]:
+def looked_up(plan_input: PlanInput, result: PlanResult) -> list[str]:
     """The pipeline's steps for one bundle."""
-    names = given.snapshot.bundles.names
+    names = plan_input.snapshot.bundles.names
     if not len(names):
         return []
-    draft = Draft(given.snapshot, result.ledger, given.params, given.memory.turn, given.memory.costs)
-    asked = AssignmentInput(
-        draft=draft, ledger=result.ledger, policies=given.policies, placement=given.params.placement
+    draft = Draft(
+        plan_input.snapshot, result.ledger, plan_input.params, plan_input.memory.turn, plan_input.memory.costs
     )
-    made = assign(asked, names[given.seed % len(names)], non_persistent=given.seed % 7 == 0)
-    lines = [f"lookup of {short(made.bundle)}: {short(made.chosen)} {made.code or ''} by {made.placement}"]
-    for step in made.steps:
+    inputs = AssignmentInput(
+        draft=draft, ledger=result.ledger, policies=plan_input.policies, placement=plan_input.params.placement
+    )
+    choice = assign(inputs, names[plan_input.seed % len(names)], non_persistent=plan_input.seed % 7 == 0)
+    lines = [f"lookup of {short(choice.bundle)}: {short(choice.chosen)} {choice.code or ''} by {choice.placement}"]
+    for step in choice.steps:
         dropped = "".join(f" -{short(name)} {code}" for name, code in step.dropped.items())
         lines.append(f"{step.name}: {' '.join(map(short, step.candidates))}{dropped} {step.note}".strip())
     return lines
 
 
-def told(number: int) -> list[str]:
-    """All of it."""
-    given = drawn(number)
-    result = plan(given)
+def plan_text(number: int) -> list[str]:
+    plan_input = drawn(number)
+    result = plan(plan_input)
     loads = [
         f"{short(row.broker)} {100 * row.score_before:.2f} -> {100 * row.score_after:.2f}, "
         f"{row.msg_rate_before:.0f} -> {row.msg_rate_after:.0f} msg/s, {row.bundles_before} -> {row.bundles_after}"
         for row in result.plan.loads
     ]
-    lines = [*story(result.plan), *loads, *remembered(result), *looked_up(given, result)]
+    lines = [*story(result.plan), *loads, *remembered(result), *looked_up(plan_input, result)]
     if number % 8 == 0:
-        end = finish(given, result, interval_seconds=30.0, eta=lambda moves: 4.0 * moves)
+        end = finish(plan_input, result, interval_seconds=30.0, eta=lambda moves: 4.0 * moves)
         words = f"{end.moves} moves in {end.cycles} cycles, {end.seconds:.0f} s, at {end.max_mean:.3f}"
         lines.append(words if end.complete else f"{words}, and not through")
     return [line.rstrip() for line in lines]
@@ -79,4 +79,4 @@ def told(number: int) -> list[str]:
 @pytest.mark.parametrize("number", TOLD)
 def test_a_drawn_cluster_is_told_the_same(number: str) -> None:
     """Rule: the plan, what it remembers and what a lookup answers are what they were when its words were written."""
-    assert told(int(number)) == TOLD[number].strip().split("\n")
+    assert plan_text(int(number)) == TOLD[number].strip().split("\n")

@@ -22,9 +22,9 @@ ALL = "least_resource_usage"
 
 
 def even(*percents: float, parts: int = 20, distinct: bool = True) -> list[BrokerReport]:
-    """Brokers with exactly this load in percent, each in about so many equal bundles.
+    """Return brokers with exactly this load in percent, in about this number of equal bundles.
 
-    `distinct`: bundles of different brokers differ, or AvgShedder would mix them up (issue 26246).
+    `distinct`: bundles of different brokers differ, or AvgShedder would confuse them (issue 26246).
     """
     counts = [parts + row if distinct else parts for row in range(len(percents))]
     loads = [[percent / 100 / count] * count for percent, count in zip(percents, counts, strict=True)]
@@ -35,7 +35,6 @@ def even(*percents: float, parts: int = 20, distinct: bool = True) -> list[Broke
 
 
 def targets(plan: Plan) -> set[str]:
-    """Who takes anything."""
     return {move.target for move in plan.moves}
 
 
@@ -69,8 +68,11 @@ def test_pip_364_placement_10_30_80() -> None:
 
 
 def test_pip_364_placement_10_60_70_80_80_at_0() -> None:
-    """With 0 instead of 10 the broker at the average of 60 is drawn as well, and half of what is unloaded makes it
-    overloaded. Ours never lifts a target to where it would shed itself (average + 10)."""
+    """With 0 instead of 10 the broker at the average of 60 is drawn as well, and half of the unloaded traffic overloads
+    it.
+
+    Bundlekeel never lifts a target to where it would shed itself (average + 10).
+    """
     reports = even(10, 59.9, 70, 80, 80)
     pulsar = Pulsar("threshold", {"average_usage_difference_percent": 0.0})
     assert pulsar.drawn_from(reports, ALL) == [broker(0), broker(1)]
@@ -81,8 +83,11 @@ def test_pip_364_placement_10_60_70_80_80_at_0() -> None:
 
 
 def test_pip_364_history_of_90_and_10_unloads_too_much() -> None:
-    """Even at last (50/50), ThresholdShedder still sees 86 and 14 and unloads 31 points more; then 78.8 and 21.2 at a
-    load of 14 and 86, and it unloads from the cold broker. Ours sheds what is there now."""
+    """Balanced at last (50/50), ThresholdShedder still sees 86 and 14 and unloads 31 points more.
+
+    At a load of 14 and 86 it then sees 78.8 and 21.2, and unloads from the cold broker. Bundlekeel sheds the present
+    load.
+    """
     pulsar = Pulsar("threshold", memory=remembered(0.9, 0.1))
     balanced = even(50, 50)
     unloaded = pulsar.unloads(balanced)
@@ -98,9 +103,12 @@ def test_pip_364_history_of_90_and_10_unloads_too_much() -> None:
 
 
 def test_pip_364_heterogeneous_10_50_70() -> None:
-    """The third broker is 70 % busy by other processes and carries nothing. ThresholdShedder: 50 is below 43.33 + 10,
-    and 70 has nothing to give: stuck. UniformLoadShedder unloads from 50, and the broker with the lowest rate, the
-    one at 70, takes it. Ours: `avg` goes on to the next donor, `uniform` loads nobody above where its source was."""
+    """The third broker is 70 % busy by other processes and carries nothing.
+
+    ThresholdShedder: 50 is below 43.33 + 10, and 70 has nothing to shed: stuck. UniformLoadShedder unloads from 50, and
+    the broker with the lowest rate, the one at 70, takes it. Bundlekeel: `avg` continues with the next source,
+    `uniform` loads no broker above its source.
+    """
     reports = [*even(10, 50), report(broker(2), {}, cpu=0.7)]
     assert Pulsar("threshold").unloads(reports) == {}
     uniform = Pulsar("uniform")
@@ -220,8 +228,8 @@ def by_size(*sizes: float, rate: float = 10e3) -> list[BrokerReport]:
     reports = []
     for row, size in enumerate(sizes):
         traffic = np.tile([rate / 40, rate / 40, size / 40, size / 40], (20, 1))
-        made = even(*[10] * (row + 1), distinct=False)[row]
-        reports.append(replace(made, bundle_traffic=traffic, traffic=traffic.sum(axis=0)))
+        broker_reports = even(*[10] * (row + 1), distinct=False)[row]
+        reports.append(replace(broker_reports, bundle_traffic=traffic, traffic=traffic.sum(axis=0)))
     return reports
 
 

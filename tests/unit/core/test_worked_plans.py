@@ -1,7 +1,7 @@
-"""What a plan tells, word by word: of each broker and bundle why it stays or goes, with the figures before and after.
+"""Explanations of a plan, word by word: why each broker and bundle stays or moves, with the values before and after.
 
-One cluster for each situation of each strategy (brokers, parameters, and more of the input); worked_plans.txt has the
-words. `b0` is a broker, `#0` a bundle, scores are in percent, `or` names the next best target.
+There is one cluster for each situation of each strategy (brokers, parameters, and more of the input). worked_plans.txt
+contains the words: `b0` is a broker, `#0` a bundle, scores are in percent, `or` names the next best target.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, 
 
 
 def sized(loads: Sequence[Sequence[float]], *percents: float) -> list[BrokerReport]:
-    """Brokers of these bundles with so many percent of a core each."""
-    made, number = [], 0
+    created, number = [], 0
     for row, (shares, percent) in enumerate(zip(loads, percents, strict=True)):
         names = {bundle_name(number + place): share for place, share in enumerate(shares)}
         number += len(shares)
-        made.append(report(broker(row), names, limit=np.array([percent, 1024.0, -1000.0, -1000.0])))
-    return made
+        created.append(report(broker(row), names, limit=np.array([percent, 1024.0, -1000.0, -1000.0])))
+    return created
 
 
 def planned(case: str) -> Plan:
     """The whole plan at once, unless the case's parameters say otherwise; its first word may name the strategy."""
     reports, params, more = (*CASES[case], {}, {})[:3]
     word = case.partition(" ")[0]
-    given = dict(EAGER) | ({"strategy": word} if word in STRATEGIES else {}) | params
-    return plan(PlanInput(snapshot=snapshot(reports), params=Parameters(**given), **more)).plan
+    options = dict(EAGER) | ({"strategy": word} if word in STRATEGIES else {}) | params
+    return plan(PlanInput(snapshot=snapshot(reports), params=Parameters(**options), **more)).plan
 
 
 def short(name: str) -> str:
@@ -47,11 +46,11 @@ def short(name: str) -> str:
     return f"#{int(name.rpartition('/')[2][2:6], 16)}" if "/" in name else name[:1] + name[4:5]
 
 
-def story(made: Plan) -> list[str]:
+def story(result: Plan) -> list[str]:
     """Verdicts, moves and refusals as lines; refusals that only differ in the bundle share one."""
-    lines = [f"{made.verdict.code}: {made.verdict.sentence}"]
-    lines += [f"{short(told.broker)} {told.code}: {told.sentence}" for told in made.brokers]
-    for move in made.moves:
+    lines = [f"{result.verdict.code}: {result.verdict.sentence}"]
+    lines += [f"{short(output.broker)} {output.code}: {output.sentence}" for output in result.brokers]
+    for move in result.moves:
         sides = (
             (move.source, move.source_before, move.source_after),
             (move.target, move.target_before, move.target_after),
@@ -61,7 +60,7 @@ def story(made: Plan) -> list[str]:
             f"{short(move.bundle)}: {way} ({move.rule} {move.threshold:.4g}) or {short(move.runner_up)}".strip()
         )
     why: dict[str, list[str]] = {}
-    for item in made.refusals:
+    for item in result.refusals:
         why.setdefault(f"{short(item.broker)} {item.code} {item.detail}".strip(), []).append(short(item.bundle))
     return lines + [f"{' '.join(names)} {reason}".strip() for reason, names in why.items()]
 
@@ -311,7 +310,7 @@ TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_pla
 
 
 def test_each_case_has_its_words() -> None:
-    """Rule: nothing is told of a case that is not there."""
+    """Rule: absent cases are not reported."""
     assert TOLD.keys() == CASES.keys()
 
 

@@ -155,8 +155,8 @@ def test_why_the_store_was_never_reached_is_in_the_log() -> None:
 
     with structlog.testing.capture_logs() as logs:
         run_virtually(main())
-    told = [line for line in logs if line["event"].startswith("the metadata store does not answer")]
-    assert [line["error"] for line in told] == ["authentication failed"] * 2
+    lines = [line for line in logs if line["event"].startswith("the metadata store does not answer")]
+    assert [line["error"] for line in lines] == ["authentication failed"] * 2
 
 
 def test_what_is_reported_during_a_turn_begins_the_next_one() -> None:
@@ -214,8 +214,6 @@ def test_the_end_takes_twenty_seconds_when_every_step_hangs() -> None:
 
 
 def test_a_step_that_fails_keeps_no_other_from_being_done() -> None:
-    """Each is asked, and the exit code says that something failed."""
-
     async def fails() -> None:
         raise StoreError("no answer")
 
@@ -224,8 +222,6 @@ def test_a_step_that_fails_keeps_no_other_from_being_done() -> None:
 
 
 def test_a_signal_sets_the_kernels_own_limit() -> None:
-    """For threads that nobody can cancel: a hanging disk must not keep the process."""
-
     async def main() -> float:
         sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
         asyncio.get_running_loop().call_later(1.0, signal.raise_signal, signal.SIGTERM)
@@ -273,6 +269,5 @@ def test_another_configuration_store_ends_the_process() -> None:
 
 
 def test_the_chart_grants_more_than_the_end_takes() -> None:
-    """kubelet kills later than the sidecar is gone by itself."""
     granted = yaml.safe_load(CHART.read_text(encoding="utf-8"))["deployment"]["terminationGracePeriodSeconds"]
     assert STOP_SECONDS < granted <= 2 * STOP_SECONDS

@@ -1,4 +1,4 @@
-"""The chaos tests' own count of what was asked twice."""
+"""The chaos tests' own count of repeated requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.chaos.stage import Unload, asked_twice
 
 
 @pytest.mark.parametrize(
-    ("members", "intents", "found"),
+    ("members", "intents", "messages"),
     [
         ("A", ["1.1"], []),
         ("AA", ["1.1", "1.2"], []),
@@ -17,7 +17,7 @@ from tests.chaos.stage import Unload, asked_twice
         ("A", [""], ["b was unloaded 1 times at t, for 0 intents"]),
     ],
 )
-def test_calls_are_counted_by_intent(members: str, intents: list[str], found: list[str]) -> None:
+def test_calls_are_counted_by_intent(members: str, intents: list[str], messages: list[str]) -> None:
     """Not by member and bundle: a second move of a bundle is none too many, a second call for one intent is."""
     unloads = [Unload("b", member, "t", 0.0) for member in members]
-    assert asked_twice(unloads, [{"bundle": "b", "intent": intent} for intent in intents]) == found
+    assert asked_twice(unloads, [{"bundle": "b", "intent": intent} for intent in intents]) == messages

@@ -51,10 +51,10 @@ def test_a_move_by_the_book() -> None:
 
 @pytest.mark.parametrize("first", ["ok", "unknown"])
 def test_a_second_call_behind_one_that_may_have_worked(first: str) -> None:
-    (found,) = judge(one_move(attempts=(attempt(10.1, first), attempt(10.9, "failed"))))
-    assert (found.kind, found.bundle, found.at) == (Kind.TWO_CALLS, X, 10.9)
-    assert len(found.evidence) == 3
-    assert "TwoCallsForOneIntent" in str(found)
+    (result,) = judge(one_move(attempts=(attempt(10.1, first), attempt(10.9, "failed"))))
+    assert (result.kind, result.bundle, result.at) == (Kind.TWO_CALLS, X, 10.9)
+    assert len(result.evidence) == 3
+    assert "TwoCallsForOneIntent" in str(result)
 
 
 def test_calls_after_certain_failures_are_no_repetition() -> None:
@@ -109,7 +109,7 @@ CORDON = OperatorRequest(kind="cordon", since=7.0, broker=B2)
 
 
 @pytest.mark.parametrize(
-    ("asked", "crime"),
+    ("operator_request", "crime"),
     [
         (CORDON, Kind.AGAINST_CORDON),
         (replace(CORDON, kind="drain"), Kind.AGAINST_DRAIN),
@@ -128,15 +128,14 @@ CORDON = OperatorRequest(kind="cordon", since=7.0, broker=B2)
         (OperatorRequest(kind="pause", since=7.0, broker=B3), None),
     ],
 )
-def test_requests_about_brokers_and_scopes(asked: OperatorRequest, crime: Kind | None) -> None:
+def test_requests_about_brokers_and_scopes(operator_request: OperatorRequest, crime: Kind | None) -> None:
     """Nothing comes to a cordoned or draining broker, though it may leave; nothing excluded or paused moves.
     Where it was to go is said to the first broker only."""
     to_b2 = (replace(attempt(10.1, "failed"), destination=B2), attempt(10.2))
-    assert kinds(one_move(attempts=to_b2, requests=(asked,))) == ([] if crime is None else [crime])
+    assert kinds(one_move(attempts=to_b2, requests=(operator_request,))) == ([] if crime is None else [crime])
 
 
 def test_a_drain_need_not_wait_for_the_cool_down() -> None:
-    """What it took from the drained broker had moved lately; from another broker, or after its end, that is wrong."""
     back = two_moves(50.0)
     leaves = replace(back.records[1], source=B2)
     history = replace(back, records=(back.records[0], leaves))
@@ -206,7 +205,7 @@ def lawful(draw: st.DrawFn) -> History:
     owner = {X: B1, Y: B1}
     rested = {X: 0.0, Y: 0.0}
     for epoch in range(1, draw(st.integers(1, 4)) + 1):
-        member, begun = draw(st.sampled_from("AB")), at
+        member, progress = draw(st.sampled_from("AB")), at
         for number in range(draw(st.integers(0, 3))):
             bundle, broker = draw(st.sampled_from([X, Y])), draw(st.sampled_from([B1, B2, B3]))
             at = max(at, rested[bundle]) + draw(st.floats(0.5, 20.0))
@@ -218,7 +217,7 @@ def lawful(draw: st.DrawFn) -> History:
             records.append(record(at, broker, bundle=bundle, intent=id_))
             owner[bundle], rested[bundle] = broker, at + 101
             at += 3
-        terms.append(Term(epoch=epoch, member=member, begun=begun, ended=at))
+        terms.append(Term(epoch=epoch, member=member, begun=progress, ended=at))
         at += draw(st.floats(1.0, 5.0))
     return History(
         attempts=attempts,
@@ -242,20 +241,20 @@ def test_each_crime_is_found(history: History, data: st.DataObject) -> None:
     effective = [item for item in history.attempts if item.may_count]
     if not effective:
         return
-    chosen = data.draw(st.sampled_from(effective))
-    intent = next(i for i in history.intents if i.bundle == chosen.bundle and i.covers(chosen.sent, 0.0))
+    drawing = data.draw(st.sampled_from(effective))
+    intent = next(i for i in history.intents if i.bundle == drawing.bundle and i.covers(drawing.sent, 0.0))
     crimes = {
-        Kind.TWO_CALLS: replace(history, attempts=[*history.attempts, replace(chosen, sent=chosen.sent + 0.5)]),
+        Kind.TWO_CALLS: replace(history, attempts=[*history.attempts, replace(drawing, sent=drawing.sent + 0.5)]),
         Kind.NO_INTENT: replace(history, intents=[item for item in history.intents if item is not intent]),
         Kind.OUTSIDE_LEADERSHIP: replace(
-            history, attempts=[replace(item, member="C") if item is chosen else item for item in history.attempts]
+            history, attempts=[replace(item, member="C") if item is drawing else item for item in history.attempts]
         ),
         Kind.AGAINST_PAUSE: replace(history, requests=[OperatorRequest(kind="pause", since=intent.begun - 2.5)]),
         Kind.AGAINST_PIN: replace(
-            history, requests=[OperatorRequest(kind="pin", since=intent.begun - 2.5, bundle=chosen.bundle)]
+            history, requests=[OperatorRequest(kind="pin", since=intent.begun - 2.5, bundle=drawing.bundle)]
         ),
         Kind.NOT_RECORDED: replace(history, records=[r for r in history.records if r.intent != intent.id]),
-        Kind.OTHER_OWNER: replace(history, final=dict(history.final) | {chosen.bundle: "b9:8080"}),
+        Kind.OTHER_OWNER: replace(history, final=dict(history.final) | {drawing.bundle: "b9:8080"}),
     }
     for kind, crime in crimes.items():
         assert kind in kinds(crime), kind

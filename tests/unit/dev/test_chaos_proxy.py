@@ -69,13 +69,13 @@ def connect(proxy: TcpProxy) -> socket.socket:
 def ask(client: socket.socket, data: bytes) -> bytes:
     """Send, and read as much back."""
     client.sendall(data)
-    found = b""
-    while len(found) < len(data):
+    received = b""
+    while len(received) < len(data):
         piece = client.recv(65536)
         if not piece:
             break
-        found += piece
-    return found
+        received += piece
+    return received
 
 
 def is_silent(client: socket.socket) -> bool:
@@ -96,11 +96,11 @@ def test_bytes_pass_unchanged_and_ends_are_passed_on(proxy: TcpProxy) -> None:
         assert ask(client, data[:1000]) == data[:1000]
         sender = threading.Thread(target=client.sendall, args=(data,))
         sender.start()
-        found = b""
-        while len(found) < len(data):
-            found += client.recv(65536)
+        received = b""
+        while len(received) < len(data):
+            received += client.recv(65536)
         sender.join()
-        assert found == data
+        assert received == data
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
 
@@ -141,7 +141,7 @@ def test_refused_connections_end_at_once(proxy: TcpProxy) -> None:
 
 
 def test_half_open_swallows_and_is_reset_when_healed(proxy: TcpProxy, echo: Echo) -> None:
-    """Neither an old connection nor a new one hears anything; afterwards neither may go on with holes in its stream."""
+    """Rule: a healed connection may not continue with holes in its stream."""
     with connect(proxy) as old:
         assert ask(old, b"x") == b"x"
         proxy.half_open()
@@ -181,9 +181,8 @@ def test_deaf_downwards_it_is_done_but_nobody_hears(proxy: TcpProxy, echo: Echo)
 
 
 def test_the_target_away_resets(echo: Echo) -> None:
-    """Nobody listens behind the proxy: the client sees a reset, and the proxy goes on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"127.0.0.1:{server.getsockname()[1]}"
     with TcpProxy(nobody) as proxy:
         with pytest.raises(ConnectionError), connect(proxy) as client:
             client.recv(1)

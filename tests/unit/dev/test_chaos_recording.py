@@ -70,7 +70,6 @@ def test_each_answer_has_its_verdict(recorder: Recorder, status: int, verdict: s
 
 
 def test_no_answer_is_unknown(recorder: Recorder) -> None:
-    """It hangs, nobody behind hears of it, and the next one is answered."""
     AdminFaults(recorder).hang()
     with pytest.raises(TimeoutError):
         ask(recorder, "PUT", UNLOAD, timeout=0.3)
@@ -97,8 +96,8 @@ def test_only_what_changes_a_broker_counts(recorder: Recorder) -> None:
     ask(recorder, "PUT", UNLOAD.replace("unload", "split"))
     ask(recorder, "GET", "/lookup/v2/topic/persistent/t/ns/x?authoritative=true")
     ask(recorder, "GET", "/lookup/v2/topic/persistent/t/ns/x")
-    found = attempts(recorder, bundle_of=lambda topic: f"bundle of {topic}")
-    assert [(item.verb, item.bundle) for item in found] == [
+    attempt_list = attempts(recorder, bundle_of=lambda topic: f"bundle of {topic}")
+    assert [(item.verb, item.bundle) for item in attempt_list] == [
         ("split", "t/ns/0x00000000_0x40000000"),
         ("claim", "bundle of persistent/t/ns/x"),
     ]

@@ -35,8 +35,8 @@ def _quiet() -> Iterator[None]:
 def explained(seed: int) -> str:
     """Nothing when a schedule was carried out without violation, else the schedule and what is wrong."""
     schedule = schedule_of(seed)
-    found = check(schedule)
-    return "\n".join([str(schedule), *map(str, found)]) if found else ""
+    result = check(schedule)
+    return "\n".join([str(schedule), *map(str, result)]) if result else ""
 
 
 @pytest.mark.parametrize("first", range(0, DEFAULT, PER_TEST))
@@ -86,7 +86,6 @@ PAUSES = tuple(Fault(at=at, what=What.PAUSE, target="people", seconds=8.0) for a
 
 
 def requests(what: What) -> tuple[Fault, ...]:
-    """The same kind of request again and again, of whatever bundle or broker the dice say, for longer than a plan."""
     return tuple(Fault(at=at, what=what, target="people", seconds=12.0) for at in (0.5, 1.5, 7.0, 8.5, 14.0, 15.5))
 
 
@@ -118,8 +117,8 @@ def leader_stops() -> Schedule:
 
 def test_without_the_leader_check_calls_are_sent_outside_leadership() -> None:
     """Connecting takes long, and the term ends meanwhile; the sidecar that asks for its permit passes the same."""
-    found = check(leader_stops(), variants.WithoutPermit)
-    assert Kind.OUTSIDE_LEADERSHIP in {violation.kind for violation in found}
+    result = check(leader_stops(), variants.WithoutPermit)
+    assert Kind.OUTSIDE_LEADERSHIP in {violation.kind for violation in result}
     assert check(leader_stops(), variants.FarAway) == []
 
 
@@ -133,8 +132,8 @@ def test_a_suspension_taken_for_the_end_of_a_term() -> None:
 
 def test_without_any_fence_two_leaders_act() -> None:
     """The store takes the writes of an epoch that is over as well: moves are made twice, or not recorded."""
-    found = {violation.kind for violation in check(leader_stops(), variants.WithoutFence)}
-    assert found & {Kind.OUTSIDE_LEADERSHIP, Kind.MOVED_TWICE, Kind.NOT_RECORDED}
+    result = {violation.kind for violation in check(leader_stops(), variants.WithoutFence)}
+    assert result & {Kind.OUTSIDE_LEADERSHIP, Kind.MOVED_TWICE, Kind.NOT_RECORDED}
 
 
 def test_a_schedule_shrinks_to_what_matters() -> None:
@@ -146,10 +145,10 @@ def test_a_schedule_shrinks_to_what_matters() -> None:
     def fails(candidate: Schedule) -> bool:
         return any(fault.what is What.STOP_STORE and fault.seconds >= 2.0 for fault in candidate.faults)
 
-    found = shrink(schedule, fails)
-    assert fails(found)
-    assert len(found.faults) == 1
-    assert found.faults[0].seconds < 4.0
+    result = shrink(schedule, fails)
+    assert fails(result)
+    assert len(result.faults) == 1
+    assert result.faults[0].seconds < 4.0
 
 
 def test_schedules_are_drawn_for_what_there_is() -> None:

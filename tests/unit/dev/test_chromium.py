@@ -12,13 +12,11 @@ from dev.tools_prometheus import ToolsMissing
 
 
 def test_one_on_the_path_is_taken() -> None:
-    """By any of its names, and nothing is installed."""
-    found = ensure(which={"google-chrome": "/opt/google-chrome"}.get, run=lambda command: pytest.fail(str(command)))
-    assert found == Path("/opt/google-chrome")
+    jars = ensure(which={"google-chrome": "/opt/google-chrome"}.get, run=lambda command: pytest.fail(str(command)))
+    assert jars == Path("/opt/google-chrome")
 
 
 def test_a_missing_one_is_installed() -> None:
-    """By Debian's package."""
     there: dict[str, str] = {}
 
     def install(command: Sequence[str]) -> str:
@@ -33,5 +31,5 @@ def test_one_that_cannot_be_had_is_said() -> None:
     """With apt-get's own reason and what to do."""
     with pytest.raises(ToolsMissing) as caught:
         ensure(which=lambda _: None, run=lambda command: "E: are you root?" if command == INSTALL else "")
-    said = "chromium is missing and could not be installed (apt-get: E: are you root?): "
-    assert str(caught.value) == said + ADVICE
+    expected = "chromium is missing and could not be installed (apt-get: E: are you root?): "
+    assert str(caught.value) == expected + ADVICE

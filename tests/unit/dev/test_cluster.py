@@ -82,8 +82,9 @@ def test_zookeeper_and_bookie_listen_on_loopback_only() -> None:
 
 
 def test_a_journal_that_stands_still_does_not_end_the_bookie() -> None:
-    """Each entry that waits keeps the buffer it was read into, and at BookKeeper's 64 KiB two seconds of the demo's
-    traffic filled the direct memory; as many as may wait at once now fit, at the size that buffers begin with."""
+    """Each waiting entry keeps its read buffer: at BookKeeper's 64 KiB two seconds of demo traffic filled the direct
+    memory.
+    """
     conf = parsed(bookie_conf(Path("d"), 1, METADATA))
     waiting = int(conf["maxAddsInProgressLimit"]) * int(conf["byteBufAllocatorSizeMax"])
     assert 0 < waiting <= BOOKIE_DIRECT_MB * 2**20
@@ -180,7 +181,6 @@ def test_without_cgroups_isolation_is_none() -> None:
 
 @pytest.mark.parametrize("present", ["cpu.max", "cpu.cfs_quota_us"])
 def test_quota_is_written_in_the_words_of_the_hierarchy(tmp_path: Path, present: str) -> None:
-    """A quarter core is 25 ms in 100 ms, whichever file says it."""
     (tmp_path / present).touch()
     write_quota(tmp_path, 0.25)
     assert (tmp_path / present).read_text().startswith("25000")

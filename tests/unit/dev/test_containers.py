@@ -23,23 +23,21 @@ PORTS = [15001, 15002]
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
-    """The engine that DOCKER_HOST names; nobody but the tests removes its containers."""
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
-    with FakeEngine() as found:
-        monkeypatch.setenv("DOCKER_HOST", found.address)
-        yield found
+    with FakeEngine() as fake_engine:
+        monkeypatch.setenv("DOCKER_HOST", fake_engine.address)
+        yield fake_engine
 
 
 @pytest.fixture(params=["processes", "containers"])
 def spawner(request: pytest.FixtureRequest) -> Iterator[Spawner]:
-    """What both must do alike."""
     if request.param == "containers":
         request.getfixturevalue("engine")
-        found: Spawner = ContainerSpawner(lambda: PORTS)
+        container_spawner: Spawner = ContainerSpawner(lambda: PORTS)
     else:
-        found = Spawner()
-    yield found
-    found.close(clean=True)
+        container_spawner = Spawner()
+    yield container_spawner
+    container_spawner.close(clean=True)
 
 
 def child(folder: Path, *command: str) -> Child:
@@ -50,7 +48,6 @@ def child(folder: Path, *command: str) -> Child:
 def test_i06_jars_are_the_default_also_where_an_engine_answers(
     value: str | None, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is tested is what runs unless somebody asks for something else."""
     monkeypatch.delenv("CLUSTER", raising=False)
     if value is not None:
         monkeypatch.setenv("CLUSTER", value)
@@ -74,7 +71,6 @@ def test_i06_without_an_engine_it_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 
 
 def test_i06_every_port_is_published_on_loopback_under_its_own_number(engine: FakeEngine, tmp_path: Path) -> None:
-    """An address that a broker advertises means the same inside and outside; nobody else can reach it."""
     spawner = ContainerSpawner(lambda: PORTS)
     spawner.start(child(tmp_path, "/bin/sleep", "60"))
     spawner.start(child(tmp_path, "/bin/sleep", "61"))
@@ -105,7 +101,6 @@ def test_i06_a_cpu_quota_is_the_engine_s_to_hold(engine: FakeEngine, tmp_path: P
 
 
 def test_i06_processes_listen_behind_the_published_ports() -> None:
-    """Which lead to no loopback; what is advertised is where the ports are published, brokers told apart by port."""
     cluster = ContainerCluster(ClusterSpec(broker_settings={"a": "b"}, secure=True))
     brokers = [broker_info(n, 8080 + n, 6650 + n, "bind", bind_host=cluster._bind_host) for n in (1, 2)]
     assert [broker.broker_id for broker in brokers] == ["127.0.0.1:8081", "127.0.0.1:8082"]
@@ -137,7 +132,6 @@ def test_i06_a_child_runs_stops_and_dies(spawner: Spawner, tmp_path: Path) -> No
 
 
 def test_i06_an_exit_code_is_told(spawner: Spawner, tmp_path: Path) -> None:
-    """That is how the set-up of the metadata says whether it worked."""
     one = child(tmp_path, "/bin/sh", "-c", "exit 3")
     spawner.start(one)
     assert one.process is not None

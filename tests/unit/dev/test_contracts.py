@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml: a copy in which somebody imports what he must not fails by name."""
+"""The import contracts of pyproject.toml: a forbidden import in a copy breaks its contract by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-# A module, what is added to it, and words of the contract that forbids it.
+# A module, the code added to it, and words of the contract that forbids it.
 FORBIDDEN = (
     ("core/model/names.py", "from bundlekeel.core.planning.engine import plan", "Inside core"),
     ("core/guard/holds.py", "from bundlekeel.core.strategies.avg import shed", "Inside core"),
@@ -27,7 +27,6 @@ FORBIDDEN = (
 
 
 def test_forbidden_imports_break_their_contracts(tmp_path: Path) -> None:
-    """Each contract of the rooms that somebody may forget; the tree as it is keeps all of them (the gate)."""
     shutil.copytree(ROOT / "service", tmp_path / "service", ignore=shutil.ignore_patterns("__pycache__", "static"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for module, line, _ in FORBIDDEN:

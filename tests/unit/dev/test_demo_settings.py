@@ -19,9 +19,9 @@ def test_demo_settings_differ_from_the_defaults_only_in_addresses_and_capacity(t
         metadata_url="zk:127.0.0.1:2181/pulsar",
         configuration_url="zk:127.0.0.1:2181/config",
     )
-    given = settings_for(cluster, "a", tmp_path)  # type: ignore[arg-type]
-    assert set(given) <= ALLOWED
-    demo = load_settings(None, given, environ={}).settings
+    settings_values = settings_for(cluster, "a", tmp_path)  # type: ignore[arg-type]
+    assert set(settings_values) <= ALLOWED
+    demo = load_settings(None, settings_values, environ={}).settings
     shipped = load_settings(None, environ={}).settings
     for name in set(Settings.model_fields) - ALLOWED:
         assert getattr(demo, name) == getattr(shipped, name), name

@@ -15,7 +15,6 @@ SAYS = "import sys, time\nfor _ in sys.stdin:\n    print(time.time(), time.time_
 
 
 def test_the_wall_clock_alone_is_set(tmp_path: Path) -> None:
-    """An hour back, then ten times as fast; both functions of it agree, and the boot clock goes on."""
     clock = FakeClock(tmp_path / "clock")
     command = [sys.executable, "-c", SAYS]
     with subprocess.Popen(
@@ -23,7 +22,7 @@ def test_the_wall_clock_alone_is_set(tmp_path: Path) -> None:
     ) as process:
         assert process.stdin is not None and process.stdout is not None
 
-        def asked() -> tuple[float, float]:
+        def read_clocks() -> tuple[float, float]:
             time.sleep(0.2)
             assert process.stdin is not None and process.stdout is not None
             process.stdin.write("\n")
@@ -32,12 +31,12 @@ def test_the_wall_clock_alone_is_set(tmp_path: Path) -> None:
             assert abs(nanoseconds / 1e9 - wall) < 1
             return wall - time.time(), boot - time.monotonic()
 
-        assert abs(asked()[0]) < 1
+        assert abs(read_clocks()[0]) < 1
         clock.set(-HOUR)
-        wall, boot = asked()
+        wall, boot = read_clocks()
         assert abs(wall + HOUR) < 1 and abs(boot) < 1
         clock.set(HOUR, 10.0)
-        first, then = asked()[0], asked()[0]
+        first, then = read_clocks()[0], read_clocks()[0]
         assert HOUR < first < then
         process.stdin.close()
         process.wait(10)

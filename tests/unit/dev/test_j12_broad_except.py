@@ -1,4 +1,4 @@
-"""Where every exception is caught is a short list in CONTRIBUTING.md, and nowhere else."""
+"""CONTRIBUTING.md lists every place that catches all exceptions; there are no others."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ BROAD = frozenset({"Exception", "BaseException"})
 
 
 def broad_places(source: str) -> int:
-    """How often a text catches whatever may be raised and does not always raise it again."""
-    found = 0
+    count = 0
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ExceptHandler):
             again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
-            found += not again and (node.type is None or _names(node.type))
+            count += not again and (node.type is None or _names(node.type))
         elif isinstance(node, ast.Call) and "suppress" in ast.unparse(node.func).split("."):
-            found += any(_names(argument) for argument in node.args)
-    return found
+            count += any(_names(argument) for argument in node.args)
+    return count
 
 
 def _names(caught: ast.expr) -> bool:
@@ -42,18 +41,17 @@ def _names(caught: ast.expr) -> bool:
     ],
 )
 def test_j12_a_broad_except_is_found(body: str, places: int) -> None:
-    """However it is spelt; what is raised again at once is caught by nobody."""
     assert broad_places(body) == places
 
 
 def test_j12_broad_excepts_are_where_contributing_says() -> None:
     """One mention of a file there for each place in it."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    said = re.search(r"Broad `except`.*?(?=\n- |\n\n)", text, re.DOTALL)
-    assert said is not None
-    found = [
+    match = re.search(r"Broad `except`.*?(?=\n- |\n\n)", text, re.DOTALL)
+    assert match is not None
+    result = [
         path.relative_to(SERVICE).as_posix()
         for path in SERVICE.rglob("*.py")
         for _ in range(broad_places(path.read_text(encoding="utf-8")))
     ]
-    assert sorted(re.findall(r"`([\w/]+\.py)`", said.group())) == sorted(found)
+    assert sorted(re.findall(r"`([\w/]+\.py)`", match.group())) == sorted(result)

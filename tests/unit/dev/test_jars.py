@@ -24,7 +24,7 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked: list[str] = []
-        # Answers cut off after so many bytes, by file name; each is taken once.
+        # Responses cut off after this number of bytes, by file name; each is used once.
         self.cut: dict[str, int] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, repository=self))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -75,9 +75,9 @@ class _Handler(SimpleHTTPRequestHandler):
 @pytest.fixture
 def repository(tmp_path: Path) -> Iterator[Repository]:
     (tmp_path / "remote").mkdir()
-    found = Repository(tmp_path / "remote")
-    yield found
-    found.close()
+    result = Repository(tmp_path / "remote")
+    yield result
+    result.close()
 
 
 def laid(repository: Repository, tmp_path: Path, jars: list[Jar], local: Path | None = None) -> Path:
@@ -152,7 +152,6 @@ def test_a_jar_that_is_not_the_locked_one_is_refused(repository: Repository, tmp
 
 
 def test_a_jar_that_is_not_there_is_named_without_the_password(repository: Repository, tmp_path: Path) -> None:
-    """A mirror's address may hold one. What may help is named: mirror, proxy and certificates."""
     jar = Jar("org.a", "one", "", "1.0", "0" * 64)
     address = repository.address.replace("://", "://someone:secret@")
     with pytest.raises(ClusterError, match=r"one-1\.0\.jar could not be fetched") as refused:
@@ -213,7 +212,6 @@ def test_the_environment_wins_over_the_settings(home: Path) -> None:
 
 
 def test_without_settings_it_is_maven_central_directly(tmp_path: Path) -> None:
-    """Whose address the `jgo` package knows."""
     source = find_source({}, tmp_path)
     assert source == Source(local=tmp_path / ".m2" / "repository")
 
@@ -228,7 +226,6 @@ def test_settings_that_cannot_be_read_are_named(home: Path) -> None:
 def test_a_proxy_of_the_settings_is_asked_and_no_longer_set_afterwards(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs later talks to brokers on loopback, which no proxy reaches."""
     for name in ("HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
     jar = repository.add("org.a:one:1.0", b"one")

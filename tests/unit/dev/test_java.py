@@ -1,4 +1,4 @@
-"""Which Java is taken where, and what a machine without one is told before anything is installed."""
+"""Selection of the Java for each task, and the message on a machine without one before anything is installed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ def jdk(folder: Path, version: str, *, code: int = 0, with_compiler: bool = Fals
     return java
 
 
-@pytest.mark.parametrize(("said", "version"), [("1.8.0_402", 8), ("17.0.15", 17), ("21", 21), ("25.0.2", 25)])
-def test_versions(tmp_path: Path, said: str, version: int) -> None:
+@pytest.mark.parametrize(("message", "version"), [("1.8.0_402", 8), ("17.0.15", 17), ("21", 21), ("25.0.2", 25)])
+def test_versions(tmp_path: Path, message: str, version: int) -> None:
     """The numbers of old and new releases."""
-    assert java_version(jdk(tmp_path, said)) == version
+    assert java_version(jdk(tmp_path, message)) == version
 
 
 def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
-    """As every Java program's launcher has it."""
     home, path = jdk(tmp_path / "home", "17.0.1"), jdk(tmp_path / "path", "21")
     environment = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(path.parent)}
     assert installed_java(environment) == home
@@ -50,7 +49,6 @@ def test_an_unfit_java_home_does_not_hide_the_path(tmp_path: Path, unfit: str) -
 
 
 def test_no_java_at_all(tmp_path: Path) -> None:
-    """None, and no compiler either."""
     jdk(tmp_path, "11", with_compiler=True)
     assert installed_java({"PATH": str(tmp_path)}) is None
     assert installed_java({"PATH": str(tmp_path / "bin")}) is None
@@ -78,9 +76,9 @@ def test_spark_gets_a_java_that_takes_its_options(tmp_path: Path) -> None:
     environment["BUNDLEKEEL_CACHE"] = str(tmp_path / "cache")
     answer = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     wrapper = Path(answer.stdout.strip()) / "bin" / "java"
-    given = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-opens=x", "Main", ""]
-    said = subprocess.run([wrapper, *given], capture_output=True, text=True, check=True).stdout
-    assert said == "<-cp><a b><--add-opens=x><Main><>"
+    inputs = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-opens=x", "Main", ""]
+    output = subprocess.run([wrapper, *inputs], capture_output=True, text=True, check=True).stdout
+    assert output == "<-cp><a b><--add-opens=x><Main><>"
 
 
 def test_spark_is_left_alone_where_a_jdk_is(tmp_path: Path) -> None:
@@ -89,7 +87,6 @@ def test_spark_is_left_alone_where_a_jdk_is(tmp_path: Path) -> None:
 
 
 def test_without_java_set_up_ends_before_it_installs_anything_else(tmp_path: Path) -> None:
-    """No Java, and none to be had: one sentence with the remedy, and not one package installed."""
     copy_of_sources(tmp_path)
     answer = subprocess.run(
         [sys.executable, "-m", "dev.setup", "demo"],
@@ -119,15 +116,15 @@ def test_where_no_cluster_can_run_set_up_says_so_before_anything_else() -> None:
 def test_a_suite_that_compiles_java_is_told_what_adds_the_compiler(tmp_path: Path) -> None:
     """`python -m dev.java compiler` fails with one sentence where there is only a runtime."""
     runtime = jdk(tmp_path, "17").parent
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "dev.java", "compiler"],
         env={"PATH": str(runtime), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (told.returncode, told.stdout.count("\n")) == (1, 1)
-    assert "apt-get install openjdk-17-jdk" in told.stdout
+    assert (result.returncode, result.stdout.count("\n")) == (1, 1)
+    assert "apt-get install openjdk-17-jdk" in result.stdout
 
 
 def test_a_program_of_the_path_is_taken_before_any_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

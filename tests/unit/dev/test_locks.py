@@ -19,31 +19,31 @@ PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)(?: ; ([^\\]+))?", re.MULTIL
 def _pins(lock: str) -> dict[str, str]:
     """Name to version, of the lines that hold for this Python and system."""
     text = (ROOT / "requirements" / f"{lock}.lock").read_text(encoding="utf-8")
-    found = [
+    result = [
         (Requirement(f"{name}; {marker}" if marker else name), version)
         for name, version, marker in PINNED.findall(text)
     ]
     return {
-        canonicalize_name(line.name): version for line, version in found if not line.marker or line.marker.evaluate()
+        canonicalize_name(line.name): version for line, version in result if not line.marker or line.marker.evaluate()
     }
 
 
 def _asked_for() -> list[Requirement]:
-    """What `make lock` makes demo.lock of: the dependencies, the extra `topics` and the group `demo`."""
+    """Return the input of `make lock` for demo.lock: the dependencies, the extra `topics` and the group `demo`."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     lines = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["topics"]
     return [Requirement(line) for line in [*lines, *project["dependency-groups"]["demo"]]]
 
 
-def _missing(pins: dict[str, str], wanted: list[Requirement]) -> set[str]:
+def _missing(pins: dict[str, str], requirements: list[Requirement]) -> set[str]:
     """Names that a package asks for, or one that it asks for, and that are not pinned as asked."""
-    missing, seen, queue = set(), set(), [(line, "") for line in wanted]
+    missing, names, queue = set(), set(), [(line, "") for line in requirements]
     while queue:
         line, extra = queue.pop()
         name = canonicalize_name(line.name)
-        if (line.marker and not line.marker.evaluate({"extra": extra})) or (name, *sorted(line.extras)) in seen:
+        if (line.marker and not line.marker.evaluate({"extra": extra})) or (name, *sorted(line.extras)) in names:
             continue
-        seen.add((name, *sorted(line.extras)))
+        names.add((name, *sorted(line.extras)))
         if name not in pins or not line.specifier.contains(pins[name], prereleases=True):
             missing.add(name)
             continue
@@ -56,7 +56,6 @@ def _missing(pins: dict[str, str], wanted: list[Requirement]) -> set[str]:
 
 
 def test_the_demo_installs_all_that_the_service_imports() -> None:
-    """Every dependency and, as far as they are installed here, what these need in turn; pyarrow is no part of it."""
     pins = _pins("demo")
     assert _missing(pins, _asked_for()) == set()
     assert "pyarrow" not in pins

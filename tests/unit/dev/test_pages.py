@@ -43,11 +43,10 @@ def test_blocks_of_a_list_are_inside_it_on_the_site() -> None:
 
 
 def test_every_field_and_event_of_a_scenario_has_a_row() -> None:
-    """A field without a text beside its type would be left out."""
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     assert len(classes) > 10
     for item in classes:
         section = format_page().partition(f"\n## {item.__name__}\n")[2].partition("\n## ")[0]
-        known = [field.name for field in fields(item)]
-        assert re.findall(r"(?m)^\| `(\w+)` \| ", section)[: len(known)] == known
+        expected_keys = [field.name for field in fields(item)]
+        assert re.findall(r"(?m)^\| `(\w+)` \| ", section)[: len(expected_keys)] == expected_keys
     assert set(scenario.EVENTS) == set(get_args(scenario.EventKind))

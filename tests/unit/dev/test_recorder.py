@@ -1,4 +1,4 @@
-"""The recorder passes everything on unchanged, records requests, and breaks things as told."""
+"""The recorder passes everything on unchanged, records requests, and injects faults as configured."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_answers_pass_unchanged(
     client: http.client.HTTPConnection, method: str, path: str, status: int, body: bytes
 ) -> None:
     assert _get(client, path, method) == (status, body)
-    # The same client again: kept alive, or opened anew where the target closed.
+    # The same client again: kept alive, or reopened where the target closed.
     assert _get(client, path, method) == (status, body)
 
 

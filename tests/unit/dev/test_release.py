@@ -1,4 +1,4 @@
-"""A tag is published only when the tree is that release, and nobody is told to install a name that is not ours."""
+"""A tag is published only if the tree is that release, and no page asks users to install a foreign name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ OWNERS = {
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What the check reads, ready to be published as v0.1.0."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    for name, (what, given) in OWNERS.items():
-        text, count = re.subn(what, given, (tmp_path / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for name, (what, inputs) in OWNERS.items():
+        text, count = re.subn(what, inputs, (tmp_path / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert count
         (tmp_path / name).write_text(text, encoding="utf-8")
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0 - 2026-12-01\n\nThe first.\n", encoding="utf-8")
@@ -99,7 +98,6 @@ def test_this_tree_lacks_only_what_an_owner_can_give() -> None:
     ],
 )
 def test_labels_and_tags_of_another_release_are_named(tree: Path, name: str, old: str, new: str) -> None:
-    """They would be published with it."""
     change(tree, name, old, new)
     assert faults("v0.1.0", tree) == [f"{name} names 0.0.9, the tag v0.1.0"]
 
@@ -128,7 +126,6 @@ def test_what_says_that_nothing_is_published_is_named(tree: Path, place: str, te
 
 
 def test_changes_without_a_version_are_not_published_unsaid(tree: Path) -> None:
-    """They are in the tree, and would be in no release's notes."""
     change(tree, "CHANGELOG.md", "## 0.1.0", "## Unreleased\n\n- A change.\n\n## 0.1.0")
     assert ["## Unreleased" in fault for fault in faults("v0.1.0", tree)] == [True]
     change(tree, "CHANGELOG.md", "- A change.\n\n", "### Added\n\n### Fixed\n\n")
@@ -136,12 +133,11 @@ def test_changes_without_a_version_are_not_published_unsaid(tree: Path) -> None:
 
 
 def test_nobody_is_told_to_install_a_name_that_is_not_ours() -> None:
-    """pip would take whatever somebody else publishes as `bundlekeel`."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    told = re.compile(r"(pip3? install [^\n#]*|\binstall )['\"]?bundlekeel(\[|==|['\"\s])")
-    found = []
+    pattern = re.compile(r"(pip3? install [^\n#]*|\binstall )['\"]?bundlekeel(\[|==|['\"\s])")
+    results = []
     for name in names.split("\0"):
         if name.endswith((".md", ".py", ".yaml", ".yml", ".txt", ".toml")) and "/unit/dev/" not in name:
             text = (ROOT / name).read_text(encoding="utf-8").replace("helm install bundlekeel", "")
-            found += [f"{name}: {match[0]}" for match in told.finditer(text)]
-    assert found == []
+            results += [f"{name}: {match[0]}" for match in pattern.finditer(text)]
+    assert results == []

@@ -28,17 +28,17 @@ def test_each_row_has_one_test_of_its_name() -> None:
     for file, name in named_tests():
         if (row := _NAMED.match(name)) is not None:
             named[row[1].upper()].append(f"{file}::{name}")
-    assert {row: found for row, found in named.items() if len(found) != 1} == {}
+    assert {row: value for row, value in named.items() if len(value) != 1} == {}
     assert set(named) == ROWS
     page = (ROOT / "docs/reference/failure-tests.md").read_text(encoding="utf-8")
-    assert dict(_PAGE_ROW.findall(page)) == {row: found[0] for row, found in named.items()}
+    assert dict(_PAGE_ROW.findall(page)) == {row: value[0] for row, value in named.items()}
 
 
 def test_the_page_names_only_tests_that_exist() -> None:
     """A file, or a test in it."""
-    known = {f"{file}::{name}" for file, name in named_tests()}
-    known |= {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")}
+    expected_names = {f"{file}::{name}" for file, name in named_tests()}
+    expected_names |= {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")}
     page = (ROOT / "docs/reference/failure-tests.md").read_text(encoding="utf-8")
-    said = re.findall(r"`(tests/[^`]+?\.py(?:::\w+)?)`", page)
-    assert said
-    assert [item for item in said if item not in known] == []
+    matches = re.findall(r"`(tests/[^`]+?\.py(?:::\w+)?)`", page)
+    assert matches
+    assert [item for item in matches if item not in expected_names] == []

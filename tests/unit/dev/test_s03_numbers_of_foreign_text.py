@@ -188,11 +188,11 @@ def test_s03_a_conversion_of_text_is_found(source: str, places: int, in_arrays: 
 
 
 def test_s03_foreign_text_becomes_a_number_in_one_place() -> None:
-    found = set()
+    listed = set()
     for path in SERVICE.rglob("*.py"):
         name = path.relative_to(SERVICE).as_posix()
         if name not in DECODERS:
             numbers_only = name.startswith(tuple(NUMBERS_ONLY))
-            found |= {(name, call) for call in conversions(path.read_text("utf-8"), numbers_only=numbers_only)}
-    assert sorted(found - ALLOWED.keys()) == [], "use core.model.numbers, or say here why not"
-    assert sorted(ALLOWED.keys() - found) == [], "no longer there"
+            listed |= {(name, call) for call in conversions(path.read_text("utf-8"), numbers_only=numbers_only)}
+    assert sorted(listed - ALLOWED.keys()) == [], "use core.model.numbers, or say here why not"
+    assert sorted(ALLOWED.keys() - listed) == [], "no longer there"

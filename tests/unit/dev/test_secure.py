@@ -1,4 +1,4 @@
-"""What a secured local cluster is made of, without starting one."""
+"""The parts of a secured local cluster, without starting one."""
 
 from __future__ import annotations
 
@@ -40,16 +40,15 @@ def test_tokens_are_what_pulsar_checks(security: Security) -> None:
 
 
 def test_no_secret_on_a_command_line_or_in_a_configuration(security: Security) -> None:
-    """Flags and files of the processes name files; users and passwords stand in the JAAS files alone."""
     broker = broker_info(1, 8443, 6651, "bind", secure=True)
-    told = [
+    output = [
         *security.zookeeper_flags(),
         *security.store_client_flags(),
         zookeeper_conf(ClusterSpec(), Path("d"), 1, security.zookeeper_settings(2)),
         broker_conf(ClusterSpec(), broker, "zk:x", "zk:x", security.broker_settings(8443, 6651)),
     ]
     hidden = [*security.passwords.values(), *(path.read_text() for path in security.tokens.values())]
-    assert not any(secret in line for secret in hidden for line in told)
+    assert not any(secret in line for secret in hidden for line in output)
     assert all(f'user_{name}="{security.passwords[name]}"' in security.server_jaas.read_text() for name in STORE_USERS)
     assert security.passwords["bundlekeel"] not in security.client_jaas.read_text()
 
@@ -67,7 +66,6 @@ def test_a_secured_broker_listens_with_tls_only(security: Security) -> None:
 
 
 def test_a_secured_zookeeper_wants_sasl(security: Security) -> None:
-    """TLS beside the plain port, and no session without a user on either."""
     lines = dict(
         line.split("=", 1)
         for line in zookeeper_conf(ClusterSpec(), Path("d"), 1, security.zookeeper_settings(2)).splitlines()

@@ -79,7 +79,6 @@ def test_every_bundle_is_busy_and_rates_add_up() -> None:
 
 
 def test_rates_go_to_other_topics_and_come_back_after_three_turns() -> None:
-    """None is lost on the way, whether or not the list can be divided by three."""
     assert [turned([5, 4, 3, 2, 1, 0], turns) for turns in range(4)] == [
         [5, 4, 3, 2, 1, 0],
         [3, 2, 1, 0, 5, 4],
@@ -247,13 +246,13 @@ def _report(*gaps: Gap) -> TrafficReport:
 def test_gaps_join_moves_by_bundle_and_time() -> None:
     plans = plan_topics(_spec(bundles=4))
     near, far = plans[0], plans[1]
-    made = [
+    result = [
         Gap(topic=near.topic, bundle=near.bundle, kind="publish", start_wall_ms=10_000, seconds=0.4),
         Gap(topic=near.topic, bundle=near.bundle, kind="consume", start_wall_ms=10_100, seconds=0.9),
         Gap(topic=near.topic, bundle=near.bundle, kind="publish", start_wall_ms=90_000, seconds=5.0),
         Gap(topic=far.topic, bundle=far.bundle, kind="publish", start_wall_ms=10_000, seconds=7.0),
     ]
-    report = msgspec.json.decode(msgspec.json.encode(_report(*made)), type=TrafficReport)
+    report = msgspec.json.decode(msgspec.json.encode(_report(*result)), type=TrafficReport)
     assert report.gap_around(near.bundle, 10_500, 1) == 0.9
     assert report.gap_around(near.bundle, 10_500, 1, "publish") == 0.4
     assert report.gap_around(near.bundle.rpartition("/")[2], 10_500, 1) == 0.9
@@ -265,7 +264,7 @@ def test_gaps_join_moves_by_bundle_and_time() -> None:
 
 
 class FakeBroker(BaseHTTPRequestHandler):
-    """Owns its one bundle for somebody else until it is unloaded; redirects the first request."""
+    """Broker that owns its one bundle until it is unloaded, and redirects the first request."""
 
     owner = "other:1"
     log: list[str]
@@ -326,7 +325,6 @@ def broker() -> Iterator[str]:
 
 
 def test_a_tenant_that_two_make_at_once_is_asked_for_again(broker: str) -> None:
-    """The one that is second is told 500 BadVersion; every other failure, and a second one, stays one."""
     bad = "MetadataStoreException$BadVersionException"
     FakeBroker.failures = [bad]
     assert ensure_namespace(f"http://{broker}", "t/n", 1) == [0, 0xFFFFFFFF]

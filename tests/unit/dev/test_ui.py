@@ -13,7 +13,6 @@ from dev.ui import ROOT
 
 
 def test_serve_ends_with_its_process() -> None:
-    """What SIGTERM ends is what serves: no process goes on without it."""
     command = [sys.executable, "-m", "dev.ui", "serve"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -41,7 +41,6 @@ class TestCalibrated:
     """`evidence.calibrated`."""
 
     def test_worlds_are_of_their_seeds(self) -> None:
-        """The same seed, the same world; another one, another."""
         assert world_of(3, SMALL) == world_of(3, SMALL)
         assert len({world_of(seed, SMALL).bundles for seed in range(1, 11)}) > 5
 
@@ -56,30 +55,28 @@ class TestCalibrated:
         assert replace(PAIR, moves=0.0, calibrated_moves=0.0).fewer == 0.0
 
     def test_a_world_is_kept_and_not_worked_out_again(self, tmp_path: Path) -> None:
-        """What a broken-off run has is read; the same settings on both sides are neither better nor worse."""
         row = calibrated(2, SMALL)
         assert row.blocks.calibrated_moves <= row.blocks.moves
         assert row.blocks.worse <= 0.01
-        made = rows_of([2], SMALL, tmp_path, 1)
-        assert replace(made[0], cpu_seconds=0) == replace(row, cpu_seconds=0)
-        kept = next(tmp_path.iterdir())
-        kept.write_text(kept.read_text().replace('"seed": 2', '"seed": 7'))
+        rows = rows_of([2], SMALL, tmp_path, 1)
+        assert replace(rows[0], cpu_seconds=0) == replace(row, cpu_seconds=0)
+        entry = next(tmp_path.iterdir())
+        entry.write_text(entry.read_text().replace('"seed": 2', '"seed": 7'))
         assert rows_of([2], SMALL, tmp_path, 1)[0].seed == 7
 
     def test_j13_what_was_found_is_judged_without_a_search(self) -> None:
         """In blocks, unbroken and with pictures each minute, which come to different figures."""
-        found = calibrated(2, SMALL, {"avg_low_threshold_percent": 30.0, "move_price": 20.0})
-        assert found.candidates == 0
-        assert found.blocks.calibrated_moves != found.blocks.moves
-        assert found.unbroken is not None and found.stock is not None
-        runs = (found.blocks, found.unbroken, found.stock)
+        row = calibrated(2, SMALL, {"avg_low_threshold_percent": 30.0, "move_price": 20.0})
+        assert row.candidates == 0
+        assert row.blocks.calibrated_moves != row.blocks.moves
+        assert row.unbroken is not None and row.stock is not None
+        runs = (row.blocks, row.unbroken, row.stock)
         assert len({run.calibrated_imbalance for run in runs}) >= 2
         same = calibrated(2, SMALL, {})
         assert (same.blocks.worse, same.unbroken, same.stock) == (0.0, None, None)
-        assert same.blocks.imbalance == found.blocks.imbalance
+        assert same.blocks.imbalance == row.blocks.imbalance
 
     def test_j13_the_page_says_what_is_lost_unbroken(self) -> None:
-        """Which worlds, by how much; and with the stock interval of pictures. Worlds where nothing changes are none."""
         same = replace(ROW, seed=2, changes={}, unbroken=None, stock=None)
         text = page([ROW, same, replace(ROW, seed=3, unbroken=PAIR)], SMALL)
         blocks, unbroken, stock = text.split("\n## ")[1:]
@@ -94,7 +91,6 @@ class TestCalibrated:
         assert "`WorseUnbroken`" in text and "2 times as many" in " ".join(text.split())
 
     def test_j13_the_page_gives_its_worlds_back(self, tmp_path: Path) -> None:
-        """So that they can be judged anew without an hour of search, some of them, too; also the committed page."""
         rows = [
             ROW,
             replace(ROW, seed=2, changes={}),
@@ -151,7 +147,6 @@ class TestBenchSpark:
         assert f"{30 * 10 * 1000 / 1e9:,.0f} GB of history" in text
 
     def test_every_strategy_is_its_own_candidate(self) -> None:
-        """Five keys; sizes are told by brokers and bundles."""
         assert len({item.key for item in CANDIDATES}) == 5
         assert size("100x10000") == (100, 10_000)
 
@@ -160,7 +155,6 @@ class TestFidelity:
     """`evidence.fidelity`."""
 
     def test_others_are_other_minor_versions(self, tmp_path: Path) -> None:
-        """Not this one, none that is too old, nothing that is no Python; two of one version count once."""
         own, same, newer, old, broken = (tmp_path / name for name in ("own", "same", "newer", "old", "broken"))
         here = " ".join(map(str, sys.version_info[:2]))
         for place, version in ((own, here), (same, "3 99"), (newer, "3 99"), (old, "3 9")):
@@ -176,9 +170,8 @@ class TestFidelity:
         assert not Outcome(where="here", cycles=90, same=90, moved=29).held
 
     def test_a_python_without_dependencies_is_said(self, tmp_path: Path) -> None:
-        """What it says, instead of an exception."""
         place = tmp_path / "python"
         place.write_text("#!/bin/sh\necho no module named numpy >&2\nexit 1\n")
         place.chmod(0o755)
-        found = replayed(place, str(tmp_path), "there")
-        assert (found.held, found.wrong) == (False, "no module named numpy")
+        replay_result = replayed(place, str(tmp_path), "there")
+        assert (replay_result.held, replay_result.wrong) == (False, "no module named numpy")

@@ -1,4 +1,4 @@
-"""evidence/reaction: what is read off a run, the kept results, and the page made from them."""
+"""evidence/reaction: values read from a run, the stored results, and the page generated from them."""
 
 from __future__ import annotations
 
@@ -88,26 +88,26 @@ def test_of_two_that_claim_a_bundle_the_newcomer_has_it(claims: dict[str, list[s
 
 
 def test_a_move_is_a_change_of_owner_also_when_nobody_had_it_between() -> None:
-    seen = [
+    samples = [
         _sample(1, {"1": "a", "2": "a", "3": "a"}),
         _sample(2, {"1": "b", "3": "a"}),
         _sample(3, {"1": "b", "3": "a"}),
         _sample(4, {"1": "b", "2": "c", "3": "a"}),
     ]
-    found = [(item.bundle, item.source, item.destination, item.left, item.seen) for item in changes(seen)]
-    assert found == [("1", "a", "b", 1, 2), ("2", "a", "c", 1, 4)]
+    result = [(item.bundle, item.source, item.destination, item.left, item.seen) for item in changes(samples)]
+    assert result == [("1", "a", "b", 1, 2), ("2", "a", "c", 1, 4)]
 
 
 def test_unloaded_and_taken_again_by_the_same_broker_is_a_move_too() -> None:
-    seen = [_sample(1, {"1": "a"}), _sample(2, {}), _sample(3, {"1": "a"}), _sample(4, {"1": "a"})]
-    assert [(item.source, item.destination, item.seen) for item in changes(seen)] == [("a", "a", 3)]
+    samples = [_sample(1, {"1": "a"}), _sample(2, {}), _sample(3, {"1": "a"}), _sample(4, {"1": "a"})]
+    assert [(item.source, item.destination, item.seen) for item in changes(samples)] == [("a", "a", 3)]
 
 
 def test_even_counts_from_the_last_time_it_became_so() -> None:
     uneven, even = (6.0, 1.0, 1.0), (2.0, 2.0, 2.0)
-    seen = [_sample(at, {}, loads) for at, loads in enumerate((uneven, even, uneven, even, even))]
-    assert even_since(seen) == 3
-    assert even_since(seen[:3]) is None
+    samples = [_sample(at, {}, loads) for at, loads in enumerate((uneven, even, uneven, even, even))]
+    assert even_since(samples) == 3
+    assert even_since(samples[:3]) is None
     assert even_since([_sample(0, {}, (0.0, 0.0, 0.0))]) is None
 
 
@@ -166,32 +166,32 @@ def test_the_page_shows_who_was_run_with_what_was_set_and_nobody_else(tmp_path: 
 
 def test_other_pages_show_the_same_medians_and_keep_their_own_text(tmp_path: Path) -> None:
     save(_result(), path_of(BY_NAME["ours-modular-fast"], 1, raw=tmp_path))
-    shown = tmp_path / "shown.md"
-    shown.write_text(f"before\n\n{MARK}\nold\n{END}\n\nafter\n")
+    output = tmp_path / "shown.md"
+    output.write_text(f"before\n\n{MARK}\nold\n{END}\n\nafter\n")
     row = "| Bundlekeel | modular | fast statistics | 12 | 2 | 0.80 | 0 | 1 |"
-    text = with_medians(shown, tmp_path)
+    text = with_medians(output, tmp_path)
     assert row in text and "old" not in text and text.startswith("before\n\n") and text.endswith("\n\nafter\n")
-    shown.write_text(text)
-    assert with_medians(shown, tmp_path) == text
-    shown.write_text("no marks")
+    output.write_text(text)
+    assert with_medians(output, tmp_path) == text
+    output.write_text("no marks")
     with pytest.raises(ValueError, match="not enough values"):
-        with_medians(shown, tmp_path)
+        with_medians(output, tmp_path)
 
 
 def test_every_load_manager_meets_ours_and_a_native_shedder_with_both_settings() -> None:
-    found = {(item.title, item.mode, item.fast, item.counters) for item in CONTENDERS}
-    assert len(found) == len(CONTENDERS) == 13
+    result = {(item.title, item.mode, item.fast, item.counters) for item in CONTENDERS}
+    assert len(result) == len(CONTENDERS) == 13
     assert len(BY_NAME) == len(CONTENDERS)
 
 
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda item: item.name)
 def test_only_native_contenders_have_settings_and_stock_ones_no_speed_settings(contender: Contender) -> None:
-    told = set(contender.broker_settings)
-    assert not (contender.ours and told)
-    chosen = {"loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy", "maxUnloadPercentage"}
+    names = set(contender.broker_settings)
+    assert not (contender.ours and names)
+    choice = {"loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy", "maxUnloadPercentage"}
     # Without it ThresholdShedder would look at none of these brokers.
     minimum = "loadBalancerBundleUnloadMinThroughputThreshold"
-    assert contender.fast or told <= chosen or (contender.title, told) == ("ThresholdShedder", {minimum})
+    assert contender.fast or names <= choice or (contender.title, names) == ("ThresholdShedder", {minimum})
 
 
 def test_a_course_is_weighed_by_time_from_the_switch_on() -> None:

@@ -32,26 +32,24 @@ def published(folder: Path, cluster: str, epoch: int = 1, hour: int = 0) -> Hist
 
 
 def options(folder: Path, cluster: str = "") -> Options:
-    """What the job is asked for, by settings of this cluster."""
     now = datetime(2023, 11, 16, 2, tzinfo=UTC)
     return Options(history=str(folder), out=str(folder / "out"), now=now, adoption=AdoptionRules(cluster=cluster))
 
 
 class TestHistory:
-    """Files say whose they are."""
+    """Files name the cluster that wrote them."""
 
     def test_j12_two_clusters_are_refused_by_name(self, tmp_path: Path) -> None:
-        """By the job and by `history check`: which clusters, and which files."""
         one, other = published(tmp_path, "east"), published(tmp_path, "west", epoch=2)
         with pytest.raises(OtherCluster, match=r"2 clusters recorded here: east .*, west ") as caught:
             cluster_of(options(tmp_path), newest(options(tmp_path)))
         assert one.path in str(caught.value) and other.path in str(caught.value)
         assert caught.value.figures == {"clusters": {"east": [one.path], "west": [other.path]}}
         assert OtherCluster.code == Code.OTHER_CLUSTER.value
-        found = check(ParquetStore(tmp_path))
-        assert not found["ok"]
-        assert found["clusters"] == caught.value.figures["clusters"]
-        assert found["mixed"] == str(caught.value)
+        result = check(ParquetStore(tmp_path))
+        assert not result["ok"]
+        assert result["clusters"] == caught.value.figures["clusters"]
+        assert result["mixed"] == str(caught.value)
 
     def test_j12_the_same_numbers_of_another_cluster_are_not_ours(self, tmp_path: Path) -> None:
         """The file that is there names its cluster."""
@@ -85,8 +83,8 @@ class TestThresholds:
     @staticmethod
     def codes(made: dict[str, Any], cluster: str) -> list[tuple[Code, str]]:
         """The objections of a sidecar of this cluster."""
-        found = checked(thresholds_of(made), Parameters(), AdoptionRules(cluster=cluster), NOW_MS)
-        return [(item.code, item.detail) for item in found]
+        objections = checked(thresholds_of(made), Parameters(), AdoptionRules(cluster=cluster), NOW_MS)
+        return [(item.code, item.detail) for item in objections]
 
     def test_j12_another_clusters_thresholds_are_never_adopted(self) -> None:
         """Not by force either; the message names both."""
@@ -94,14 +92,14 @@ class TestThresholds:
         assert self.codes(document(cluster="west"), "east") == [(Code.OTHER_CLUSTER, detail)]
         assert Code.OTHER_CLUSTER not in OVERRIDABLE
 
-    @pytest.mark.parametrize(("said", "own"), [("east", "east"), ("", "east"), ("west", "")])
-    def test_j12_ones_own_and_unnamed_ones_are(self, said: str, own: str) -> None:
+    @pytest.mark.parametrize(("message", "own"), [("east", "east"), ("", "east"), ("west", "")])
+    def test_j12_ones_own_and_unnamed_ones_are(self, message: str, own: str) -> None:
         """A job without settings compares no names."""
-        assert self.codes(document(cluster=said), own) == []
+        assert self.codes(document(cluster=message), own) == []
 
     def test_j12_the_name_is_written_and_read(self) -> None:
         """A cluster that is not a string is refused by name."""
-        made = thresholds_of(document(cluster="east"))
-        assert document_of(made)["cluster"] == "east" and thresholds_of(document_of(made)) == made
+        thresholds = thresholds_of(document(cluster="east"))
+        assert document_of(thresholds)["cluster"] == "east" and thresholds_of(document_of(thresholds)) == thresholds
         with pytest.raises(ThresholdsError, match="cluster"):
             thresholds_of(document(cluster=3))

@@ -90,15 +90,14 @@ def test_what_the_back_test_gets() -> None:
     usage, limit, carried = day()
     rows = [row | {"broker": "b:1"} for row in fits(usage, limit, carried)]
     rows += [row | {"broker": "b:2"} for row in fits(usage[:6], limit[:6], carried[:6])]
-    found = per_unit(rows)
-    assert list(found) == ["b:1"]
-    assert found["b:1"].shape == (6, 4)
-    assert found["b:1"][CPU, THROUGHPUT_OUT] > 0
-    assert found["b:1"][MSG_RATE, RATE_IN] == 1
+    costs = per_unit(rows)
+    assert list(costs) == ["b:1"]
+    assert costs["b:1"].shape == (6, 4)
+    assert costs["b:1"][CPU, THROUGHPUT_OUT] > 0
+    assert costs["b:1"][MSG_RATE, RATE_IN] == 1
 
 
 def test_values_that_are_no_numbers_are_left_out() -> None:
-    """They are not fitted, and the rest is."""
     usage, limit, carried = day()
     usage[::10, 0] = np.nan
     cpu = fits(usage, limit, carried)[0]

@@ -22,14 +22,12 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 
 
 def waiting(descriptor: int) -> int:
-    """Bytes in a pipe that nobody has read."""
     count = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, count)
     return count[0]
 
 
 def test_a_signal_in_the_middle_of_a_line_ends_the_run() -> None:
-    """Nobody reads what it says, so it stands in a write when the signal comes: a sentence and 143, no traceback."""
     with subprocess.Popen([sys.executable, "-c", WRITES], env=ENVIRONMENT, stderr=subprocess.PIPE) as job:
         assert job.stderr is not None
         before, now = -1, 0
@@ -37,6 +35,6 @@ def test_a_signal_in_the_middle_of_a_line_ends_the_run() -> None:
             time.sleep(0.2)
             before, now = now, waiting(job.stderr.fileno())
         job.send_signal(signal.SIGTERM)
-        said = job.stderr.read()
-    assert said.endswith(b" SIGTERM: the run ends; its temporary files are removed\n"), said[-500:]
+        text = job.stderr.read()
+    assert text.endswith(b" SIGTERM: the run ends; its temporary files are removed\n"), text[-500:]
     assert job.returncode == 143

@@ -9,8 +9,6 @@ from tests.unit.settings.test_settings import load
 
 
 class TestCapacity:
-    """From the file to the value `core` matches brokers with."""
-
     def test_values_reach_the_core(self, tmp_path: Path) -> None:
         """In the order written; an exact id beats a glob, a glob a regular expression."""
         text = """
@@ -31,13 +29,12 @@ class TestCapacity:
         assert match_capacity(overrides, "c:1") is None
 
     def test_capacity_of_all_others(self, tmp_path: Path) -> None:
-        """The example of the page of capacities: `*` counts where no other entry does, wherever it stands."""
         page = (Path(__file__).parents[3] / "docs/concepts/capacity.md").read_text()
         example = page.partition("```yaml\n")[2].partition("```")[0]
         overrides = load(tmp_path, example).settings.capacity_overrides
         ids = ("broker-1.pulsar:8080", "broker-3.pulsar:8080", "10.0.7.4:8080")
         for order in (overrides, overrides[::-1]):
-            assert [found.pattern for name in ids if (found := match_capacity(order, name))] == [
+            assert [override.pattern for name in ids if (override := match_capacity(order, name))] == [
                 "*",
                 "broker-3.*:8080",
                 r"/10\.0\.7\..*/",

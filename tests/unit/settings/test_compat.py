@@ -34,7 +34,6 @@ def load(tmp_path: Path, **values: Any) -> Settings:
 
 
 def pair(params: Parameters) -> tuple[str, str]:
-    """What goes together."""
     return params.strategy, params.placement
 
 
@@ -98,7 +97,7 @@ def test_decide_and_settings_default_alike(tmp_path: Path, compat: str, strategy
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "lines"),
     [
         ({"strategy": "avg", "placement": "round_robin"}, ["strategy avg", "placement round_robin"]),
         ({"strategy": "uniform", "placement": "avg"}, ["strategy uniform", "placement avg"]),
@@ -107,13 +106,13 @@ def test_decide_and_settings_default_alike(tmp_path: Path, compat: str, strategy
         ({"parameters": {**AVG, SHEDDER: STOCK[SHEDDER]}}, ["strategy threshold", "placement avg"]),
     ],
 )
-def test_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], told: list[str]) -> None:
+def test_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], lines: list[str]) -> None:
     """Both fields and values are in the message, and the release; the corrected forms may be mixed."""
     with pytest.raises(ConfigErrors) as caught:
         load(tmp_path, compat="4.2", **named)
     (problem,) = caught.value.problems
     assert problem.field == "placement"
-    for text in (*told, "compat 4.2", "config.yaml", "strategy avg with placement avg, or neither"):
+    for text in (*lines, "compat 4.2", "config.yaml", "strategy avg with placement avg, or neither"):
         assert text in str(problem)
     load(tmp_path, **named)
 
@@ -132,7 +131,6 @@ def test_half_of_avg_shedder_is_refused(tmp_path: Path, named: dict[str, Any], t
 def test_half_of_avg_shedder_is_not_adopted(
     tmp_path: Path, named: dict[str, str], brokers: dict[str, str], expected: tuple[str, str], left: str | None
 ) -> None:
-    """What the brokers run with stays out where it does not go with the settings, and its origin says so."""
     got, origins = to_parameters(load(tmp_path, compat="4.2", adopt_broker_settings=True, **named), brokers)
     assert pair(got) == expected
     refused = [name for name in ("strategy", "placement") if "cannot be used with" in origins[name]]
@@ -140,7 +138,7 @@ def test_half_of_avg_shedder_is_not_adopted(
 
 
 @pytest.mark.parametrize(
-    ("running", "asked", "expected"),
+    ("running", "changes", "expected"),
     [
         (("threshold", "least_long_term_message_rate"), {"strategy": "avg"}, ("avg", "avg")),
         (("avg", "avg"), {"strategy": "uniform"}, ("uniform", "least_long_term_message_rate")),
@@ -149,11 +147,11 @@ def test_half_of_avg_shedder_is_not_adopted(
     ],
 )
 def test_another_strategy_for_a_plan_defaults_alike(
-    running: tuple[str, str], asked: dict[str, str], expected: tuple[str, str]
+    running: tuple[str, str], changes: dict[str, str], expected: tuple[str, str]
 ) -> None:
     """`plan --strategy`: the placement stays as it runs, unless that would be half of AvgShedder."""
     params = Parameters(strategy=running[0], placement=running[1], compat="4.2")
-    assert pair(parameters_of(PlanRequest(**asked), params)) == expected
+    assert pair(parameters_of(PlanRequest(**changes), params)) == expected
 
 
 @pytest.mark.parametrize("placement", [name for name in PLACEMENTS if name != "avg"])

@@ -1,4 +1,4 @@
-"""Reference pages and the example of settings say what the code says."""
+"""Reference pages and the example of settings match the code."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_example_with_every_comment_taken_out() -> None:
     for line in text.splitlines():
         bare = line.replace("# ", "", 1) if line.strip().startswith("# ") else line
         name = bare.strip().partition(":")[0]
-        known = name in keys or bare.strip().startswith('"broker-') or name in BY_NAME
-        lines.append(bare if known and not bare.strip().startswith("#") else "")
+        expected_keys = name in keys or bare.strip().startswith('"broker-') or name in BY_NAME
+        lines.append(bare if expected_keys and not bare.strip().startswith("#") else "")
     tree = yaml.safe_load("\n".join(lines))
     pattern = tree["capacity"]["broker-*.example.com:8080"]
     assert set(pattern) == {row.key.rpartition(".")[2] for row in rows() if row.key.startswith("capacity.<")}
@@ -61,9 +61,9 @@ def test_example_with_every_comment_taken_out() -> None:
 def test_the_item_of_a_list_or_mapping_can_be_uncommented(key: str) -> None:
     """It is accepted instead of the line above it, and has all keys; of a webhook's two addresses the better one."""
 
-    def uncommented(found: re.Match[str]) -> str:
-        indent = found["indent"]
-        return f"{indent}{name}:\n" + re.sub(rf"^{indent}# ", indent, found["item"], flags=re.MULTILINE)
+    def uncommented(match: re.Match[str]) -> str:
+        indent = match["indent"]
+        return f"{indent}{name}:\n" + re.sub(rf"^{indent}# ", indent, match["item"], flags=re.MULTILINE)
 
     name = key.rpartition(".")[2]
     text, times = re.subn(ITEM.format(name=name), uncommented, docs.example_settings(), flags=re.MULTILINE)
@@ -79,15 +79,14 @@ def test_the_item_of_a_list_or_mapping_can_be_uncommented(key: str) -> None:
 def _settings_blocks() -> Iterator[Any]:
     """Yield the blocks of settings that a reader may copy."""
     for page in [docs.ROOT / "README.md", *sorted((docs.ROOT / "docs").rglob("*.md"))]:
-        for number, found in enumerate(BLOCK.finditer(page.read_text())):
-            text = textwrap.dedent(found["text"])
+        for number, finding in enumerate(BLOCK.finditer(page.read_text())):
+            text = textwrap.dedent(finding["text"])
             if set(yaml.safe_load(text)) <= set(Settings.model_fields):
                 yield pytest.param(text, id=f"{page.stem}-{number}")
 
 
 @pytest.mark.parametrize("text", list(_settings_blocks()))
 def test_each_block_of_settings_can_be_copied(text: str, tmp_path: Path) -> None:
-    """As it stands, with the secret that its comment names."""
     file = tmp_path / "bundlekeel.yaml"
     file.write_text(text)
     secrets = re.findall(r"in secrets: (\w+)", text)

@@ -79,7 +79,6 @@ def test_refusals(change: dict[str, Any], field: str, words: str) -> None:
 @pytest.mark.parametrize("value", [True, False, "500", "many", [5]])
 @pytest.mark.parametrize("kind", ["publish_messages", "dispatch_messages"])
 def test_no_numbers(kind: str, value: object) -> None:
-    """What the API refuses as a rate of messages is none in the settings either."""
     with pytest.raises(ValidationError, match="not a number") as caught:
         QuotaSettings.model_validate({"groups": {"acme": GOOD | {kind: value}}})
     assert caught.value.errors()[0]["loc"] == ("groups", "acme", kind)
@@ -113,7 +112,6 @@ def test_overlap() -> None:
     ],
 )
 def test_ranges(change: dict[str, Any]) -> None:
-    """Room below what counts as held back would never let anybody be content."""
     with pytest.raises(ValidationError):
         QuotaSettings.model_validate(change)
 
@@ -124,9 +122,9 @@ def test_in_a_settings_file(tmp_path: Path) -> None:
     group = "quotas: {groups: {acme: {members: ['t:acme'], %s: 2000}}}"
     file.write_text(group % "publish_bytes")
     rows = {row["key"]: row["value"] for row in describe(load_settings(file, environ={}))}
-    shown = {"members": ["t:acme"], "publish_messages": None, "publish_bytes": 2000.0}
+    output = {"members": ["t:acme"], "publish_messages": None, "publish_bytes": 2000.0}
     assert json.loads(json.dumps(rows["quotas.groups"])) == {
-        "acme": shown | {"dispatch_messages": None, "dispatch_bytes": None}
+        "acme": output | {"dispatch_messages": None, "dispatch_bytes": None}
     }
     file.write_text(group % "publish_byte")
     with pytest.raises(ConfigError, match=r"did you mean 'publish_bytes'.*allowed: members, publish_messages"):
@@ -137,8 +135,8 @@ def test_in_the_environment() -> None:
     """Variables hold text: numbers in them are numbers, anything else is none."""
     group = f"{ENV_PREFIX}QUOTAS__GROUPS__ACME__"
     environ = {f"{group}MEMBERS": '["t:acme"]', f"{group}PUBLISH_MESSAGES": "500", f"{group}PUBLISH_BYTES": "10MB"}
-    (found,) = load_settings(None, environ=environ).settings.quotas.declared()
-    assert found.limits == QuotaLimits(publish_messages=500, publish_bytes=10_000_000)
+    (settings,) = load_settings(None, environ=environ).settings.quotas.declared()
+    assert settings.limits == QuotaLimits(publish_messages=500, publish_bytes=10_000_000)
     for text in ("true", "'500'", "many"):
         with pytest.raises(ConfigError, match=r"publish_messages = .*not a number"):
             load_settings(None, environ=environ | {f"{group}PUBLISH_MESSAGES": text})

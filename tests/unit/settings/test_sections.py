@@ -43,18 +43,18 @@ def with_webhook(**hook: Any) -> LoadedSettings:
 )
 def test_wrong_webhooks_are_refused_without_their_address(wrong: dict[str, Any]) -> None:
     """The message names the key, not the value."""
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         with_webhook(**wrong)
-    assert "notify.webhooks" in str(told.value)
-    assert CANARY not in str(told.value) and CANARY not in repr(told.value)
+    assert "notify.webhooks" in str(error.value)
+    assert CANARY not in str(error.value) and CANARY not in repr(error.value)
 
 
 @pytest.mark.parametrize("wrong", [{"webhooks": CANARY}, CANARY, {"webhook": CANARY}])
 def test_whole_sections_are_no_leak_either(wrong: Any) -> None:
     """An address at a wrong place."""
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         load_settings(None, {"notify": wrong}, environ={})
-    assert CANARY not in str(told.value) and CANARY not in repr(told.value)
+    assert CANARY not in str(error.value) and CANARY not in repr(error.value)
 
 
 def test_two_of_one_name_are_refused_and_nobody_is_told_by_default() -> None:
@@ -68,31 +68,30 @@ def test_two_of_one_name_are_refused_and_nobody_is_told_by_default() -> None:
 
 def test_the_environment_takes_json() -> None:
     """Lists are given as JSON there, as other lists are."""
-    given = {"BUNDLEKEEL__NOTIFY__WEBHOOKS": json.dumps([{"name": "a", "url_file": "hook", "kind": "slack"}])}
-    (hook,) = load_settings(None, environ=given).settings.notify.webhooks
+    options = {"BUNDLEKEEL__NOTIFY__WEBHOOKS": json.dumps([{"name": "a", "url_file": "hook", "kind": "slack"}])}
+    (hook,) = load_settings(None, environ=options).settings.notify.webhooks
     assert (hook.kind, hook.url_file, hook.events) == ("slack", Path("hook"), EVENTS)
 
 
-def loaded(tmp_path: Path, **given: Any) -> LoadedSettings:
+def loaded(tmp_path: Path, **options: Any) -> LoadedSettings:
     """Settings whose files lie in a folder of their own."""
     own = {"journal.path": None, "api.socket": None, "member_id": "m"}
     (tmp_path / "bundlekeel.yaml").write_text("metadata_store: zk:127.0.0.1:2181\n")
-    return load_settings(tmp_path / "bundlekeel.yaml", own | given, environ={})
+    return load_settings(tmp_path / "bundlekeel.yaml", own | options, environ={})
 
 
-def made(given: LoadedSettings) -> Serving:
+def build_serving(inputs: LoadedSettings) -> Serving:
     """A sidecar of these settings, nothing of it connected."""
-    return sidecar(given, open_outside(given))
+    return sidecar(inputs, open_outside(inputs))
 
 
 def test_everything_is_off_by_default() -> None:
-    """Nothing is read, nobody plans along."""
     settings = LoadedSettings.defaults().settings
     assert (settings.calibration.mode, settings.calibration.uri, settings.shadow.strategies) == ("off", None, ())
 
 
 @pytest.mark.parametrize(
-    ("given", "field"),
+    ("options", "field"),
     [
         ({"calibration.mode": "adopt"}, "calibration.uri"),
         ({"calibration.mode": "always", "calibration.uri": "x"}, "calibration.mode"),
@@ -105,15 +104,14 @@ def test_everything_is_off_by_default() -> None:
         ({"shadow.strategies": ["avg", "avg"]}, "shadow.strategies"),
     ],
 )
-def test_refusals(tmp_path: Path, given: dict[str, Any], field: str) -> None:
-    """By key."""
+def test_refusals(tmp_path: Path, options: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=field.replace(".", r"\.")):
-        loaded(tmp_path, **given)
+        loaded(tmp_path, **options)
 
 
 async def test_off_is_what_it_was(tmp_path: Path) -> None:
     """No task, the settings' own parameters, and a view that says so."""
-    built = made(loaded(tmp_path))
+    built = build_serving(loaded(tmp_path))
     leading = built.requests.leading
     assert leading.features.shadow_strategies is None and leading.effective_parameters.values == {}
     assert (await built.service.thresholds.view()).sentence == "calibration is off (calibration.mode)"
@@ -124,8 +122,12 @@ async def test_on_is_wired(tmp_path: Path) -> None:
     """A folder named relative to the settings file is read, and the strategies are there."""
     (tmp_path / "proposals/2026-09-15").mkdir(parents=True)
     (tmp_path / "proposals/2026-09-15/thresholds.json").write_bytes(as_bytes(document()))
-    given = {"calibration.mode": "recommend", "calibration.uri": "proposals", "shadow.strategies": "threshold, uniform"}
-    built = made(loaded(tmp_path, **given))
+    options = {
+        "calibration.mode": "recommend",
+        "calibration.uri": "proposals",
+        "shadow.strategies": "threshold, uniform",
+    }
+    built = build_serving(loaded(tmp_path, **options))
     leading = built.requests.leading.features
     assert leading.shadow_strategies is not None
     await leading.calibration.check()

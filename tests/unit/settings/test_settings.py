@@ -29,7 +29,6 @@ def load(tmp_path: Path, text: str = "", overrides: dict[str, Any] | None = None
 
 
 def problems(tmp_path: Path, text: str = "", **environ: str) -> list[ConfigError]:
-    """What is wrong with a file of this text."""
     with pytest.raises(ConfigErrors) as caught:
         load(tmp_path, text, None, **environ)
     assert str(caught.value) == "\n".join(map(str, caught.value.problems))
@@ -128,25 +127,23 @@ class TestSources:
     )
     def test_text_that_is_no_settings(self, tmp_path: Path, text: str, expected: str) -> None:
         """The message names the file and the place."""
-        found = problems(tmp_path, text)
-        assert len(found) == 1
-        assert str(found[0]).startswith(f"file:{tmp_path}/config.yaml: ")
-        assert expected in str(found[0])
+        errors = problems(tmp_path, text)
+        assert len(errors) == 1
+        assert str(errors[0]).startswith(f"file:{tmp_path}/config.yaml: ")
+        assert expected in str(errors[0])
 
     def test_a_problem_has_its_line(self, tmp_path: Path) -> None:
-        """That of the key, also inside of a list; what is missing is in no line."""
         text = (
             "mode: acts\n\ncycle:\n  interval: soon\napi: {port: x}\n"
             "windows:\n  - {cron: '* * * * *', minutes: 5, allow: al}\nparameters:\n  cpu_wait: 1\n"
         )
-        found = {str(item).partition(" = ")[0] for item in problems(tmp_path, text)}
+        result = {str(item).partition(" = ")[0] for item in problems(tmp_path, text)}
         keys = ((1, "mode"), (4, "cycle.interval"), (5, "api.port"), (7, "windows.0.allow"), (9, "parameters.cpu_wait"))
-        assert found == {f"file:{tmp_path}/config.yaml:{line}: {key}" for line, key in keys}
+        assert result == {f"file:{tmp_path}/config.yaml:{line}: {key}" for line, key in keys}
         missing = problems(tmp_path, "mode: act\ncounters: {source: prometheus}\n")
         assert str(missing[0]).startswith(f"file:{tmp_path}/config.yaml: prometheus.url: ")
 
     def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
-        """A missing file, a directory, bytes that are no text, a missing secrets directory."""
         with pytest.raises(ConfigError, match="No such file"):
             load_settings(tmp_path / "none.yaml", environ={})
         with pytest.raises(ConfigError, match="cannot be read"):
@@ -156,22 +153,21 @@ class TestSources:
             load_settings(tmp_path / "latin", environ={})
         with pytest.raises(ConfigError, match="secret:"):
             load_settings(None, environ={}, secrets_dir=tmp_path / "none")
-        with pytest.raises(ConfigError) as found:
+        with pytest.raises(ConfigError) as error:
             load_settings(None, environ={"BUNDLEKEEL_SECRETS_DIR": "/nope"})
         folder = "the secrets directory (BUNDLEKEEL_SECRETS_DIR) cannot be read: No such file or directory"
-        assert str(found.value) == f"secret:/nope: {folder}"
+        assert str(error.value) == f"secret:/nope: {folder}"
         (tmp_path / "mode").write_bytes(b"\xff")
         (tmp_path / "latin").unlink()
-        with pytest.raises(ConfigError) as found:
+        with pytest.raises(ConfigError) as error:
             load_settings(None, environ={}, secrets_dir=tmp_path)
-        assert str(found.value) == f"secret:{tmp_path / 'mode'}: cannot be read: it is not UTF-8 text"
+        assert str(error.value) == f"secret:{tmp_path / 'mode'}: cannot be read: it is not UTF-8 text"
 
     def test_a_file_of_secrets_that_is_no_setting(self, tmp_path: Path) -> None:
-        """What is in it is not shown, whatever its name: it may be the address of a webhook."""
         (tmp_path / "ops-chat-url").write_text("https://chat.example/services/T0/B0/x")
-        with pytest.raises(ConfigErrors) as found:
+        with pytest.raises(ConfigErrors) as error:
             load_settings(None, environ={}, secrets_dir=tmp_path)
-        assert "unknown key" in str(found.value) and "chat.example" not in str(found.value)
+        assert "unknown key" in str(error.value) and "chat.example" not in str(error.value)
 
     @pytest.mark.parametrize("text", ["", "# nothing", "parameters:\ncapacity:\napi:\n", "api: {}\nparameters: {}"])
     def test_empty_sections_say_nothing(self, tmp_path: Path, text: str) -> None:
@@ -366,10 +362,10 @@ class TestRefusals:
     )
     def test_one_mistake(self, tmp_path: Path, text: str, field: str, expected: str) -> None:
         """Named with the file, the dotted key and what would be right."""
-        found = problems(tmp_path, text)
-        assert [problem.field for problem in found] == [field]
-        assert re.match(rf"file:{tmp_path}/config\.yaml(:\d+)?: {re.escape(field)}", str(found[0]))
-        assert expected in str(found[0])
+        errors = problems(tmp_path, text)
+        assert [problem.field for problem in errors] == [field]
+        assert re.match(rf"file:{tmp_path}/config\.yaml(:\d+)?: {re.escape(field)}", str(errors[0]))
+        assert expected in str(errors[0])
 
     @pytest.mark.parametrize(
         ("text", "end"),
@@ -380,18 +376,17 @@ class TestRefusals:
         ],
     )
     def test_what_is_meant_stands_alone(self, tmp_path: Path, text: str, end: str) -> None:
-        """The other keys of the top are not listed behind it."""
-        (found,) = problems(tmp_path, text)
-        assert str(found).endswith(end)
+        (errors,) = problems(tmp_path, text)
+        assert str(errors).endswith(end)
 
     def test_all_mistakes_at_once(self, tmp_path: Path) -> None:
         """A person fixes a file in one go; the one ConfigError speaks for the first."""
         text = "mode: x\ncycle: {interval: y}\nparameters: {cpu_weight: -1, zzz: 1}"
-        found = problems(tmp_path, text, BUNDLEKEEL__API__PORT="many", BUNDLEKEEL__FOO__BAR="1")
-        assert {problem.field for problem in found} == {
+        errors = problems(tmp_path, text, BUNDLEKEEL__API__PORT="many", BUNDLEKEEL__FOO__BAR="1")
+        assert {problem.field for problem in errors} == {
             *("mode", "cycle.interval", "parameters.cpu_weight", "parameters.zzz", "api.port", "foo")
         }
-        by_field = {problem.field: str(problem) for problem in found}
+        by_field = {problem.field: str(problem) for problem in errors}
         assert by_field["api.port"].startswith("env:BUNDLEKEEL__API__PORT: api.port = 'many'")
         assert by_field["foo"].startswith("env:BUNDLEKEEL__FOO__BAR: foo")
 
@@ -405,9 +400,9 @@ class TestRefusals:
     def test_secrets_never_show(self, tmp_path: Path) -> None:
         """Not in messages, not even under a misspelt key; not in the representation of the settings."""
         text = "admin: {token: [geheim], tokn: geheim, mode: geheim}\napi_token: geheim"
-        found = problems(tmp_path, text)
-        assert len(found) == 4
-        assert all("geheim" not in str(problem) + repr(problem.value) for problem in found)
+        errors = problems(tmp_path, text)
+        assert len(errors) == 4
+        assert all("geheim" not in str(problem) + repr(problem.value) for problem in errors)
         both = problems(tmp_path, "admin: {token: geheim, token_file: /f}")
         assert "geheim" not in str(both[0])
         assert "admin.token is set as well" in str(both[0])
@@ -415,7 +410,7 @@ class TestRefusals:
         assert "geheim" not in repr(load(tmp_path, "admin: {token: geheim}"))
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             (
                 "api: {auth: {jwt_key_file: k, jwt_audience: a}}",
@@ -432,11 +427,10 @@ class TestRefusals:
             ),
         ],
     )
-    def test_what_is_allowed_is_left_out_where_no_value_is_wrong(self, tmp_path: Path, text: str, said: str) -> None:
-        """What may stand there by itself is no answer to what does not fit together."""
-        (found,) = problems(tmp_path, text)
-        place, _, rest = str(found).removeprefix(f"file:{tmp_path}/config.yaml").partition(": ")
-        assert (rest, found.allowed) == (said, "") and place in ("", ":1")
+    def test_what_is_allowed_is_left_out_where_no_value_is_wrong(self, tmp_path: Path, text: str, message: str) -> None:
+        (errors,) = problems(tmp_path, text)
+        place, _, rest = str(errors).removeprefix(f"file:{tmp_path}/config.yaml").partition(": ")
+        assert (rest, errors.allowed) == (message, "") and place in ("", ":1")
 
     def test_the_model_alone_refuses_as_well(self) -> None:
         """Code that builds Settings itself gets the same rules."""
@@ -520,7 +514,6 @@ class TestParameters:
 
     @pytest.mark.parametrize(("current", "old", "expected"), [("1.0", "0.5", 0.5), ("0.7", "0.5", 0.7), ("1", "1", 1)])
     def test_brokers_report_both_spellings(self, current: str, old: str, expected: float) -> None:
-        """Like a broker, take the old spelling only where the current one stands at its default."""
         adopted = {"loadBalancerBandwidthInResourceWeight": current, "loadBalancerBandwithInResourceWeight": old}
         assert to_parameters(Settings(adopt_broker_settings=True), adopted)[0].bandwidth_in_weight == expected
 
@@ -546,7 +539,6 @@ class TestDurations:
         [("10s", 10), ("500ms", 0.5), ("1m", 60), ("2h", 7200), ("1d", 86400), ("1.5", 1.5), (3, 3), (" 5 s ", 5)],
     )
     def test_spellings(self, text: object, seconds: float) -> None:
-        """All read to seconds, and what is written again reads the same."""
         assert parse_duration(text) == seconds
         assert parse_duration(format_duration(seconds)) == seconds
 
@@ -573,8 +565,8 @@ def test_relative_files_belong_to_the_folder_of_the_settings_file(tmp_path: Path
 
 def test_a_leader_keeps_a_margin(tmp_path: Path) -> None:
     """With none it would act until the very moment at which the store lets another one lead."""
-    for given in ("0", "0.01"):
-        (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {given}\n")
+    for inputs in ("0", "0.01"):
+        (problem,) = problems(tmp_path, f"leadership:\n  margin_ratio: {inputs}\n")
         assert (problem.field, problem.allowed) == ("leadership.margin_ratio", "number, from 0.05 to 0.9")
     assert load(tmp_path, "leadership:\n  margin_ratio: 0.05\n").settings.leadership.margin_ratio == 0.05
 

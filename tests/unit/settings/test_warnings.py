@@ -16,13 +16,12 @@ from bundlekeel.settings.model import Settings
 OF_POINTS = "is in percent points, so less than 1 %"
 
 
-def warned(given: dict[str, Any]) -> list[str]:
-    """What is said of these settings of an otherwise good file."""
-    return warnings_of(load_settings(None, {"cluster": "c", **given}, environ={}).settings)
+def warned(options: dict[str, Any]) -> list[str]:
+    return warnings_of(load_settings(None, {"cluster": "c", **options}, environ={}).settings)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         (
             "overloaded_threshold_percent",
@@ -43,14 +42,14 @@ def warned(given: dict[str, Any]) -> list[str]:
         ("avg_low_floor_percent", 0.5, ""),
     ],
 )
-def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> None:
+def test_a_ratio_where_percent_are_meant(name: str, value: float, message: str) -> None:
     """It is in range, and stops every move or makes a strategy far too eager. A low floor can be meant."""
-    told = warned({"parameters": {name: value}})
-    assert len(told) == bool(said) and said in "".join(told)
+    warnings = warned({"parameters": {name: value}})
+    assert len(warnings) == bool(message) and message in "".join(warnings)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         (
             {"capacity": {"b*": {"nic_gbps": 10_000}}},
@@ -81,9 +80,9 @@ def test_a_ratio_where_percent_are_meant(name: str, value: float, said: str) -> 
         ({"store.call_timeout": "10s"}, None),
     ],
 )
-def test_a_wrong_unit(given: dict[str, Any], said: str | None) -> None:
+def test_a_wrong_unit(options: dict[str, Any], message: str | None) -> None:
     """It is in range, and makes a limit or a strategy useless, or work look like failure."""
-    assert warned(given) == ([] if said is None else [said])
+    assert warned(options) == ([] if message is None else [message])
 
 
 def test_a_cycle_that_the_failsafe_as_shipped_refuses() -> None:
@@ -110,57 +109,56 @@ def test_a_freeze_without_an_end(more: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("source", ["brokers", "off", "prometheus"])
 def test_a_prometheus_that_nobody_asks(source: str) -> None:
-    """Its address alone does not make it the source."""
-    told = warned({"counters.source": source, "prometheus.url": "http://p:9090"})
-    said = (
+    warnings = warned({"counters.source": source, "prometheus.url": "http://p:9090"})
+    expected = (
         "prometheus.url = 'http://p:9090': has no effect while counters.source is "
         f"{source} (better: counters.source: prometheus)"
     )
-    assert told == ([] if source == "prometheus" else [said])
+    assert warnings == ([] if source == "prometheus" else [expected])
 
 
-@pytest.mark.parametrize(("strategies", "said"), [(["avg", "threshold"], 1), (["threshold"], 0)])
-def test_a_shadow_of_the_strategy_in_force(strategies: list[str], said: int) -> None:
+@pytest.mark.parametrize(("strategies", "status"), [(["avg", "threshold"], 1), (["threshold"], 0)])
+def test_a_shadow_of_the_strategy_in_force(strategies: list[str], status: int) -> None:
     """It is compared with itself."""
-    assert warned({"strategy": "avg", "shadow.strategies": strategies}) == said * [
+    assert warned({"strategy": "avg", "shadow.strategies": strategies}) == status * [
         "shadow.strategies: avg is the strategy in force, and would be compared with itself (better: other strategies)"
     ]
 
 
-@pytest.mark.parametrize(("uri", "wal", "said"), [("h", "./h/", 1), ("file:///h", "/h", 1), ("h", "w", 0)])
-def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, said: int) -> None:
+@pytest.mark.parametrize(("uri", "wal", "status"), [("h", "./h/", 1), ("file:///h", "/h", 1), ("h", "w", 0)])
+def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, status: int) -> None:
     """The one is of all sidecars, the other of one of them, which locks it."""
-    assert warned({"history": {"uri": uri, "wal": wal}}) == said * [
+    assert warned({"history": {"uri": uri, "wal": wal}}) == status * [
         f"history.uri = '{uri}': the same folder as history.wal, which each sidecar needs for itself "
         "(better: a folder for all sidecars)"
     ]
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "expected"),
     [
         ({}, True),
         ({"strategy": "transfer"}, True),
         ({"strategy": "overload"}, False),
     ],
 )
-def test_a_weight_of_the_past_counts_where_a_strategy_smooths(given: dict[str, Any], said: bool) -> None:
+def test_a_weight_of_the_past_counts_where_a_strategy_smooths(options: dict[str, Any], expected: bool) -> None:
     """ThresholdShedder, the default of `compat`, and TransferShedder do."""
-    told = warned({"compat": "4.2", **given, "parameters": {"history_weight": 1}})
-    assert any(text.startswith("parameters.history_weight = 1.0: ") for text in told) == said
+    warnings = warned({"compat": "4.2", **options, "parameters": {"history_weight": 1}})
+    assert any(text.startswith("parameters.history_weight = 1.0: ") for text in warnings) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "messages"),
     [
         ({"compat": "4.2", "shadow.strategies": ["threshold", "avg"]}, ["threshold"]),
         ({"adopt_broker_settings": True, "shadow.strategies": ["threshold", "avg"]}, []),
         ({"adopt_broker_settings": True, "strategy": "avg", "shadow.strategies": ["avg"]}, ["avg"]),
     ],
 )
-def test_a_shadow_of_a_strategy_that_is_not_written(given: dict[str, Any], said: list[str]) -> None:
+def test_a_shadow_of_a_strategy_that_is_not_written(options: dict[str, Any], messages: list[str]) -> None:
     """`compat` brings Pulsar's default, and what the brokers run is not known here."""
-    assert [text.split()[1] for text in warned(given) if text.startswith("shadow.")] == said
+    assert [text.split()[1] for text in warned(options) if text.startswith("shadow.")] == messages
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_a_capacity_that_never_counts(patterns: list[str], hidden: dict[str, str
 )
 def test_parameters_that_the_decision_rule_replaced_are_rejected(name: str) -> None:
     """Rule: without `compat` the message names the replacement; with it they are accepted."""
-    given = {"metadata_store": "zk:h:2181", "parameters": {name: 1}}
+    options = {"metadata_store": "zk:h:2181", "parameters": {name: 1}}
     with pytest.raises(ValidationError, match="set move_price"):
-        Settings(**given)
-    assert Settings(**given, compat="4.2", strategy="threshold").parameters
+        Settings(**options)
+    assert Settings(**options, compat="4.2", strategy="threshold").parameters

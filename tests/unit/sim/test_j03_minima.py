@@ -14,14 +14,13 @@ from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.sim.backtest.measures import Candidate
 from tests.support.builders import cluster, eager
 
-# 60,000 msg/s and 60 MB/s on one broker, nothing on the other: a plan of `avg` wants to move half, that of
+# 60,000 msg/s and 60 MB/s on one broker, nothing on the other: a plan of `avg` moves half, that of
 # `threshold` 60 - 30 - 10 + 5 points of the score, that of `uniform` a fifth of the difference.
 ONE_SIDED = cluster([[0.05] * 12, []])
 MIB = 1024 * 1024
 
 
 def planned(strategy: str, **params: Any) -> Plan:
-    """What the strategy does about it at once."""
     return eager(ONE_SIDED, strategy=strategy, **params).plan
 
 
@@ -61,7 +60,6 @@ def planned(strategy: str, **params: Any) -> Plan:
 def test_j03_below_an_absolute_minimum_nothing_moves(
     strategy: str, enough: dict[str, float], too_much: dict[str, float]
 ) -> None:
-    """`compat: none`: the keys mean something once an operator sets them, in the settings or at the brokers."""
     for keys, moves in ((enough, True), (too_much, False)):
         adopted, _ = to_parameters(
             Settings(adopt_broker_settings=True), {key: str(value) for key, value in keys.items()}
@@ -81,8 +79,8 @@ def test_j03_a_small_cluster_is_balanced_unless_somebody_sets_a_minimum() -> Non
     """Pulsar's 1,000 msg/s, 1 MiB/s and 10 MiB/s are defaults of its own classes alone."""
     ours, pulsars = Parameters(), to_parameters(Settings(compat="4.2"))[0]
     assert (ours.min_unload_message_rate, ours.min_unload_throughput, ours.min_unload_throughput_mb) == (0, 0, 0)
-    found = (pulsars.min_unload_message_rate, pulsars.min_unload_throughput, pulsars.min_unload_throughput_mb)
-    assert found == (1000.0, 1_048_576.0, 10.0)
+    result = (pulsars.min_unload_message_rate, pulsars.min_unload_throughput, pulsars.min_unload_throughput_mb)
+    assert result == (1000.0, 1_048_576.0, 10.0)
 
 
 def test_j03_the_verdict_names_the_minimum() -> None:
@@ -92,7 +90,6 @@ def test_j03_the_verdict_names_the_minimum() -> None:
 
 
 def test_j03_a_back_test_of_the_other_form_begins_with_its_defaults() -> None:
-    """What stood at the default of Pulsar's class stands at ours afterwards, and the reverse; what was set stays."""
     native = to_parameters(Settings(compat="4.2", parameters={"min_unload_throughput": 5.0}))[0]
     corrected = Candidate(name="x", changes={"strategy": "avg"}).params(native)
     assert (corrected.min_unload_message_rate, corrected.max_unload_ratio) == (0.0, 0.5)

@@ -22,7 +22,7 @@ MINUTE = 60.0
 
 def scenario(**changes: object) -> Scenario:
     """Two of three brokers have nothing; the other one has 30 bundles."""
-    made = Scenario(
+    result = Scenario(
         name="made",
         title="made",
         minutes=30.0,
@@ -30,12 +30,12 @@ def scenario(**changes: object) -> Scenario:
         tenants=(Tenant(bundles=30, usage=0.25, owners=(0,)),),
         expect=Expect(),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(result, **changes)  # type: ignore[arg-type]
 
 
-def ran(minutes: float, made: Scenario) -> tuple[Simulation, NativeTransfer]:
+def ran(minutes: float, case: Scenario) -> tuple[Simulation, NativeTransfer]:
     """The class on a scenario for a while."""
-    running = Simulation(replace(made, minutes=minutes), native("transfer"), 1)
+    running = Simulation(replace(case, minutes=minutes), native("transfer"), 1)
     run_virtually(running.run())
     assert isinstance(running.balancer, NativeTransfer)
     return running, running.balancer
@@ -68,8 +68,8 @@ def test_j08_who_gave_or_took_vanishes_until_it_publishes_again() -> None:
     while running.cluster.reporter.visible[0] is None:
         run_virtually(running.step())
     assert running.cluster.now - 4 * MINUTE <= running.scenario.settings.report_interval
-    seen = balancer._picture(running.cluster, [0, 1, 2])
-    assert "b0000:8080" in seen.brokers and "b0000:8080" not in seen.top
+    view = balancer._picture(running.cluster, [0, 1, 2])
+    assert "b0000:8080" in view.brokers and "b0000:8080" not in view.top
 
 
 def test_j08_its_score_is_smoothed() -> None:
@@ -83,15 +83,14 @@ def test_j08_bundles_of_namespaces_with_policies_are_not_named() -> None:
     """`loadBalancerSheddingBundlesWithPoliciesEnabled` is off; and nothing goes where a policy forbids it."""
     tenants = (Tenant(name="gold/one", bundles=20, usage=0.2, owners=(0,)), Tenant(bundles=20, usage=0.1, owners=(0,)))
     isolation = (Isolation(tenant="gold/one", brokers=(0,)),)
-    made = scenario(brokers=(BrokerGroup(count=2),), tenants=tenants, isolation=isolation)
-    running, _ = ran(30, made)
+    case = scenario(brokers=(BrokerGroup(count=2),), tenants=tenants, isolation=isolation)
+    running, _ = ran(30, case)
     moved = [item for item in running.cluster.moved if item.by == "balancer"]
     assert moved and not any(item.bundle.startswith("gold/") for item in moved)
     assert {item.target for item in moved} == {1}
 
 
 def test_j08_its_largest_bundles_come_lowest_first() -> None:
-    """By bytes in, then out, then messages, in Pulsar's resolution; all of them for 0."""
     traffic = np.array([[0, 0, 3e6, 0], [0, 0, 1e6, 5e6], [0, 0, 1e6, 2e6], [0, 0, 2e6, 0]], dtype=float)
     assert largest(traffic, 10).tolist() == [2, 1, 3, 0]
     assert largest(traffic, 2).tolist() == [3, 0] and largest(traffic, 0).tolist() == [2, 1, 3, 0]
@@ -99,10 +98,10 @@ def test_j08_its_largest_bundles_come_lowest_first() -> None:
 
 def test_j08_extensible_brokers_split_after_four_looks_and_keep_the_halves() -> None:
     """`SplitScheduler` asks for more than three hits in a row, and unloads nothing."""
-    made = scenario(
+    case = scenario(
         tenants=(Tenant(bundles=2, topics=40, usage=0.9, owners=(0,)),), settings=ScenarioSettings(broker_bytes=400e6)
     )
-    cluster, _ = virtual(made, 1)
+    cluster, _ = virtual(case, 1)
     cluster.begin()
     splits = BrokerSplits(extensible=True)
     divided = []

@@ -23,7 +23,7 @@ from tests.support.live_loop import lasting_step, play
 
 def scenario(**changes: object) -> Scenario:
     """Two brokers, one of which has a noisy neighbour; its three bundles have two topics each."""
-    made = Scenario(
+    result = Scenario(
         name="made",
         title="made",
         minutes=2.0,
@@ -31,7 +31,7 @@ def scenario(**changes: object) -> Scenario:
         tenants=(Tenant(name="t/ns", bundles=3, topics=2, sizes=(0.1, 0.2, 0.1), owners=(0,), shuffle=False),),
         settings=ScenarioSettings(tick=1.0),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(result, **changes)  # type: ignore[arg-type]
 
 
 async def _tick(cluster: VirtualCluster, times: int) -> None:
@@ -120,7 +120,6 @@ def test_n_q_who_reads_what(who: Contender, source: str) -> None:
 
 
 def test_n_q_counters_show_a_step_sooner() -> None:
-    """By reports it takes a statistics interval and more."""
     step = lasting_step(3.0, 150, usage=0.5)
     by_counters, by_reports = (play(step, 4, counters=counters) for counters in (True, False))
     assert by_counters[0].at < min((move.at for move in by_reports), default=60 * step.minutes) - 30
@@ -136,13 +135,13 @@ def test_n_q_every_event_runs_by_counters() -> None:
         Event(at=2.2, do="skew", brokers=(0,), seconds=30),
         Event(at=2.5, do="foreign", brokers=(0,), factor=0.5),
     )
-    found = simulate(scenario(brokers=(BrokerGroup(count=3),), minutes=4.0, events=events), DEFAULT, 1)
-    assert found.failed == () and found.cluster.now == 240.0
-    assert found.books.refusals["NotANumber"] > 0
+    result = simulate(scenario(brokers=(BrokerGroup(count=3),), minutes=4.0, events=events), DEFAULT, 1)
+    assert result.failed == () and result.cluster.now == 240.0
+    assert result.books.refusals["NotANumber"] > 0
 
 
 def test_n_q_ticks_are_a_second_by_counters_alone() -> None:
     """A scenario's own tick stays by reports."""
-    made = scenario(settings=ScenarioSettings(tick=5.0), minutes=1.0)
-    ticks = [simulate(made, who, 1).cluster.settings.tick for who in (DEFAULT, STILL)]
+    case = scenario(settings=ScenarioSettings(tick=5.0), minutes=1.0)
+    ticks = [simulate(case, who, 1).cluster.settings.tick for who in (DEFAULT, STILL)]
     assert ticks == [1.0, 5.0]

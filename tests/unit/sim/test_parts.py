@@ -38,7 +38,7 @@ QUIET = ScenarioSettings(cpu_noise=0.0, cpu_base=0.0)
 
 def scenario(**changes: object) -> Scenario:
     """Three brokers, nine equal bundles of 0.1 each, balanced."""
-    given = {
+    options = {
         "name": "x",
         "title": "x",
         "minutes": 5.0,
@@ -46,12 +46,12 @@ def scenario(**changes: object) -> Scenario:
         "tenants": (Tenant(bundles=9, sizes=(0.1,) * 9),),
         "settings": QUIET,
     }
-    return Scenario(**{**given, **changes})  # type: ignore[arg-type]
+    return Scenario(**{**options, **changes})  # type: ignore[arg-type]
 
 
-def started(made: Scenario) -> VirtualCluster:
+def started(case: Scenario) -> VirtualCluster:
     """A cluster that has just begun."""
-    cluster, _ = virtual(made, 1)
+    cluster, _ = virtual(case, 1)
     cluster.begin()
     return cluster
 
@@ -60,7 +60,6 @@ def started(made: Scenario) -> VirtualCluster:
 
 
 def test_zipf_sums_to_one_and_is_capped() -> None:
-    """The rest of what is cut off is spread over the others."""
     assert zipf(10, 1.0).sum() == pytest.approx(1.0)
     assert zipf(10, 0.0).tolist() == pytest.approx([0.1] * 10)
     capped = zipf(10, 2.0, largest=0.2)
@@ -124,8 +123,8 @@ def test_balanced_start_heeds_capacity() -> None:
 
 def test_a_split_divides_topics_and_keeps_their_traffic() -> None:
     """The parent is gone, each topic is in the child that its hash names, and a cut outside is refused."""
-    made = scenario(tenants=(Tenant(bundles=1, topics=6, sizes=(0.6,)),))
-    cluster = started(made)
+    case = scenario(tenants=(Tenant(bundles=1, topics=6, sizes=(0.6,)),))
+    cluster = started(case)
     (parent,) = cluster.bundles.names
     children = cluster.split(parent, [1 << 31], by="bundlekeel")
     rows = [cluster.bundles.index[child] for child in children]
@@ -142,7 +141,6 @@ def test_a_split_divides_topics_and_keeps_their_traffic() -> None:
 
 
 def test_quiet_brokers_report_every_quarter_of_an_hour() -> None:
-    """Nothing changes, so nobody writes for 15 minutes, and everybody does soon after."""
     cluster = started(scenario())
     before = [report.last_update for report in cluster.reports()]
     while cluster.now < 14 * 60:
@@ -156,8 +154,8 @@ def test_quiet_brokers_report_every_quarter_of_an_hour() -> None:
 @pytest.mark.parametrize(("growth", "written"), [(1.08, False), (1.5, True)])
 def test_reports_follow_changes_above_ten_percent(growth: float, written: bool) -> None:
     """8 % more traffic on a broker of 30 % is neither 10 % nor 10 points; half as much again is, give or take 10 %."""
-    made = scenario()
-    cluster, traffic = virtual(made, 1)
+    case = scenario()
+    cluster, traffic = virtual(case, 1)
     cluster.begin()
     traffic.scale = np.array([growth])
     before = cluster.reports()[0].last_update
@@ -203,11 +201,10 @@ def test_a_move_takes_time_and_costs_a_gap() -> None:
 
 
 def test_bundles_of_a_dead_broker_are_looked_up_elsewhere() -> None:
-    """Its node goes with the session; every bundle finds another owner, and none goes to the dead one."""
-    found = simulate(scenario(events=(Event(at=1, do="kill", brokers=(0,)),)), STILL, 1)
-    assert 0 not in found.cluster.bundles.owner.tolist()
-    assert found.cluster.reporter.visible[0] is None
-    assert found.measures.client_seconds == pytest.approx(3 * 2 * 32.0)
+    result = simulate(scenario(events=(Event(at=1, do="kill", brokers=(0,)),)), STILL, 1)
+    assert 0 not in result.cluster.bundles.owner.tolist()
+    assert result.cluster.reporter.visible[0] is None
+    assert result.measures.client_seconds == pytest.approx(3 * 2 * 32.0)
 
 
 def test_lookups_prefer_brokers_with_few_bundles_of_the_namespace() -> None:
@@ -219,7 +216,6 @@ def test_lookups_prefer_brokers_with_few_bundles_of_the_namespace() -> None:
 
 
 def test_brokers_split_in_the_middle_of_the_range() -> None:
-    """Above 30,000 msg/s Pulsar halves the range, and its children are placed anew."""
     cluster = started(scenario(tenants=(Tenant(bundles=1, topics=8, sizes=(0.4,)),)))
     BrokerSplits().turn(cluster)
     (divided,) = cluster.divided
@@ -232,32 +228,30 @@ def test_brokers_split_in_the_middle_of_the_range() -> None:
 
 def curves(*rows: tuple[float, ...]) -> Curves:
     """Loads every ten seconds, all brokers there."""
-    made = Curves()
+    result = Curves()
     for place, row in enumerate(rows):
-        made.add(10.0 * place, np.array(row), np.zeros(len(row)), np.ones(len(row), dtype=bool))
-    return made
+        result.add(10.0 * place, np.array(row), np.zeros(len(row)), np.ones(len(row), dtype=bool))
+    return result
 
 
 def test_measures_of_a_small_run() -> None:
-    """By hand: max/mean, time over 85 %, time to balance."""
-    found = measure(curves((0.9, 0.1), (0.9, 0.1), (0.5, 0.5)), [], [])
-    assert found.max_over_mean == pytest.approx(1.0)
-    assert found.over_minutes == pytest.approx(20 / 60)
-    assert found.balanced_minute == pytest.approx(20 / 60)
-    assert found.std == pytest.approx(100 * (0.4 + 0.4 + 0.0) / 3)
+    measured_run = measure(curves((0.9, 0.1), (0.9, 0.1), (0.5, 0.5)), [], [])
+    assert measured_run.max_over_mean == pytest.approx(1.0)
+    assert measured_run.over_minutes == pytest.approx(20 / 60)
+    assert measured_run.balanced_minute == pytest.approx(20 / 60)
+    assert measured_run.std == pytest.approx(100 * (0.4 + 0.4 + 0.0) / 3)
     assert measure(curves((0.5, 0.5), (0.9, 0.1)), [], []).balanced_minute is None
 
 
 def test_a_cluster_with_an_empty_broker_is_not_balanced() -> None:
     """Although the fullest of ten is near the mean: 0.5 over 0.45 is below the limit."""
     full = (0.5,) * 9
-    found = measure(curves((*full, 0.0), (*full, 0.01), (0.45,) * 10), [], [])
-    assert found.max_over_mean == 1.0 and found.balanced_minute == pytest.approx(20 / 60)
+    measured_run = measure(curves((*full, 0.0), (*full, 0.01), (0.45,) * 10), [], [])
+    assert measured_run.max_over_mean == 1.0 and measured_run.balanced_minute == pytest.approx(20 / 60)
     assert measure(curves((*full, 0.0), (*full, 0.0)), [], []).balanced_minute is None
 
 
 def test_thrash_forgives_a_trend() -> None:
-    """A steady climb is no thrash; going up and down again is all of it."""
     takes = np.ones((3, 1), dtype=bool)
     assert thrash(np.array([[0.2], [0.4], [0.6]]), takes) == pytest.approx(0.0)
     assert thrash(np.array([[0.4], [0.8], [0.4]]), takes) == pytest.approx(100 * 0.8 / (1.6 / 3))
@@ -265,11 +259,11 @@ def test_thrash_forgives_a_trend() -> None:
 
 def test_moved_twice_within_an_hour() -> None:
     """An hour later it is a new decision."""
-    given = [
+    moves = [
         SimulatedMove(at=at, bundle=name, source=0, target=1, load=0.1, clients=2, gap=3.0, by="balancer")
         for at, name in ((0, "a"), (3599, "a"), (0, "b"), (3601, "b"))
     ]
-    assert moved_twice(given) == 1
+    assert moved_twice(moves) == 1
 
 
 def test_brokers_that_do_not_take_part_do_not_count() -> None:
@@ -283,7 +277,7 @@ def test_brokers_that_do_not_take_part_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expect", "held"),
+    ("expect", "holds"),
     [
         (Expect(balanced=1.01), False),
         (Expect(balanced=3.0), True),
@@ -307,22 +301,20 @@ def test_brokers_that_do_not_take_part_do_not_count() -> None:
         (Expect(steady_after=1, quiet=((0, 5),), untouched=(0,), unmoved=("t/ns",), gain=True, moved_twice=0), True),
     ],
 )
-def test_expectations_can_hold_and_fail(expect: Expect, held: bool) -> None:
-    """Everything on one broker of three, and nobody does anything about it."""
-    made = scenario(tenants=(Tenant(bundles=9, sizes=(0.1,) * 9, owners=(0,)),), expect=expect)
-    found = simulate(made, STILL, 1)
-    assert (found.failed == ()) is held
-    assert all(isinstance(item, ExpectationResult) and item.detail for item in found.findings)
+def test_expectations_can_hold_and_fail(expect: Expect, holds: bool) -> None:
+    case = scenario(tenants=(Tenant(bundles=9, sizes=(0.1,) * 9, owners=(0,)),), expect=expect)
+    result = simulate(case, STILL, 1)
+    assert (result.failed == ()) is holds
+    assert all(isinstance(item, ExpectationResult) and item.detail for item in result.findings)
 
 
 def test_fewest_and_most_moves_by_the_balancer() -> None:
-    """The same cluster with the default strategy: it moves, and the reverse expectations fail."""
-    made = scenario(
+    case = scenario(
         tenants=(Tenant(bundles=9, sizes=(0.1,) * 9, owners=(0,)),),
         minutes=20.0,
         expect=Expect(fewest_moves=1, most_moves=0, quiet=((0, 20),), untouched=(1, 2), unmoved=("t/ns",)),
     )
-    failed = {item.name for item in simulate(made, DEFAULT, 1).failed}
+    failed = {item.name for item in simulate(case, DEFAULT, 1).failed}
     assert failed == {"most_moves", "quiet", "untouched", "unmoved"}
 
 
@@ -357,8 +349,7 @@ def test_senseless_scenarios_are_refused_by_field(changes: dict[str, object], fi
 
 
 def test_all_events_run() -> None:
-    """Each kind of event at once: nothing is lost, time goes on."""
-    made = scenario(
+    case = scenario(
         minutes=30.0,
         brokers=(BrokerGroup(count=6),),
         events=(
@@ -376,13 +367,13 @@ def test_all_events_run() -> None:
             Event(at=17, do="shedding", minutes=2),
         ),
     )
-    found = simulate(made, replace(DEFAULT, source="reports"), 1)
-    assert found.failed == ()
-    assert found.cluster.takes.tolist() == [False, False, *[True] * 6]
-    assert found.books.verdicts["BrokersShedThemselves"] == 12
-    assert found.books.refusals["NotANumber"] > 0
-    assert found.cluster.bundle_loads().sum() == pytest.approx(1.35)
-    assert found.cluster.reporter.loss.max() == 0.0 and found.cluster.reporter.delay.max() == 0.0
+    result = simulate(case, replace(DEFAULT, source="reports"), 1)
+    assert result.failed == ()
+    assert result.cluster.takes.tolist() == [False, False, *[True] * 6]
+    assert result.books.verdicts["BrokersShedThemselves"] == 12
+    assert result.books.refusals["NotANumber"] > 0
+    assert result.cluster.bundle_loads().sum() == pytest.approx(1.35)
+    assert result.cluster.reporter.loss.max() == 0.0 and result.cluster.reporter.delay.max() == 0.0
 
 
 def test_pairs_are_checked_and_complete() -> None:
@@ -397,7 +388,7 @@ def test_pairs_are_checked_and_complete() -> None:
 
 def test_native_draws_are_seeded() -> None:
     """Random placement is the same for the same seed."""
-    made = scenario(minutes=30.0, tenants=(Tenant(bundles=30, usage=0.3, owners=(0,)),))
-    first, again, other = (simulate(made, pair("uniform"), seed) for seed in (1, 1, 2))
+    case = scenario(minutes=30.0, tenants=(Tenant(bundles=30, usage=0.3, owners=(0,)),))
+    first, again, other = (simulate(case, pair("uniform"), seed) for seed in (1, 1, 2))
     assert first.digest == again.digest != other.digest
     assert math.isfinite(first.measures.max_over_mean) and first.measures.moves > 0

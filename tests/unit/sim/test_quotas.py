@@ -82,21 +82,22 @@ SCENARIOS = {
 
 def test_skewed_topics() -> None:
     """3 brokers, 2 namespaces of 8 topics, 4 times the limit offered: within 10 % from the third report cycle on, and
-    every topic has 80 % of its fair share; nobody is ever starved."""
-    found = play(BASE, Fair())
-    assert all(found.good()[3:])
-    assert found.demand[0].sum() == pytest.approx(4 * LIMIT)
-    assert found.starved_seconds() == 0
+    every topic has 80 % of its fair share.
+    """
+    moved = play(BASE, Fair())
+    assert all(moved.good()[3:])
+    assert moved.demand[0].sum() == pytest.approx(4 * LIMIT)
+    assert moved.starved_seconds() == 0
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_steps(name: str) -> None:
     """Whatever happens, it is good again in three cycles and stays so."""
-    found = play(SCENARIOS[name], Fair())
-    settled = found.cycles_to_settle(WHEN)
+    moved = play(SCENARIOS[name], Fair())
+    settled = moved.cycles_to_settle(WHEN)
     assert settled is not None
     assert settled <= 3
-    assert all(found.good()[3:WHEN])
+    assert all(moved.good()[3:WHEN])
 
 
 @pytest.mark.parametrize("name", ["move", "slow move", "many moves"])
@@ -117,8 +118,8 @@ def test_no_flutter(name: str) -> None:
 
 def test_never_above_the_limit() -> None:
     """Once topics are known, with the world at rest, nothing passes beyond the limit."""
-    found = play(BASE, Fair())
-    assert (found.passed[1:].sum(axis=1) <= found.limit[1:]).all()
+    moved = play(BASE, Fair())
+    assert (moved.passed[1:].sum(axis=1) <= moved.limit[1:]).all()
 
 
 def test_proportional_is_slower() -> None:
@@ -132,19 +133,19 @@ def test_proportional_is_slower() -> None:
 def test_even_partitions() -> None:
     """A partitioned topic over three brokers is one topic: one share, no loss."""
     topic = Topic(name="persistent://acme/ns0/parts", demand=constant(600), owners=(0, 1, 2, 0))
-    found = play(replace(BASE, topics=(*BASE.topics, topic)), Fair())
-    assert all(found.good()[3:])
-    assert found.partition_loss().max() == pytest.approx(0)
+    moved = play(replace(BASE, topics=(*BASE.topics, topic)), Fair())
+    assert all(moved.good()[3:])
+    assert moved.partition_loss().max() == pytest.approx(0)
 
 
 def test_skewed_partitions() -> None:
-    """Three quarters of the demand in one of four partitions: the loss is what the figure says, and does not grow."""
+    """Three quarters of the demand in one of four partitions: the loss equals the computed one, and does not grow."""
     topic = Topic(name="persistent://acme/ns0/parts", demand=constant(600), owners=(0, 1, 2, 0), weights=(9, 1, 1, 1))
-    found = play(Scenario(topics=(topic, BASE.topics[0]), brokers=3, limit=LIMIT), Fair())
-    loss = found.partition_loss()[-1]
+    moved = play(Scenario(topics=(topic, BASE.topics[0]), brokers=3, limit=LIMIT), Fair())
+    loss = moved.partition_loss()[-1]
     assert 0.1 < loss < 0.4
-    assert found.accuracy()[-1] >= 1 - loss - 0.1
-    assert np.ptp(found.passed[5:, 0]) == pytest.approx(0)
+    assert moved.accuracy()[-1] >= 1 - loss - 0.1
+    assert np.ptp(moved.passed[5:, 0]) == pytest.approx(0)
 
 
 @pytest.mark.parametrize(("overcommit", "least"), [(0.0, 0.7), (0.1, 0.75)])
@@ -159,14 +160,14 @@ def test_jitter(overcommit: float, least: float) -> None:
     pairs = zip(BASE.topics, draws, strict=True)
     topics = tuple(replace(topic, demand=curve(topic.demand(0), factors)) for topic, factors in pairs)
     scenario = replace(BASE, topics=topics, limit=2.8 * LIMIT, cycles=60)
-    found = play(scenario, Fair(ShareTuning(overcommit=overcommit)))
-    assert np.abs(found.accuracy()[3:].mean() - 1) <= 0.1
-    assert np.abs(found.accuracy()[3:] - 1).max() <= 0.12
-    assert found.of_fair()[3:].min() >= least
+    moved = play(scenario, Fair(ShareTuning(overcommit=overcommit)))
+    assert np.abs(moved.accuracy()[3:].mean() - 1) <= 0.1
+    assert np.abs(moved.accuracy()[3:] - 1).max() <= 0.12
+    assert moved.of_fair()[3:].min() >= least
 
 
 class TestOthers:
-    """The same scenarios under other rules, with what is told of them."""
+    """The same scenarios under other rules, with their usage exchange."""
 
     def test_unlimited(self) -> None:
         """Four times the limit passes."""
@@ -180,20 +181,19 @@ class TestOthers:
 
     def test_native_holds_the_limit_but_is_not_fair(self) -> None:
         """The total is right, the shares are those of the past: a broker of small topics stays small."""
-        found = play(BASE, Native())
-        assert np.abs(found.accuracy()[2:] - 1).max() <= 0.1
-        assert found.of_fair()[-1].min() < 0.5
+        moved = play(BASE, Native())
+        assert np.abs(moved.accuracy()[2:] - 1).max() <= 0.1
+        assert moved.of_fair()[-1].min() < 0.5
 
     def test_native_starves_a_moved_topic(self) -> None:
         """A topic moved to a broker without usage gets one message a second, and stays there; ours does not notice."""
         topics = tuple(replace(topic, owners=(row % 2,)) for row, topic in enumerate(BASE.topics))
         scenario = Scenario(topics=topics, brokers=3, limit=LIMIT, events=(Move(cycle=WHEN, topic=HOT, target=2),))
-        found = play(scenario, Native())
-        assert found.passed[WHEN:, 0] == pytest.approx(np.ones(scenario.cycles - WHEN))
-        assert found.starved_seconds() > play(scenario, Fair()).starved_seconds() == 0
+        moved = play(scenario, Native())
+        assert moved.passed[WHEN:, 0] == pytest.approx(np.ones(scenario.cycles - WHEN))
+        assert moved.starved_seconds() > play(scenario, Fair()).starved_seconds() == 0
 
     def test_native_counts_the_dead(self) -> None:
-        """What the dead broker used is lost to the group until a restart; ours uses it in two cycles."""
         scenario = SCENARIOS["death"]
         assert play(scenario, Native()).accuracy()[-1] < 0.8
         assert play(scenario, Fair()).accuracy()[WHEN + 2 :].min() > 0.9
@@ -210,17 +210,16 @@ class TestOthers:
 
     @pytest.mark.parametrize("make", [Fair, Proposed, Native, lambda: Bundled(4)])
     def test_deterministic(self, make: Callable[[], Rule]) -> None:
-        """The same scenario, the same outcome."""
         one, other = (play(SCENARIOS["death"], make()) for _ in range(2))
         assert np.array_equal(one.passed, other.passed)
 
 
 def test_figures() -> None:
     """The figures of a run without any limit."""
-    found = figures(play(BASE, Unlimited()), 3)
-    assert found["accuracy_least"] == found["accuracy_most"] == pytest.approx(4)
-    assert found["throttled_seconds"] == found["starved_seconds"] == 0
-    assert math.isfinite(found["least_of_fair"])
+    lines = figures(play(BASE, Unlimited()), 3)
+    assert lines["accuracy_least"] == lines["accuracy_most"] == pytest.approx(4)
+    assert lines["throttled_seconds"] == lines["starved_seconds"] == 0
+    assert math.isfinite(lines["least_of_fair"])
 
 
 def test_j09_the_table_of_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the wiring itself decides."""
+"""Decisions of the wiring itself."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def test_other_sidecars_never_get_a_loopback_address_of_ours(api: dict[str, str]
 
 
 def test_a_sidecar_loads_what_it_needs(tmp_path: Path) -> None:
-    """Its memory is its modules: what draws tables, simulates, signs or exports is not among them."""
     before = "import sys, atexit, gc; atexit.register(lambda: print(gc.get_freeze_count(), *sys.modules))"
     with listening(tmp_path, before=before) as process:
         process.terminate()

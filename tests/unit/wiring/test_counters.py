@@ -22,9 +22,9 @@ class _Reader(FakeSidecar):
     """One whose brokers have counters."""
 
     def reached(self, loaded: LoadedSettings) -> Outside:
-        made = super().reached(loaded)
-        made.source.live = LiveLoads(self, made.metadata, made.clock, CounterOptions())
-        return made
+        result = super().reached(loaded)
+        result.source.live = LiveLoads(self, result.metadata, result.clock, CounterOptions())
+        return result
 
     async def counters(self, broker: BrokerEndpoint) -> list[CounterReading]:
         """See `ports.TopicCounters`: nothing was counted."""
@@ -37,17 +37,16 @@ class _Reader(FakeSidecar):
         return self.outside.source.live.demand.wanted()
 
 
-async def leading(kind: str = "extensible", *, shedding: bool = False, **given: Any) -> _Reader:
+async def leading(kind: str = "extensible", *, shedding: bool = False, **options: Any) -> _Reader:
     """It leads over brokers of this load manager."""
     cluster = FakeCluster(shedding=shedding)
     cluster.source.mode = kind
-    made = _Reader(cluster, **given)
-    await made.lead()
-    return made
+    result = _Reader(cluster, **options)
+    await result.lead()
+    return result
 
 
 async def test_extensible_brokers_are_read_while_their_own_shedding_is_off() -> None:
-    """From a takeover to a handback. A partial takeover leaves the shedding of the other namespaces to them."""
     sidecar = await leading(shedding=True)
     dynamic = sidecar.cluster.model.dynamic
     assert not await sidecar.reads()
@@ -58,7 +57,6 @@ async def test_extensible_brokers_are_read_while_their_own_shedding_is_off() -> 
 
 
 async def test_extensible_brokers_are_read_in_mode_act_only() -> None:
-    """Whoever lowers it, and whatever the settings say of counters."""
     sidecar = await leading()
     assert await sidecar.reads()
     sidecar.shared_state.desired = Desired(mode="recommend")
@@ -80,10 +78,10 @@ async def test_a_broker_that_shows_no_settings_does_not_stop_the_reading_of_the_
 SCRAPED = {"counters.source": "prometheus", "prometheus.url": "http://prometheus"}
 
 
-@pytest.mark.parametrize("given", [{"kind": "modular"}, {"settings": SCRAPED}])
-async def test_what_changes_nothing_at_a_broker_is_read_always(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"kind": "modular"}, {"settings": SCRAPED}])
+async def test_what_changes_nothing_at_a_broker_is_read_always(options: dict[str, Any]) -> None:
     """Modular brokers have no such averages, and what Prometheus scraped is there already. Only the leader reads."""
-    sidecar = await leading(shedding=True, mode="observe", **given)
+    sidecar = await leading(shedding=True, mode="observe", **options)
     assert await sidecar.reads()
     await sidecar.leadership.stop()
     assert not await sidecar.reads()

@@ -1,4 +1,4 @@
-"""The log never breaks what it tells of."""
+"""The log never breaks the program that writes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def _went_on(stderr: int) -> bool:
 
 
 def test_a_reader_that_is_gone() -> None:
-    """What collected the log has ended: the process goes on."""
     reading, writing = os.pipe()
     os.close(reading)
     try:

@@ -1,4 +1,4 @@
-"""Notifications: which records are told, to whom, how often it is tried, and that no address is ever shown."""
+"""Notifications: which records are sent, to whom, the number of attempts, and no address is ever shown."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Impatient(RealClock):
 @pytest.fixture
 def box() -> Iterator[Inbox]:
     """A receiver."""
-    with inbox() as found:
-        yield found
+    with inbox() as result:
+        yield result
 
 
 def teller(notices: NotificationTexts, *records: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -72,7 +72,6 @@ def teller(notices: NotificationTexts, *records: dict[str, Any]) -> list[tuple[s
 
 
 def notices(leads: bool = True) -> NotificationTexts:
-    """Of a sidecar that leads, or not."""
     return NotificationTexts(cluster="east", member=lambda: "keel-0", leads=lambda: leads)
 
 
@@ -86,7 +85,7 @@ def cycle(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "lines"),
     [
         (cycle(), []),
         (cycle(outcomes={"done": 3}), [("executions", "info", "CarriedOut")]),
@@ -102,13 +101,12 @@ def cycle(**changes: Any) -> dict[str, Any]:
         ({}, []),
     ],
 )
-def test_what_is_told_of_a_record(record: dict[str, Any], told: list[tuple[str, str, str]]) -> None:
+def test_what_is_told_of_a_record(record: dict[str, Any], lines: list[tuple[str, str, str]]) -> None:
     """Work, stops, findings and adoptions; never each move, never a follower's cycle."""
-    assert teller(notices(), record) == told
+    assert teller(notices(), record) == lines
 
 
 def test_an_external_move_names_both_brokers() -> None:
-    """Of the record as the leader writes it."""
     move = ExternalMove(bundle="t/ns/0x0_0x1", source="b1", target="b2", at_ms=1)
     (notice,) = notices().of(move.record())
     assert notice.details == {"bundle": "t/ns/0x0_0x1", "source": "b1", "destination": "b2"}
@@ -131,7 +129,6 @@ def test_findings_are_told_once_by_the_leader() -> None:
 
 
 def test_a_stop_is_told_when_it_lasts_and_when_it_is_over() -> None:
-    """One odd cycle is no news; a person's pause was told by the request; the same stop is told once."""
     stopped, blind = cycle(obstacle="SecondBalancer"), cycle(plan=None, code="StoreUnavailable")
     watch = notices()
     assert teller(watch, blind, cycle(), stopped) == []
@@ -142,15 +139,14 @@ def test_a_stop_is_told_when_it_lasts_and_when_it_is_over() -> None:
 
 
 async def test_a_real_leaders_moves_are_told(box: Inbox) -> None:
-    """From the journal of a whole sidecar to the receiver, with the sentence that the journal has."""
     sidecar = FakeSidecar(FakeCluster())
-    told = Notifications(
+    output = Notifications(
         [sink(box)], sidecar.telemetry, RealClock(), cluster="c", member=lambda: "m", leads=lambda: True
     )
-    sidecar.cycle.journal = ObservedJournal(sidecar.journal, told.observe)
+    sidecar.cycle.journal = ObservedJournal(sidecar.journal, output.observe)
     await sidecar.lead()
     report = await sidecar.cycle.turn()
-    await told.close()
+    await output.close()
     (posted,) = box.posted
     assert posted.body["event"] == "executions" and posted.body["text"] == report.sentence
     assert posted.body["details"]["outcomes"] == {"done": len(report.outcomes)}
@@ -161,24 +157,21 @@ async def test_a_real_leaders_moves_are_told(box: Inbox) -> None:
 
 def sink(box: Inbox, path: str = "/hook", **changes: Any) -> NotificationReceiver:
     """A webhook at this path."""
-    given = {"name": "ops", "notifier": Webhook(WebhookAddress(box.url(path))), "events": frozenset(EVENTS)}
-    return NotificationReceiver(**(given | changes))
+    options = {"name": "ops", "notifier": Webhook(WebhookAddress(box.url(path))), "events": frozenset(EVENTS)}
+    return NotificationReceiver(**(options | changes))
 
 
 def running(clock: RealClock, *sinks: NotificationReceiver) -> tuple[Notifications, PrometheusTelemetry]:
-    """What tells these sinks, and its metrics."""
     telemetry = PrometheusTelemetry()
-    told = Notifications(sinks, telemetry, clock, cluster="east", member=lambda: "keel-0", leads=lambda: True)
-    return told, telemetry
+    output = Notifications(sinks, telemetry, clock, cluster="east", member=lambda: "keel-0", leads=lambda: True)
+    return output, telemetry
 
 
 def counted(telemetry: PrometheusTelemetry, outcome: str, name: str = "ops") -> float | None:
-    """How many notifications ended like this."""
     return telemetry.registry.get_sample_value("bundlekeel_notifications_total", {"sink": name, "outcome": outcome})
 
 
 async def test_each_outcome_is_counted_from_zero(box: Inbox) -> None:
-    """By receiver, before anything is sent: Prometheus' `increase` does not see a series that begins at 1."""
     _, telemetry = running(Impatient(), sink(box))
     assert [counted(telemetry, outcome) for outcome in ("sent", "failed", "dropped")] == [0, 0, 0]
 
@@ -196,60 +189,59 @@ async def until(condition: Any) -> None:
 async def test_retries_back_off_and_then_it_is_sent(box: Inbox) -> None:
     """500, a closed connection and 429 are tried again, later each time."""
     clock = Impatient()
-    told, telemetry = running(clock, sink(box))
+    notifier, telemetry = running(clock, sink(box))
     box.answers.extend([500, 0, 429])
-    task = asyncio.create_task(told.run())
-    told.observe(PAUSE)
+    task = asyncio.create_task(notifier.run())
+    notifier.observe(PAUSE)
     await until(lambda: counted(telemetry, "sent"))
     assert clock.slept == list(BACKOFF[:3]) and len(box.posted) == 4
     assert telemetry.registry.get_sample_value("bundlekeel_notifications_waiting", {"sink": "ops"}) == 0
     task.cancel()
-    await told.close()
+    await notifier.close()
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(404, 1), (400, 1), (307, 1), (503, 1 + len(BACKOFF))])
 async def test_given_up(box: Inbox, status: int, attempts: int) -> None:
     """A wrong address is not tried again, a redirect not followed; an outage is given up after all attempts."""
-    told, telemetry = running(Impatient(), sink(box))
+    notifier, telemetry = running(Impatient(), sink(box))
     box.answers.extend([status] * attempts)
-    task = asyncio.create_task(told.run())
-    told.observe(PAUSE)
+    task = asyncio.create_task(notifier.run())
+    notifier.observe(PAUSE)
     await until(lambda: counted(telemetry, "failed"))
     assert [item.path for item in box.posted] == ["/hook"] * attempts
-    told.observe(PAUSE)
+    notifier.observe(PAUSE)
     await until(lambda: counted(telemetry, "sent"))
     task.cancel()
-    await told.close()
+    await notifier.close()
 
 
 async def test_a_hanging_receiver_holds_up_nobody_and_its_queue_is_bounded(box: Inbox) -> None:
-    """Hearing returns at once; the other receiver is told; beyond the queue the oldest are dropped and counted."""
     with inbox() as other:
         slow = sink(box, notifier=Webhook(WebhookAddress(box.url()), seconds=15.0))
-        told, telemetry = running(RealClock(), slow, sink(other, name="other"))
+        notifier, telemetry = running(RealClock(), slow, sink(other, name="other"))
         box.answers.append(-1)
-        task = asyncio.create_task(told.run())
-        told.observe(PAUSE)
+        task = asyncio.create_task(notifier.run())
+        notifier.observe(PAUSE)
         await until(lambda: box.posted and counted(telemetry, "sent", "other"))
         for number in range(QUEUE + 5):
-            told.observe(PAUSE | {"sentence": str(number)})
+            notifier.observe(PAUSE | {"sentence": str(number)})
         assert len(slow.waiting) == QUEUE and counted(telemetry, "dropped") == 6
         await until(lambda: (counted(telemetry, "sent", "other") or 0) >= QUEUE - 1)
         box.release.set()
         await until(lambda: counted(telemetry, "sent") == QUEUE)
         assert [item.body["text"] for item in box.posted[-2:]] == [str(QUEUE + 3), str(QUEUE + 4)]
         task.cancel()
-        await told.close()
+        await notifier.close()
 
 
 async def test_requests_of_a_sink(box: Inbox) -> None:
     """Only its events, from its severity on."""
     picky = sink(box, events=frozenset({"stops", "findings"}), min_severity="warning")
-    told, _ = running(Impatient(), picky)
-    told.observe(PAUSE)
-    told.observe(cycle(outcomes={"unknown": 1}))
-    told.observe({"kind": "external_move", "sentence": "them", "wall_ms": 1})
-    await told.close()
+    notifier, _ = running(Impatient(), picky)
+    notifier.observe(PAUSE)
+    notifier.observe(cycle(outcomes={"unknown": 1}))
+    notifier.observe({"kind": "external_move", "sentence": "them", "wall_ms": 1})
+    await notifier.close()
     assert [item.body["text"] for item in box.posted] == ["them"]
 
 
@@ -257,7 +249,6 @@ async def test_requests_of_a_sink(box: Inbox) -> None:
 
 
 async def test_the_generic_payload(box: Inbox) -> None:
-    """As docs/operations/notifications.md shows it."""
     await Webhook(WebhookAddress(box.url("/a?b=c"))).send(NOTICE)
     (posted,) = box.posted
     assert posted.path == "/a?b=c" and posted.headers["content-type"] == "application/json"
@@ -290,16 +281,16 @@ async def test_the_slack_payload_is_escaped(box: Inbox) -> None:
 
 @pytest.mark.parametrize("word", ["@all", "@channel", "@here", "@ALL", "@everyone", "@ops-team"])
 async def test_h25_nobody_is_called_by_a_name_in_a_notification(box: Inbox, word: str) -> None:
-    """Mattermost and Rocket.Chat take `@word` for a call, wherever it stands: who names a bundle so calls nobody."""
+    """Mattermost and Rocket.Chat read `@word` as a mention anywhere, so a bundle's name could notify a user."""
     hook = Webhook(WebhookAddress(box.url()), kind="slack")
     notice = replace(
         NOTICE, cluster=word, reason=word, text=f"{word} a{word}", member=word, details={word: word, "b": [word]}
     )
     await hook.send(notice)
     await hook.close()
-    said = json.dumps(box.posted[0].body, ensure_ascii=False)
-    assert not re.search(r"@\w", said)
-    assert said.replace("\u200b", "").count(word) == 10
+    text = json.dumps(box.posted[0].body, ensure_ascii=False)
+    assert not re.search(r"@\w", text)
+    assert text.replace("\u200b", "").count(word) == 10
 
 
 async def test_the_address_file_is_read_each_time(box: Inbox, tmp_path: Path) -> None:
@@ -367,39 +358,39 @@ async def test_the_address_is_found_nowhere(box: Inbox, tmp_path: Path) -> None:
     """Not in shown settings, logs, errors, tracebacks, metrics or the journal, whatever goes wrong."""
     settings = loaded(url=box.url(f"/{CANARY}"))
     assert CANARY in "".join(secrets_of(settings.settings))
-    shown = [
+    output = [
         repr(settings),
         str(settings.settings),
         settings.settings.model_dump_json(),
         json.dumps(describe(settings)),
     ]
     telemetry = PrometheusTelemetry()
-    told = notifications(settings, telemetry, Impatient(), member=lambda: "m", leads=lambda: True)
-    assert told is not None
-    journal = ObservedJournal(FileJournal(tmp_path / "j", telemetry=telemetry), told.observe)
+    notifier = notifications(settings, telemetry, Impatient(), member=lambda: "m", leads=lambda: True)
+    assert notifier is not None
+    journal = ObservedJournal(FileJournal(tmp_path / "j", telemetry=telemetry), notifier.observe)
     with capture_logs() as logs:
         box.answers.extend([500, 404])
-        task = asyncio.create_task(told.run())
+        task = asyncio.create_task(notifier.run())
         journal.append(PAUSE)
         await until(lambda: counted(telemetry, "failed"))
         task.cancel()
-        await told.close()
+        await notifier.close()
     assert box.posted[0].path == f"/{CANARY}"
     journal.close()
-    shown += [str(logs), telemetry.render("")[0].decode(), (tmp_path / "j").read_text()]
+    output += [str(logs), telemetry.render("")[0].decode(), (tmp_path / "j").read_text()]
     for address in (f"http://127.0.0.1:1/{CANARY}", f"ftp://{CANARY}", f"http://[{CANARY}", f"{CANARY}"):
         with pytest.raises(NotificationError) as error:
             await Webhook(WebhookAddress(address)).send(NOTICE)
-        shown += [str(error.value), repr(error.value.__context__) if not error.value.__suppress_context__ else ""]
-    assert all(CANARY not in text for text in shown)
+        output += [str(error.value), repr(error.value.__context__) if not error.value.__suppress_context__ else ""]
+    assert all(CANARY not in text for text in output)
 
 
 async def test_s06_a_notification_with_a_time_out_of_range_does_not_stop_the_others(box: Inbox) -> None:
-    told, telemetry = running(Impatient(), sink(box))
-    task = asyncio.create_task(told.run())
-    told.observe(PAUSE | {"wall_ms": 10**17})
-    told.observe(PAUSE)
+    notifier, telemetry = running(Impatient(), sink(box))
+    task = asyncio.create_task(notifier.run())
+    notifier.observe(PAUSE | {"wall_ms": 10**17})
+    notifier.observe(PAUSE)
     await until(lambda: counted(telemetry, "sent"))
     assert counted(telemetry, "failed") == 1
     task.cancel()
-    await told.close()
+    await notifier.close()

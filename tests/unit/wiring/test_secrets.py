@@ -1,4 +1,4 @@
-"""A canary secret goes through settings, errors, logs and what is shown of them: it is found nowhere."""
+"""A canary secret passes through settings, errors and logs and appears nowhere."""
 
 from __future__ import annotations
 
@@ -43,25 +43,24 @@ SECRET_KEYS = {"admin.token": {}, "prometheus.token": {}, "store.sasl_password":
 @pytest.mark.parametrize("key", SECRET_KEYS)
 def test_shown_settings_hide_it(key: str, tmp_path: Path) -> None:
     """`/settings`, `config show` and a dump of the tree."""
-    given = {key: CANARY, **SECRET_KEYS[key]}
-    loaded = loaded_with(**given)
-    shown = {row["key"]: row["value"] for row in describe(loaded)}
-    assert shown[key] == HIDDEN and CANARY not in str(shown)
+    options = {key: CANARY, **SECRET_KEYS[key]}
+    loaded = loaded_with(**options)
+    values = {row["key"]: row["value"] for row in describe(loaded)}
+    assert values[key] == HIDDEN and CANARY not in str(values)
     for text in (repr(loaded), str(loaded.settings), loaded.settings.model_dump_json(), repr(loaded.settings)):
         assert CANARY not in text
     config = tmp_path / "config.yaml"
     tree: dict[str, Any] = {"metadata_store": "zk:127.0.0.1:2181"}
-    for name, value in given.items():
+    for name, value in options.items():
         section, _, leaf = name.partition(".")
         tree.setdefault(section, {})[leaf] = value
     config.write_text(json.dumps(tree))
     for arguments in (["config", "show", "-c", str(config), "-o", "json"], ["config", "check", str(config)]):
-        found = CliRunner().invoke(make_app(FakeWiring), arguments)
-        assert found.exit_code == 0 and CANARY not in found.output
+        result = CliRunner().invoke(make_app(FakeWiring), arguments)
+        assert result.exit_code == 0 and CANARY not in result.output
 
 
 def test_every_setting_that_is_a_secret_is_one_by_type() -> None:
-    """A key that sounds like a secret is SecretStr or names a file: nobody adds a plain one unseen."""
     words = ("password", "secret", "token", "credential", "passwd")
     suspicious = [row for row in rows() if any(word in row.key for word in words)]
     assert {row.key for row in suspicious if row.secret} == set(SECRET_KEYS)
@@ -90,15 +89,14 @@ def test_errors_about_settings_hide_it(wrong: dict[str, Any], tmp_path: Path) ->
     """A secret of the wrong type, under a misspelt key or in the wrong place is not quoted; neither on stderr."""
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps(wrong))
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         load_settings(config, environ={})
-    assert CANARY not in str(told.value) and CANARY not in repr(told.value)
-    found = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(config)])
-    assert found.exit_code == 2 and CANARY not in found.output
+    assert CANARY not in str(error.value) and CANARY not in repr(error.value)
+    result = CliRunner().invoke(make_app(FakeWiring), ["config", "check", str(config)])
+    assert result.exit_code == 2 and CANARY not in result.output
 
 
 def test_environment_and_secret_files(tmp_path: Path) -> None:
-    """Where secrets should come from: the origin names the file or variable, never the value."""
     (tmp_path / "store__sasl_password").write_text(CANARY + "\n")
     environ = {"BUNDLEKEEL__ADMIN__TOKEN": CANARY, "BUNDLEKEEL__STORE__SASL_USERNAME": "keel"}
     loaded = load_settings(None, environ=environ, secrets_dir=tmp_path)
@@ -108,7 +106,6 @@ def test_environment_and_secret_files(tmp_path: Path) -> None:
 
 
 def test_objects_made_of_secrets_do_not_show_them() -> None:
-    """What may stand in a traceback's locals or in a debug line."""
     loaded = loaded_with(**{"admin.token": CANARY, "store.sasl_username": "keel", "store.sasl_password": CANARY})
     identity = store_identity(loaded)
     assert identity.password == CANARY and CANARY not in repr(identity) + str(identity)
@@ -142,31 +139,28 @@ def test_redacted_wherever_it_stands(_name: str, text: str) -> None:
     """In the event, in a field, nested, in an exception's text, as the value of a field with a telling name."""
     redact = Redactor((CANARY,))
     nested = {"headers": [text, {"deep": text}], "count": 3, "ok": True, "none": None}
-    shown = redact(None, "info", {"event": text, "error": text, "nested": nested, "exception": f"Trace\n{text}"})
-    assert not any(word in str(shown) for word in GONE)
-    assert shown["nested"]["count"] == 3 and shown["nested"]["ok"] is True
+    redacted = redact(None, "info", {"event": text, "error": text, "nested": nested, "exception": f"Trace\n{text}"})
+    assert not any(word in str(redacted) for word in GONE)
+    assert redacted["nested"]["count"] == 3 and redacted["nested"]["ok"] is True
 
 
 def test_fields_with_a_telling_name_are_hidden() -> None:
-    """Whatever stands there, unless it is the path of a file."""
-    shown = Redactor()(None, "info", {"event": "x", "token": "abc", "sasl_password": "q", "token_file": "/etc/t"})
-    assert shown == {"event": "x", "token": HIDDEN, "sasl_password": HIDDEN, "token_file": "/etc/t"}
+    redactor = Redactor()(None, "info", {"event": "x", "token": "abc", "sasl_password": "q", "token_file": "/etc/t"})
+    assert redactor == {"event": "x", "token": HIDDEN, "sasl_password": HIDDEN, "token_file": "/etc/t"}
 
 
 def test_short_values_do_not_empty_the_log() -> None:
-    """A password of two letters would hide half of every line; it is no secret anyway."""
     assert Redactor(("ab", "")).text("about a table") == "about a table"
 
 
 @pytest.mark.parametrize("secret", ['pa"ss\\word', "pä ss/w&rd", "it's\tone"])
 def test_a_secret_in_another_form_is_still_one(secret: str) -> None:
-    """As it stands in a repr, in JSON, in JSON that is quoted in JSON, and in a URL."""
     redact = Redactor((secret,)).text
     body = json.dumps({"k": secret})
     urls = [f"http://u:{quote(secret, safe='')}@h/", f"p={quote_plus(secret)}&x=1"]
     for text in (secret, repr({"k": secret}), body, json.dumps(body), json.dumps(secret, ensure_ascii=False), *urls):
-        shown = redact(text)
-        assert shown.count(HIDDEN) == 1 and secret[-2:] not in shown, text
+        redacted = redact(text)
+        assert redacted.count(HIDDEN) == 1 and secret[-2:] not in redacted, text
 
 
 SCRIPT = """
@@ -212,7 +206,6 @@ def test_a_whole_process_does_not_tell(form: str) -> None:
 
 
 def test_the_formatter_of_libraries() -> None:
-    """What comes by `logging` goes through the same sieve."""
     from bundlekeel.wiring.logs import _Formatter  # noqa: PLC0415 - private, and tried here only
 
     stream = io.StringIO()
@@ -274,7 +267,7 @@ async def test_settings_become_what_they_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "field"),
+    ("options", "field"),
     [
         ({"api.auth.jwt_key_file": "k"}, "api.auth.jwt_issuer"),
         ({"api.auth.jwt_key_file": "k", "api.auth.jwt_issuer": "i"}, "api.auth.jwt_audience"),
@@ -292,30 +285,30 @@ async def test_settings_become_what_they_say(tmp_path: Path) -> None:
         ({"admin.tls_key_file": "c"}, "admin.tls_cert_file"),
     ],
 )
-def test_halves_and_contradictions_are_refused(given: dict[str, Any], field: str) -> None:
+def test_halves_and_contradictions_are_refused(options: dict[str, Any], field: str) -> None:
     """A setting that would have no effect, or less than it seems, stops the start and is named."""
-    with pytest.raises(ConfigError) as told:
-        loaded_with(**given)
-    assert told.value.field == field
+    with pytest.raises(ConfigError) as error:
+        loaded_with(**options)
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("given", "owned"),
+    ("values", "owned"),
     [
         ({}, False),
         ({"store.sasl_username": "u", "store.sasl_password": "p"}, True),
         ({"store.sasl_username": "u", "store.sasl_password": "p", "store.acl": "open"}, False),
     ],
 )
-def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: bool) -> None:
+def test_nodes_belong_to_whoever_has_an_identity(values: dict[str, Any], owned: bool) -> None:
     """kazoo gets the ACL `creator: all` then, and SASL; and neither without."""
-    options = store_identity(loaded_with(**given)).options()
+    options = store_identity(loaded_with(**values)).options()
     assert ("default_acl" in options) == owned
-    assert ("sasl_options" in options) == bool(given)
+    assert ("sasl_options" in options) == bool(values)
 
 
 @pytest.mark.parametrize(
-    ("given", "word"),
+    ("options", "word"),
     [
         ({}, ""),
         ({"cluster": None}, "cluster = 'standalone'"),
@@ -336,10 +329,10 @@ def test_nodes_belong_to_whoever_has_an_identity(given: dict[str, Any], owned: b
         ({"store.sasl_username": "u", "store.sasl_password": "p"}, "store.tls"),
     ],
 )
-def test_what_is_allowed_and_hardly_safe_is_warned_of(given: dict[str, Any], word: str) -> None:
+def test_what_is_allowed_and_hardly_safe_is_warned_of(options: dict[str, Any], word: str) -> None:
     """`config check` says so; nothing is refused."""
-    told = warnings_of(loaded_with(**{"cluster": "pulsar-1", **given}).settings)
-    assert len(told) == (1 if word else 0) and word in "".join(told)
+    warnings = warnings_of(loaded_with(**{"cluster": "pulsar-1", **options}).settings)
+    assert len(warnings) == (1 if word else 0) and word in "".join(warnings)
 
 
 async def test_s18_a_command_opens_no_file_of_the_api(tmp_path: Path) -> None:

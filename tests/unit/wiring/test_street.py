@@ -1,4 +1,4 @@
-"""How far it is from the command to the request that moves a bundle, on the graph the product itself builds."""
+"""Steps from the command to the request that moves a bundle, on the real graph."""
 
 from __future__ import annotations
 

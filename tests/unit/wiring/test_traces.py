@@ -60,7 +60,7 @@ class Kept:
 
 def moved(bundle: str, cycle: str = "7", **changes: Any) -> dict[str, Any]:
     """The record of a move as the leader writes it."""
-    given = {"outcome": "done", "started_wall_ms": NOW - 3000, "landed_wall_ms": NOW - 1000, **changes}
+    options = {"outcome": "done", "started_wall_ms": NOW - 3000, "landed_wall_ms": NOW - 1000, **changes}
     outcome = MoveOutcome(
         bundle=bundle,
         source="b1:8080",
@@ -69,7 +69,7 @@ def moved(bundle: str, cycle: str = "7", **changes: Any) -> dict[str, Any]:
         seconds=2.0,
         cycle_id=cycle,
         epoch=3,
-        **given,
+        **options,
     )
     return outcome.record()
 
@@ -83,12 +83,11 @@ def cycle(number: int = 7, **changes: Any) -> dict[str, Any]:
 
 
 def tree(*records: dict[str, Any]) -> list[Span]:
-    """What a sink gets of these records."""
-    kept = Kept()
-    traces = Traces(kept, Clock())
+    remaining = Kept()
+    traces = Traces(remaining, Clock())
     for record in records:
         traces.observe(record)
-    return kept.roots
+    return remaining.roots
 
 
 # --- the tree ---
@@ -159,18 +158,17 @@ def test_other_records_are_not_heard() -> None:
 
 
 async def test_closing_sends_what_is_left() -> None:
-    """The sink is closed beside the event loop."""
-    kept = Kept()
-    await Traces(kept, Clock()).close()
-    assert kept.closed
+    remaining = Kept()
+    await Traces(remaining, Clock()).close()
+    assert remaining.closed
 
 
 # --- settings ---
 
 
-def loaded(**given: Any) -> LoadedSettings:
+def loaded(**options: Any) -> LoadedSettings:
     """Settings with this section."""
-    return load_settings(None, {"cluster": "east", "traces": given}, environ={})
+    return load_settings(None, {"cluster": "east", "traces": options}, environ={})
 
 
 def test_nothing_is_traced_by_default() -> None:
@@ -180,13 +178,11 @@ def test_nothing_is_traced_by_default() -> None:
 
 @pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://collector/v1/traces", ""])
 def test_what_is_no_address_is_refused(endpoint: str) -> None:
-    """By the name of the setting."""
     with pytest.raises(ConfigError, match=r"traces\.otlp_endpoint"):
         loaded(otlp_endpoint=endpoint)
 
 
 def test_without_the_extra_the_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message names what to install; nobody believes in traces that never come."""
     for name in ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "bundlekeel.adapters.traces", raising=False)
@@ -198,7 +194,7 @@ def test_without_the_extra_the_start_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 class Collector:
-    """What was posted to it: path and body, unpacked."""
+    """Receiver of posts: path and body, unpacked."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -207,41 +203,40 @@ class Collector:
 
     @property
     def endpoint(self) -> str:
-        """Where spans are sent."""
         return f"http://127.0.0.1:{self.port}/v1/traces"
 
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    found = Collector()
+    result = Collector()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             packed = self.headers.get("Content-Encoding") == "gzip"
-            found.posted.append((self.path, gzip.decompress(body) if packed else body))
-            self.send_response(found.status)
+            result.posted.append((self.path, gzip.decompress(body) if packed else body))
+            self.send_response(result.status)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
             """Quiet."""
 
-    with serving(Handler) as found.port:
-        yield found
+    with serving(Handler) as result.port:
+        yield result
 
 
 async def sent(collector: Collector, telemetry: PrometheusTelemetry, journal: Path) -> None:
     """One cycle with one move, written to a journal that traces observe, then the end."""
     traces = traces_of(loaded(otlp_endpoint=collector.endpoint), telemetry, Clock(), "keel-0")
     assert traces is not None
-    told = ObservedJournal(FileJournal(journal, telemetry=telemetry), traces.observe)
+    observed_journal = ObservedJournal(FileJournal(journal, telemetry=telemetry), traces.observe)
     for record in (moved("t/n/a"), cycle()):
-        told.append(record)
-    told.close()
+        observed_journal.append(record)
+    observed_journal.close()
     await traces.close()
 
 
-def shown(telemetry: PrometheusTelemetry) -> str:
+def render_metrics(telemetry: PrometheusTelemetry) -> str:
     """The metrics as Prometheus reads them."""
     return telemetry.render("")[0].decode()
 
@@ -272,14 +267,13 @@ async def test_a_cycle_arrives_at_the_collector(collector: Collector, tmp_path: 
     assert move.start_time_unix_nano == (NOW - 3000) * 1_000_000
     assert move.end_time_unix_nano == (NOW - 1000) * 1_000_000
     assert {item.key: item.value.string_value for item in move.attributes}["bundlekeel.bundle"] == "t/n/a"
-    assert 'bundlekeel_trace_spans_total{outcome="sent"} 4.0' in shown(telemetry)
+    assert 'bundlekeel_trace_spans_total{outcome="sent"} 4.0' in render_metrics(telemetry)
 
 
 @needs_otel
 async def test_a_collector_that_refuses_is_counted(collector: Collector, tmp_path: Path) -> None:
-    """Traces are lost, the journal has everything, and a metric says so."""
     collector.status = 400
     telemetry = PrometheusTelemetry()
     await sent(collector, telemetry, tmp_path / "journal.jsonl")
-    assert 'bundlekeel_trace_spans_total{outcome="failed"} 4.0' in shown(telemetry)
+    assert 'bundlekeel_trace_spans_total{outcome="failed"} 4.0' in render_metrics(telemetry)
     assert len((tmp_path / "journal.jsonl").read_text(encoding="utf-8").splitlines()) == 2

@@ -50,7 +50,6 @@ WITHOUT = [
 
 @pytest.mark.parametrize("text", WITH_SECRETS)
 def test_h09_credentials_are_found(text: str) -> None:
-    """Before the host, behind a slash of the secret, encoded, and among the options; the reason tells nothing."""
     assert credentials_fault(text) and place_fault(text)
     assert "canary" not in credentials_fault(text)
 
@@ -72,26 +71,26 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", SETTINGS, ids=str)
-def test_h09_settings_refuse_them_by_the_fields_name(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+def test_h09_settings_refuse_them_by_the_fields_name(options: dict[str, Any]) -> None:
     """And neither message nor value repeats them."""
-    with pytest.raises(ConfigError) as told:
-        load_settings(None, given, environ={})
-    section, inner = next(iter(given.items()))
-    assert told.value.field == (f"{section}.{next(iter(inner))}" if isinstance(inner, dict) else section)
-    assert "credentials" in str(told.value)
-    assert "canary" not in f"{told.value} {told.value.value}" and "AKIA" not in f"{told.value} {told.value.value}"
+    with pytest.raises(ConfigError) as error:
+        load_settings(None, options, environ={})
+    section, inner = next(iter(options.items()))
+    assert error.value.field == (f"{section}.{next(iter(inner))}" if isinstance(inner, dict) else section)
+    assert "credentials" in str(error.value)
+    assert "canary" not in f"{error.value} {error.value.value}" and "AKIA" not in f"{error.value} {error.value.value}"
 
 
 def test_h09_the_command_lines_refuse_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """History of the CLI, history and output of the nightly job, the address of a sidecar."""
-    with pytest.raises(ConfigError, match="--history") as told:
+    with pytest.raises(ConfigError, match="--history") as error:
         history_store(LoadedSettings.defaults(), "s3://AKIA:canary-1@bucket")
-    assert "canary" not in f"{told.value} {told.value.value}"
+    assert "canary" not in f"{error.value} {error.value.value}"
     for option in ("--history", "--out"):
         with pytest.raises(SystemExit):
             parser().parse_args([option, "s3://AKIA:canary-1@bucket"])
-        said = capsys.readouterr().err
-        assert f"argument {option}" in said and "credentials" in said and "canary" not in said
+        err = capsys.readouterr().err
+        assert f"argument {option}" in err and "credentials" in err and "canary" not in err
     ran = CliRunner().invoke(make_app(FakeWiring), ["brokers", "--url", "http://keel:canary-1@host:8090"])
     assert ran.exit_code == 2 and "--url" in ran.output and "canary" not in ran.output

@@ -1,4 +1,4 @@
-"""What people get to see: where, why, tables."""
+"""Responses for users: where, why, tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]
 SLOWLY = {"cycle.interval": 30.0}
 
 
-def known() -> tuple[MemoryMetadata, MemoryOwnership]:
+def build_stores() -> tuple[MemoryMetadata, MemoryOwnership]:
     """A namespace of four bundles, the first of them owned, and a topic of three partitions."""
     metadata, ownership = MemoryMetadata(), MemoryOwnership()
     metadata.bundle_boundaries["t/ns"] = QUARTERS
@@ -40,8 +40,7 @@ def known() -> tuple[MemoryMetadata, MemoryOwnership]:
 
 
 async def test_where_namespace_shows_every_bundle() -> None:
-    """A namespace is a row a bundle; those no broker owns say so."""
-    metadata, ownership = known()
+    metadata, ownership = build_stores()
     rows = await where("t/ns", metadata=metadata, ownership=ownership)
     assert [row.state for row in rows] == ["owned", "unowned", "unowned", "unowned"]
     assert rows[0].broker == BROKERS[0] and rows[1].broker is None
@@ -55,16 +54,16 @@ LISTENERS = (
 
 async def test_where_gives_the_address_of_a_listener() -> None:
     """The owner's, as a lookup with `listenerName` would; the web address stays, and an unowned bundle has none."""
-    metadata, ownership = known()
+    metadata, ownership = build_stores()
     owner = Owner(broker_id=BROKERS[0], web_url="http://b1", service_url="pulsar://b1:6650", listeners=LISTENERS)
     ownership.owners["t/ns/0x00000000_0x40000000"] = owner
-    for listener, address, shown in (
+    for listener, address, output in (
         ("", "pulsar://b1:6650", None),
         ("external", "pulsar://example.com:31000", "external"),
     ):
         rows = await where("t/ns", metadata=metadata, ownership=ownership, listener=listener)
         assert [row.service_url for row in rows] == [address, "", "", ""]
-        assert {row.listener for row in rows} == {shown}
+        assert {row.listener for row in rows} == {output}
         assert rows[0].web_url == "http://b1"
 
 
@@ -72,8 +71,7 @@ async def test_where_gives_the_address_of_a_listener() -> None:
 async def test_an_unknown_listener_is_an_error_that_names_the_others(
     listeners: tuple[AdvertisedListener, ...], there: str
 ) -> None:
-    """By field and value, of the broker that lacks it; one that is gone has no address at all, which is no error."""
-    metadata, ownership = known()
+    metadata, ownership = build_stores()
     owner = Owner(broker_id=BROKERS[0], web_url="http://b1", listeners=listeners)
     ownership.owners["t/ns/0x00000000_0x40000000"] = owner
     with pytest.raises(ConfigError, match=f"{BROKERS[0]} has no advertised listener 'extern'; it has") as caught:
@@ -87,7 +85,7 @@ async def test_an_unknown_listener_is_an_error_that_names_the_others(
 
 async def test_where_partitioned_topic_is_a_row_a_partition() -> None:
     """Each partition has its own hash and bundle; hashes are those of the brokers (CRC32 of the full name)."""
-    metadata, ownership = known()
+    metadata, ownership = build_stores()
     rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=ownership)
     assert [row.topic for row in rows] == [f"persistent://t/ns/parts-partition-{n}" for n in range(3)]
     for row in rows:
@@ -97,7 +95,7 @@ async def test_where_partitioned_topic_is_a_row_a_partition() -> None:
 
 async def test_where_says_unloading_and_unknown() -> None:
     """A bundle being unloaded is neither owned nor unowned; what does not exist is a clear error."""
-    metadata, ownership = known()
+    metadata, ownership = build_stores()
     ownership.assign(BROKERS[1], "t/ns/0x40000000_0x80000000", disabled=True)
     rows = await where("t/ns/0x40000000_0x80000000", metadata=metadata, ownership=ownership)
     assert rows[0].state == "unloading"
@@ -117,20 +115,17 @@ async def test_where_says_unloading_and_unknown() -> None:
      "persistent://t/ns/\ud800", "t/c/../0x00000000_0x40000000"],
 )  # fmt: skip
 async def test_names_that_cannot_be_are_refused(name: str) -> None:
-    """By field and value, before any of it becomes part of a path; for moves by hand as for `where`."""
-    metadata, ownership = known()
-    with pytest.raises(ConfigError) as told:
+    metadata, ownership = build_stores()
+    with pytest.raises(ConfigError) as error:
         await where(name, metadata=metadata, ownership=ownership)
-    assert told.value.field == "name" and str(told.value.value) in name
+    assert error.value.field == "name" and str(error.value.value) in name
     if name.count("/") != 1:
         with pytest.raises(ConfigError):
             await whole_bundles(name, metadata=metadata)
 
 
 async def test_not_more_partitions_are_looked_at_than_fit_an_answer() -> None:
-    """The count is whatever the store says; a partition of that topic can still be named. Of a bundle with many of them
-    the owner is read once."""
-    metadata, ownership = known()
+    metadata, ownership = build_stores()
     metadata.partition_counts["persistent://t/ns/parts"] = 2**62
     for look in (where("persistent://t/ns/parts", metadata=metadata, ownership=ownership),
                  whole_bundles("persistent://t/ns/parts", metadata=metadata)):  # fmt: skip
@@ -138,20 +133,20 @@ async def test_not_more_partitions_are_looked_at_than_fit_an_answer() -> None:
             await look
     assert len(await where("persistent://t/ns/parts-partition-7", metadata=metadata, ownership=ownership)) == 1
     metadata.partition_counts["persistent://t/ns/parts"] = MOST_PARTITIONS
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Counting(MemoryOwnership):
         async def owner(self, bundle: str) -> Owner | None:
-            asked.append(bundle)
+            requests.append(bundle)
             return await super().owner(bundle)
 
     rows = await where("persistent://t/ns/parts", metadata=metadata, ownership=Counting())
-    assert len(rows) == MOST_PARTITIONS and sorted(asked) == sorted(set(asked)) and len(asked) == 4
+    assert len(rows) == MOST_PARTITIONS and sorted(requests) == sorted(set(requests)) and len(requests) == 4
 
 
 async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
     """The whole bundle moves: the topics asked for, and how many others go with them."""
-    metadata, _ = known()
+    metadata, _ = build_stores()
     metadata.add_topics([f"persistent://t/ns/x{number}" for number in range(40)])
     (row,) = await whole_bundles("persistent://t/ns/x1", metadata=metadata)
     together = await metadata.topics(row.bundle)
@@ -165,8 +160,7 @@ async def test_asked_for_a_topic_its_bundle_is_named_first() -> None:
 
 
 async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
-    """A row a bundle, in the order of ranges; what does not exist is a clear error."""
-    metadata, _ = known()
+    metadata, _ = build_stores()
     rows = await whole_bundles("persistent://t/ns/parts", metadata=metadata)
     assert sorted(topic for row in rows for topic in row.topics) == [
         f"persistent://t/ns/parts-partition-{number}" for number in range(3)
@@ -190,13 +184,13 @@ async def test_the_partitions_of_a_topic_may_be_several_bundles() -> None:
 )
 async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, nearest: str) -> None:
     """It is never taken for a topic, whose bundle is another one. With `persistent://` it is a topic."""
-    metadata, ownership = known()
-    for asked in (
+    metadata, ownership = build_stores()
+    for call in (
         lambda: where(name, metadata=metadata, ownership=ownership),
         lambda: whole_bundles(name, metadata=metadata),
     ):
         with pytest.raises(NotFound) as caught:
-            await asked()
+            await call()
         assert (f"nearest: {nearest};" in str(caught.value)) == bool(nearest)
         assert "persistent://" in str(caught.value)
     topic = f"persistent://t/ns/{name.rpartition('/')[2]}"
@@ -214,24 +208,24 @@ async def test_a_name_with_0x_is_a_bundle_of_the_cluster_or_an_error(name: str, 
 )
 async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str) -> None:
     """A mistyped broker is not answered about public/default; a topic of that namespace may be named by one word."""
-    metadata, ownership = known()
-    cluster = FakeCluster()  # without public/default, which nobody named
+    metadata, ownership = build_stores()
+    cluster = FakeCluster()  # without public/default, which no request named
     cluster.metadata = metadata
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
-    for asked in (
+    for call in (
         lambda: where(name, metadata=metadata, ownership=ownership),
         lambda: whole_bundles(name, metadata=metadata),
         lambda: sidecar.service.why(name),
     ):
         with pytest.raises(NotFound, match=f"'{name}' is taken for {taken_for}.*persistent://tenant/namespace/topic"):
-            await asked()
+            await call()
     metadata.bundle_boundaries["public/default"] = [0, 0x80000000, 0xFFFFFFFF]
     metadata.partition_counts["persistent://public/default/parts"] = 2
     metadata.add_topics(["persistent://public/default/orders"])
     for topic, rows in (("orders", 1), ("parts", 2)):
-        found = await where(topic, metadata=metadata, ownership=ownership)
-        assert [row.topic_exists for row in found] == [True] * rows
+        places = await where(topic, metadata=metadata, ownership=ownership)
+        assert [row.topic_exists for row in places] == [True] * rows
     (unmade,) = await where("persistent://public/default/mistyped", metadata=metadata, ownership=ownership)
     assert unmade.topic_exists is False
     (bundle,) = await where(unmade.bundle, metadata=metadata, ownership=ownership)
@@ -243,14 +237,13 @@ async def test_one_word_is_no_topic_unless_it_is_there(name: str, taken_for: str
 
 
 async def test_why_takes_no_misspelt_bundle_for_a_topic() -> None:
-    """`why` answers about what was asked, or not at all."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
-    for name, said in (
+    for name, message in (
         ("t/ns/0x0_0x1", "not a bundle of the"),
         ("t/ns", "is a namespace; .*bundlekeel bundles -n t/ns"),
     ):
-        with pytest.raises(NotFound, match=said):
+        with pytest.raises(NotFound, match=message):
             await sidecar.service.why(name)
 
 
@@ -278,9 +271,9 @@ async def test_why_of_a_broker_tells_each_reason_once() -> None:
     for broker in BROKERS:
         refused = Counter(item.code.value for item in plan.refusals if item.broker == broker)
         answer = await sidecar.service.why(broker)
-        told = {code.code: code.detail for code in answer.codes[1:]}
-        assert len(answer.codes) == 1 + len(refused) and told.keys() == refused.keys()
-        assert all(f"{count} bundles" in told[code] for code, count in refused.items() if count > 1)
+        output = {code.code: code.detail for code in answer.codes[1:]}
+        assert len(answer.codes) == 1 + len(refused) and output.keys() == refused.keys()
+        assert all(f"{count} bundles" in output[code] for code, count in refused.items() if count > 1)
     assert max(Counter(item.broker for item in plan.refusals).values()) > 1
 
 
@@ -317,7 +310,6 @@ async def test_an_unknown_broker_is_not_found() -> None:
 
 
 async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> None:
-    """What the last plan did with its broker, or how that broker compares to the mean; never a riddle."""
     cluster = FakeCluster({BROKERS[0]: [0.1, 0.1, 0.1, 0.1], BROKERS[1]: [0.02], BROKERS[2]: [0.02]})
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
@@ -327,9 +319,9 @@ async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> No
     sidecar.cycle.report.plan = replace(plan, refusals=())
     assert sidecar.cycle.snapshot is not None
     names = sidecar.cycle.snapshot.bundles.names
-    told = {name: await sidecar.service.why(name) for name in names if name not in moved}
-    hot = [item for item in told.values() if item.broker == BROKERS[0] and not item.codes]
-    cold = [item for item in told.values() if item.broker != BROKERS[0]]
+    answers = {name: await sidecar.service.why(name) for name in names if name not in moved}
+    hot = [item for item in answers.values() if item.broker == BROKERS[0] and not item.codes]
+    cold = [item for item in answers.values() if item.broker != BROKERS[0]]
     assert moved and hot and cold
     assert all(re.search(r"planned moves? takes? \S+ from [\d.]+% to [\d.]+% already", item.sentence) for item in hot)
     assert all("that broker is at" in item.sentence and "the mean at" in item.sentence for item in cold)
@@ -337,7 +329,6 @@ async def test_a_bundle_that_nothing_holds_hears_where_its_broker_stands() -> No
 
 
 async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
-    """Beside whatever else holds it; a pause of another namespace is not."""
     sidecar = await FakeSidecar(FakeCluster({BROKERS[0]: [0.1], BROKERS[1]: [0.1], BROKERS[2]: [0.1]})).lead()
     await sidecar.cycle.turn()
     assert sidecar.cycle.snapshot is not None
@@ -351,44 +342,45 @@ async def test_every_pause_of_a_bundle_is_told_with_its_end() -> None:
         "tenant:*": Pause(reason="over", by="ann", since_ms=1, until_ms=2),
     }
     sidecar.shared_state.desired = Desired(pause=Pause(reason="release", by="bo", since_ms=1), pauses=pauses)
-    told = await sidecar.service.why(bundle)
-    assert [item.detail for item in told.codes if item.code == "Paused"] == [
+    answer = await sidecar.service.why(bundle)
+    assert [item.detail for item in answer.codes if item.code == "Paused"] == [
         "everything, until resumed, by bo: release",
         f"namespace:{space}, until {clock_text(end)}, by ann: disks",
     ]
-    assert told.what_would_change_it == "end the pause: `bundlekeel resume`"
+    assert answer.what_would_change_it == "end the pause: `bundlekeel resume`"
     sidecar.shared_state.desired = Desired(pauses=pauses)
     scoped = await sidecar.service.why(bundle)
     assert scoped.what_would_change_it == f"end the pause: `bundlekeel resume` --scope namespace:{space}"
 
 
 async def test_every_block_of_a_bundle_tells_its_end() -> None:
-    """What people, settings, budgets and the books hold back: each until when, or who ends it."""
     cluster = FakeCluster({BROKERS[0]: [0.1] * 6, BROKERS[1]: [0.02], BROKERS[2]: [0.02, 0.0]})
     sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_cycle=1), settings=SLOWLY).lead()
     names = list(cluster.shares)
     later = sidecar.clock.wall_ms() + 3_600_000
     pinned, ever, left_alone, *_ = names
-    asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    request = OperatorRequest(by="ann", reason="disks", since_ms=1)
     lasting = LastingRequest(by="ann", reason="disks", since_ms=1, until_ms=later)
     sidecar.shared_state.desired = Desired(
         pinned={pinned: lasting, ever: LastingRequest(by="ann", reason="disks", since_ms=1)},
         excluded={f"b:{left_alone}": lasting},
-        cordons={BROKERS[2]: asked},
+        cordons={BROKERS[2]: request},
     )
     await sidecar.cycle.turn()
     sidecar.clock.offset += 10
-    told = {name: await sidecar.service.why(name) for name in names}
-    ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in told.items()}
+    answers = {name: await sidecar.service.why(name) for name in names}
+    ends = {name: {code.code: code.detail for code in answer.codes} for name, answer in answers.items()}
     until = f"until {clock_text(later)}, by ann: disks"
     assert ends[pinned] == {"Pinned": until} and ends[ever] == {"Pinned": "until somebody ends it, by ann: disks"}
     assert ends[left_alone] == {"Excluded": f"b:{left_alone}, {until}"}
     assert ends[names[-1]] == {"Idle": "until it carries traffic"}
-    waiting = [found["BudgetPerCycle"] for found in ends.values() if "BudgetPerCycle" in found]
+    waiting = [
+        values_by_labels["BudgetPerCycle"] for values_by_labels in ends.values() if "BudgetPerCycle" in values_by_labels
+    ]
     assert waiting and all(text.endswith("next turn in 20 s") for text in waiting)
     (entry,) = sidecar.cycle.cycle_state.ledger.entries
     settled = clock_text(entry.landed_ms + timeout_ms(sidecar.cycle.params))
-    assert told[entry.bundle].broker == entry.target
+    assert answers[entry.bundle].broker == entry.target
     assert ends[entry.bundle] == {
         "Unsettled": f"until both brokers' reports show its last move, at the latest {settled}"
     }
@@ -398,30 +390,28 @@ async def test_every_block_of_a_bundle_tells_its_end() -> None:
 
 
 async def test_what_holds_the_whole_cluster_is_told_with_its_action() -> None:
-    """Of a bundle and of a broker; that the plan is only shown is told only of what is planned."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     plan = (await sidecar.cycle.turn()).plan
     assert plan is not None and plan.moves and sidecar.cycle.report is not None
     move, names = plan.moves[0], {item.bundle for item in plan.moves}
     stays = next(name for name in sidecar.cluster.shares if name not in names)
-    for asked in (move.bundle, move.source):
-        told = await sidecar.service.why(asked)
-        assert "RecommendOnly" in {item.code for item in told.codes}
-        assert told.what_would_change_it == "set mode `act`; first `bundlekeel doctor --for act`"
+    for request in (move.bundle, move.source):
+        answer = await sidecar.service.why(request)
+        assert "RecommendOnly" in {item.code for item in answer.codes}
+        assert answer.what_would_change_it == "set mode `act`; first `bundlekeel doctor --for act`"
     assert "RecommendOnly" not in {item.code for item in (await sidecar.service.why(stays)).codes}
     closed = Obstacle(code=Code.OUTSIDE_WINDOW, detail="the next one opens at 2026-11-25 22:00 UTC")
     sidecar.cycle.report.obstacle = closed
-    for asked in (move.bundle, stays, move.source):
-        told = await sidecar.service.why(asked)
-        assert {item.code: item.detail for item in told.codes}["OutsideWindow"] == closed.detail
-        assert told.what_would_change_it.startswith("wait for the window")
+    for request in (move.bundle, stays, move.source):
+        answer = await sidecar.service.why(request)
+        assert {item.code: item.detail for item in answer.codes}["OutsideWindow"] == closed.detail
+        assert answer.what_would_change_it.startswith("wait for the window")
 
 
 async def test_a_drain_waits_for_no_window() -> None:
-    """Its moves go on outside of windows, so the drain alone is told."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
-    sidecar.shared_state.desired = Desired(drains={BROKERS[0]: asked})
+    request = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    sidecar.shared_state.desired = Desired(drains={BROKERS[0]: request})
     plan = (await sidecar.cycle.turn()).plan
     assert plan is not None and plan.moves and sidecar.cycle.report is not None
     sidecar.cycle.report.obstacle = Obstacle(code=Code.OUTSIDE_WINDOW, detail="the next one opens tomorrow")
@@ -433,16 +423,16 @@ async def test_a_drain_waits_for_no_window() -> None:
 async def test_a_drain_is_told_before_what_holds_the_whole_cluster(code: Code) -> None:
     """It is the broker's own: without it the broker would still wait, but with it nothing comes at all."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    asked = OperatorRequest(by="ann", reason="disks", since_ms=1)
+    request = OperatorRequest(by="ann", reason="disks", since_ms=1)
     sidecar.shared_state.desired = Desired(
-        drains={BROKERS[2]: asked}, pauses={"broker:" + BROKERS[2]: Pause(reason="release", by="bo", since_ms=1)}
+        drains={BROKERS[2]: request}, pauses={"broker:" + BROKERS[2]: Pause(reason="release", by="bo", since_ms=1)}
     )
     await sidecar.cycle.turn()
     assert sidecar.cycle.report is not None
     sidecar.cycle.report.obstacle = Obstacle(code=code, detail="wait")
-    told = await sidecar.service.why(BROKERS[2])
-    assert [item.code for item in told.codes[:3]] == [Code.CORDONED, Code.PAUSED, code]
-    assert told.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
+    answer = await sidecar.service.why(BROKERS[2])
+    assert [item.code for item in answer.codes[:3]] == [Code.CORDONED, Code.PAUSED, code]
+    assert answer.what_would_change_it == "end the cordon or drain: `bundlekeel uncordon`"
 
 
 @pytest.mark.parametrize(("code", "most"), [("BudgetPerHour", 1), ("Quarantined", 60)])
@@ -465,13 +455,12 @@ async def test_a_full_hour_and_rested_pairs_tell_their_end(code: str, most: int)
     report = await sidecar.cycle.turn()
     assert report.plan is not None
     name = next(item.bundle for item in report.plan.refusals if item.code.value == code)
-    for asked in (name, BROKERS[0]):
-        told = {item.code: item.detail for item in (await sidecar.service.why(asked)).codes}
-        assert told[code].endswith(f"until {clock_text(end)}")
+    for request in (name, BROKERS[0]):
+        output = {item.code: item.detail for item in (await sidecar.service.why(request)).codes}
+        assert output[code].endswith(f"until {clock_text(end)}")
 
 
 async def test_a_bundle_that_stayed_has_no_last_move() -> None:
-    """It has a cool-down, which begins earlier than the attempt: that moment is no move."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await sidecar.cycle.turn()
     snapshot, state, now = sidecar.cycle.snapshot, sidecar.cycle.cycle_state, sidecar.cycle.clock.wall_ms()

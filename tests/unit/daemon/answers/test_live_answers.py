@@ -1,4 +1,4 @@
-"""Answers of a sidecar over fakes beside the OpenAPI document, with its lists of words as closed ones."""
+"""Responses of a sidecar over fakes match the OpenAPI document, with its enumerations closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 OPEN = "x-extensible-enum"
 BUNDLE = bundle_name(0)
-# Streams; what needs a channel or a group; what is no JSON.
+# Streams; routes that need a channel or a group; responses that are not JSON.
 LEFT_OUT = ("/events", "/channel", "/quotas/{name}", "/livez", "/readyz", "/metrics", "/reviews/")
 NAMES = {"broker": BROKERS[0], "bundle": BUNDLE}
 
@@ -33,7 +33,6 @@ def closed(item: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The document, with no word beside those that it lists."""
     return dict(json.loads(json.dumps(openapi_document()), object_hook=closed))
 
 
@@ -49,22 +48,22 @@ async def test_live_answers_hold_to_the_lists_of_words(document: dict[str, Any])
             path = route.format(**(NAMES | names))
             answer = await client.request(method, path, json=body)
             assert answer.status_code < 300, f"{method} {path} {answer.text}"
-            told = document["paths"][route][method.lower()]["responses"]
-            schema = told[str(answer.status_code)]["content"]["application/json"]["schema"]
+            text = document["paths"][route][method.lower()]["responses"]
+            schema = text[str(answer.status_code)]["content"]["application/json"]["schema"]
             jsonschema.Draft202012Validator(schema | {"components": document["components"]}).validate(answer.json())
             return answer.json()
 
         bundle = (await ask("GET", "/api/v1/bundles"))[0]["bundle"]
-        asked = {"to": BROKERS[2], "execute": True, "reason": "r", "override_cool_down": True}
-        task = (await ask("POST", "/api/v1/bundles/{bundle}/transfer", asked, bundle=bundle))["task"]
+        request = {"to": BROKERS[2], "execute": True, "reason": "r", "override_cool_down": True}
+        task = (await ask("POST", "/api/v1/bundles/{bundle}/transfer", request, bundle=bundle))["task"]
         await sidecar.executions.serve()
         (move,) = (await ask("GET", "/api/v1/tasks/{task}", task=task))["moves"]
         assert (move["outcome"], move["code"]) == ("done", None)
         await requests.pause_scope("tenant:t", seconds=None, reason="r", by="ann")
-        made = await ask("POST", "/api/v1/plans", {})
-        names = {"hash": made["hash"], "task": task}
+        assignment = await ask("POST", "/api/v1/plans", {})
+        names = {"hash": assignment["hash"], "task": task}
         for route, item in document["paths"].items():
-            needed = [given for given in item.get("get", {}).get("parameters", ()) if given["required"]]
-            asked_for = "get" in item and {given["in"] for given in needed} <= {"path"}
+            needed = [inputs for inputs in item.get("get", {}).get("parameters", ()) if inputs["required"]]
+            asked_for = "get" in item and {inputs["in"] for inputs in needed} <= {"path"}
             if asked_for and not any(part in route for part in LEFT_OUT):
                 await ask("GET", route, **names)

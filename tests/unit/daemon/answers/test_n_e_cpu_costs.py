@@ -66,7 +66,6 @@ async def test_n_e_the_wide_table_has_costs() -> None:
 
 
 async def test_n_e_a_new_leader_continues_with_the_costs() -> None:
-    """They are part of the leader's state."""
     memory = (await burning()).cycle.cycle_state.memory
     assert memory.costs.brokers
     stored = decode(encode(LeaderState(cycle_state=CycleState(memory=memory))), LeaderState)

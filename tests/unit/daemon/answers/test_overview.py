@@ -19,15 +19,15 @@ async def test_the_largest_are_named_and_the_rest_is_summed() -> None:
     sidecar = await FakeSidecar(FakeCluster(LOADS), mode="recommend").lead()
     assert draw_overview(sidecar.cycle.snapshot, 2) == OverviewView(wall_ms=None, namespaces=[], brokers=[])
     await sidecar.cycle.turn()
-    found = draw_overview(sidecar.cycle.snapshot, 2)
-    rows = {row.broker: row for row in found.brokers}
+    overview = draw_overview(sidecar.cycle.snapshot, 2)
+    rows = {row.broker: row for row in overview.brokers}
     first = rows[BROKERS[0]]
     assert [item.throughput for item in first.bundles] == pytest.approx([20e6, 15e6])
     assert first.other_bundles == 2 and first.other_throughput == pytest.approx(15e6)
     assert first.bundles[0].bundle == list(sidecar.cluster.shares)[1]
     assert (len(rows[BROKERS[1]].bundles), rows[BROKERS[1]].other_bundles) == (1, 0)
     assert rows[BROKERS[2]] == OverviewBroker(broker=BROKERS[2], bundles=[], other_bundles=0, other_throughput=0.0)
-    (namespace,) = found.namespaces
+    (namespace,) = overview.namespaces
     assert namespace.namespace == "t/ns" and namespace.throughput == pytest.approx(80e6)
 
 

@@ -28,36 +28,35 @@ def test_a_day_in_figures() -> None:
     ]
     moves = [{"wall_ms": at, "outcome": outcome} for at, outcome in ((2, "done"), (11, "done"), (12, "failed"))]
     effects = [{"wall_ms": 25, "outcome": "helped", "bundles": ["a", "b"], "realised": 0.2}]
-    found = summary(Period(since_ms=5), 50, records, moves, effects)
-    assert (found.since_ms, found.until_ms, found.known_since_ms, found.cycles) == (5, 50, 10, 4)
-    assert (found.moves, found.effects, found.gain) == ({"done": 1, "failed": 1}, {"helped": 2}, 0.2)
-    assert (found.recommended, found.recommended_moves) == (2, 3)
-    assert [(item.code, item.cycles, item.most) for item in found.refusals] == [("CoolDown", 2, 5), ("Pinned", 1, 1)]
-    assert [(item.code, item.cycles) for item in found.obstacles] == [("RecommendOnly", 2)]
-    assert [(item.since_ms, item.until_ms, item.cycles) for item in found.overloads] == [(10, 20, 2), (40, 40, 1)]
-    assert [(item.by, item.what) for item in found.people] == [("ann", "pause")]
-    assert found.refused_requests == 2
-    assert found.sentence == (
+    view = summary(Period(since_ms=5), 50, records, moves, effects)
+    assert (view.since_ms, view.until_ms, view.known_since_ms, view.cycles) == (5, 50, 10, 4)
+    assert (view.moves, view.effects, view.gain) == ({"done": 1, "failed": 1}, {"helped": 2}, 0.2)
+    assert (view.recommended, view.recommended_moves) == (2, 3)
+    assert [(item.code, item.cycles, item.most) for item in view.refusals] == [("CoolDown", 2, 5), ("Pinned", 1, 1)]
+    assert [(item.code, item.cycles) for item in view.obstacles] == [("RecommendOnly", 2)]
+    assert [(item.since_ms, item.until_ms, item.cycles) for item in view.overloads] == [(10, 20, 2), (40, 40, 1)]
+    assert [(item.by, item.what) for item in view.people] == [("ann", "pause")]
+    assert view.refused_requests == 2
+    assert view.sentence == (
         "2 moves, 2 of 2 judged helped, 2 cycles recommended moves that were not carried out, "
         "a broker was overloaded 2 times"
     )
 
 
 def test_what_the_leader_carries_out_is_not_told_as_left_undone() -> None:
-    """Of the cycles in which another sidecar led it is said only how many they are."""
     records = [
         cycle(10, planned=2, obstacle="RecommendOnly"),
         cycle(20, planned=4, obstacle="NotLeader"),
         cycle(30, obstacle="NotLeader"),
     ]
-    found = summary(Period(since_ms=5), 50, records, [], [])
-    assert (found.cycles, found.followed, found.recommended, found.recommended_moves) == (3, 2, 1, 2)
-    assert [(item.code, item.cycles) for item in found.obstacles] == [("RecommendOnly", 1)]
-    assert "1 cycle recommended moves that were not carried out" in found.sentence
+    view = summary(Period(since_ms=5), 50, records, [], [])
+    assert (view.cycles, view.followed, view.recommended, view.recommended_moves) == (3, 2, 1, 2)
+    assert [(item.code, item.cycles) for item in view.obstacles] == [("RecommendOnly", 1)]
+    assert "1 cycle recommended moves that were not carried out" in view.sentence
 
 
 def test_of_nothing_nothing_is_claimed() -> None:
     """A sidecar that has just started says that it knows nothing of yesterday."""
-    found = summary(Period(since_ms=5, until_ms=6), 50, [cycle(10)], [], [])
-    assert (found.known_since_ms, found.cycles, found.gain) == (None, 0, None)
-    assert found.sentence == "nothing moved, no broker was overloaded"
+    view = summary(Period(since_ms=5, until_ms=6), 50, [cycle(10)], [], [])
+    assert (view.known_since_ms, view.cycles, view.gain) == (None, 0, None)
+    assert view.sentence == "nothing moved, no broker was overloaded"

@@ -1,4 +1,4 @@
-"""What-if plans: other brokers, other traffic, what they assume and how they end."""
+"""Plans for assumed inputs (what-if): other brokers, other traffic, their assumptions and their end."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ SLOWLY = {"cycle.interval": 30.0}
 
 
 async def test_a_what_if_says_what_it_assumes() -> None:
-    """Its loads begin where bundles of removed brokers are elsewhere already: the load of now stands beside them."""
     sidecar = await FakeSidecar(FakeCluster(), params=PATIENT).lead()
     await sidecar.cycle.turn()
     snapshot = sidecar.cycle.snapshot
     assert snapshot is not None
-    made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
-    said = re.fullmatch(
+    plan = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
+    match = re.fullmatch(
         r"what if: without b1:8080, whose bundles went to the others, the largest to the least loaded; all traffic "
         r"times 1\.5\. The busiest broker is at ([\d.]+)% now, then at ([\d.]+)%, and at ([\d.]+)% after the moves; "
         r"(\d) brokers? above 85% \(overloaded_threshold_percent\)",
-        made.assumption,
+        plan.assumption,
     )
-    assert said, made.assumption
-    now, before, after, over = map(float, said.groups())
+    assert match, plan.assumption
+    now, before, after, over = map(float, match.groups())
     as_it_is = await sidecar.planner.make(PlanRequest())
     assert now == round(100 * max(load.score_before for load in as_it_is.loads), 1)
-    assert before == round(100 * max(load.score_before for load in made.loads), 1)
-    assert after == round(100 * max(load.score_after for load in made.loads), 1)
-    assert over == sum(load.score_after > 0.85 for load in made.loads)
+    assert before == round(100 * max(load.score_before for load in plan.loads), 1)
+    assert after == round(100 * max(load.score_after for load in plan.loads), 1)
+    assert over == sum(load.score_after > 0.85 for load in plan.loads)
     assert as_it_is.assumption == ""
     assert [row.what_if for row in sidecar.planner.all()] == [True, False]
 
@@ -43,18 +42,18 @@ async def test_what_if_with_other_brokers_and_with_more_traffic() -> None:
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await sidecar.cycle.turn()
     cycle_state = sidecar.cycle.cycle_state
-    made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
-    assert {load.broker for load in made.loads} == set(BROKERS[:2])
-    assert BROKERS[2] not in {move.target for move in made.moves}
+    plan = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[2],)))
+    assert {load.broker for load in plan.loads} == set(BROKERS[:2])
+    assert BROKERS[2] not in {move.target for move in plan.moves}
     doubled = await sidecar.planner.make(PlanRequest(traffic_scale=2.0))
     plain = await sidecar.planner.make(PlanRequest())
     more = await sidecar.planner.make(PlanRequest(add_brokers=("new-1", "new-2"), remove_brokers=(BROKERS[2],)))
     assert [load.broker for load in more.loads] == [*BROKERS[:2], "new-1", "new-2"]
     assert {move.target for move in more.moves} & {"new-1", "new-2"}
-    assert made.what_if and doubled.what_if and more.what_if and not plain.what_if
+    assert plan.what_if and doubled.what_if and more.what_if and not plain.what_if
     assert doubled.loads[0].throughput_before == pytest.approx(2 * plain.loads[0].throughput_before)
     assert sidecar.cycle.cycle_state == cycle_state and not sidecar.cluster.model.unloads
-    assert sidecar.planner.find(made.hash)[0] is made
+    assert sidecar.planner.find(plan.hash)[0] is plan
 
 
 async def test_a_what_if_right_after_moves_keeps_every_bundle() -> None:
@@ -63,10 +62,10 @@ async def test_a_what_if_right_after_moves_keeps_every_bundle() -> None:
     await sidecar.cycle.turn()
     moved = sidecar.cycle.cycle_state.ledger.entries
     assert moved
-    made = await sidecar.planner.make(PlanRequest(remove_brokers=(moved[0].target,)))
-    assert sum(load.bundles_before for load in made.loads) == len(sidecar.cluster.shares)
+    plan = await sidecar.planner.make(PlanRequest(remove_brokers=(moved[0].target,)))
+    assert sum(load.bundles_before for load in plan.loads) == len(sidecar.cluster.shares)
     everything = sum(load.throughput_before for load in (await sidecar.planner.make(PlanRequest())).loads)
-    assert sum(load.throughput_before for load in made.loads) == pytest.approx(everything)
+    assert sum(load.throughput_before for load in plan.loads) == pytest.approx(everything)
 
 
 async def test_a_what_if_goes_by_policies() -> None:
@@ -79,12 +78,12 @@ async def test_a_what_if_goes_by_policies() -> None:
     for policies, stays in (((gold,), BROKERS[2]), ((gold, only), "")):
         cluster.metadata.isolation["local"] = policies
         await sidecar.cycle.turn()
-        made = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
-        assert {load.broker for load in made.loads if load.bundles_before} == {stays} - {""}
-        named = {item.bundle for item in made.refusals if item.code == "PolicyForbids" and item.broker == BROKERS[0]}
+        plan = await sidecar.planner.make(PlanRequest(remove_brokers=(BROKERS[0],), traffic_scale=1.5))
+        assert {load.broker for load in plan.loads if load.bundles_before} == {stays} - {""}
+        named = {item.bundle for item in plan.refusals if item.code == "PolicyForbids" and item.broker == BROKERS[0]}
         assert named == (set() if stays else set(cluster.shares))
-        assert ("but 6 bundles that no other may take" in made.assumption) == bool(named)
-        assert made.refusal_counts.get("PolicyForbids", 0) >= len(named)
+        assert ("but 6 bundles that no other may take" in plan.assumption) == bool(named)
+        assert plan.refusal_counts.get("PolicyForbids", 0) >= len(named)
 
 
 @pytest.mark.parametrize("strategy", ["avg", "threshold", "transfer"])
@@ -105,17 +104,17 @@ async def test_a_what_if_tells_how_it_ends() -> None:
     cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
     sidecar = await FakeSidecar(cluster, mode="recommend", params=params, settings=SLOWLY).lead()
     await sidecar.cycle.turn()
-    made = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
-    assert len(made.moves) == 2 and made.finished is not None
-    told = made.finished
-    assert told.complete and told.moves > 2 and told.cycles == -(-told.moves // 2)
-    assert 1.0 <= told.max_mean < made.imbalance.after
+    plan = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))
+    assert len(plan.moves) == 2 and plan.finished is not None
+    output = plan.finished
+    assert output.complete and output.moves > 2 and output.cycles == -(-output.moves // 2)
+    assert 1.0 <= output.max_mean < plan.imbalance.after
     # Cycles that the budgets cut off follow each other after a fifth of the interval.
-    assert (told.cycles - 1) * 6 <= told.seconds < told.cycles * 6 + told.moves
+    assert (output.cycles - 1) * 6 <= output.seconds < output.cycles * 6 + output.moves
     assert (await sidecar.planner.make(PlanRequest())).finished is None
-    kept = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",), ignore_hit_counts=False))
-    assert not kept.moves and kept.verdict.code == "HitCount" and kept.finished is not None
-    assert kept.finished.moves == told.moves and kept.finished.seconds > told.seconds
+    feed = await sidecar.planner.make(PlanRequest(add_brokers=("new-1",), ignore_hit_counts=False))
+    assert not feed.moves and feed.verdict.code == "HitCount" and feed.finished is not None
+    assert feed.finished.moves == output.moves and feed.finished.seconds > output.seconds
 
 
 async def test_a_what_if_waits_for_the_hour_and_gives_up_after_many_cycles() -> None:
@@ -123,18 +122,17 @@ async def test_a_what_if_waits_for_the_hour_and_gives_up_after_many_cycles() -> 
     cluster = FakeCluster({broker: [0.05] * 12 for broker in BROKERS})
     sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(max_moves_per_hour=4)).lead()
     await sidecar.cycle.turn()
-    told = (await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))).finished
-    assert told is not None and told.complete and told.moves > 4
-    assert 3600 * ((told.moves - 1) // 4) <= told.seconds < 3600 * ((told.moves - 1) // 4 + 1)
+    finished = (await sidecar.planner.make(PlanRequest(add_brokers=("new-1",)))).finished
+    assert finished is not None and finished.complete and finished.moves > 4
+    assert 3600 * ((finished.moves - 1) // 4) <= finished.seconds < 3600 * ((finished.moves - 1) // 4 + 1)
     many = FakeCluster({broker: [0.004] * 130 for broker in BROKERS})
     slow = await FakeSidecar(many, mode="recommend", params=with_params(max_moves_per_cycle=1)).lead()
     await slow.cycle.turn()
-    told = (await slow.planner.make(PlanRequest(add_brokers=("new-1", "new-2")))).finished
-    assert told is not None and not told.complete and told.moves == told.cycles == 100
+    finished = (await slow.planner.make(PlanRequest(add_brokers=("new-1", "new-2")))).finished
+    assert finished is not None and not finished.complete and finished.moves == finished.cycles == 100
 
 
 async def test_smoothed_scores_of_the_real_cluster_do_not_count_in_a_what_if() -> None:
-    """With a hundredth of the traffic no broker is above the others by what is worth a move, as if it had been so."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend", params=with_params(strategy="threshold")).lead()
     await sidecar.cycle.turn()
     assert (await sidecar.planner.make(PlanRequest())).moves

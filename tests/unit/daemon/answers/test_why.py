@@ -18,8 +18,6 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 
 async def test_why_of_what_does_not_exist_is_an_error() -> None:
-    """As of `where`: bundles and namespaces that the cluster does not have, the nearest bundle named. Of a topic, that
-    it is not there yet."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.cluster.metadata.bundle_boundaries["t/ns"] = [0, 0x80000000, 0xFFFFFFFF]
     await sidecar.cycle.turn()
@@ -72,7 +70,6 @@ async def test_a_broker_is_named_by_its_whole_id() -> None:
 
 
 async def test_a_balanced_broker_is_not_told_to_wait_for_others() -> None:
-    """What would change it belongs to its own reason, also while a pair of other brokers waits for fresh reports."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     await sidecar.cycle.turn()
     report, snapshot = sidecar.cycle.report, sidecar.cycle.snapshot
@@ -80,8 +77,8 @@ async def test_a_balanced_broker_is_not_told_to_wait_for_others() -> None:
     pair = [Verdict(code=Code.HIT_COUNT, sentence="waits", broker=broker) for broker in BROKERS[:2]]
     even = Verdict(code=Code.BALANCED, sentence="even", broker=BROKERS[2])
     report.plan = replace(report.plan, verdict=pair[0], brokers=(*pair, even), moves=())
-    told = [(await sidecar.service.why(broker)).what_would_change_it for broker in BROKERS]
-    assert [text.split(":")[0] for text in told] == [*["wait for the remaining fresh reports"] * 2, "nothing to do"]
+    output = [(await sidecar.service.why(broker)).what_would_change_it for broker in BROKERS]
+    assert [text.split(":")[0] for text in output] == [*["wait for the remaining fresh reports"] * 2, "nothing to do"]
     # The same of a bundle there that nothing else holds.
     hot = replace(even, broker=BROKERS[0])
     report.plan = replace(report.plan, brokers=(hot, *pair[1:], even), refusals=())
@@ -121,9 +118,9 @@ async def test_why_tells_when_a_cool_down_ends(limited: bool, times: int, why: s
     sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
     if limited:
         sidecar.cycle.guard_memory.limited = lambda namespaces: namespaces
-    told = (await sidecar.service.why(bundle)).codes[0]
+    answer = (await sidecar.service.why(bundle)).codes[0]
     ends = clock_text(snapshot.wall_ms + int(1000 * times * sidecar.cycle.params.cool_down_seconds))
-    assert told.code == "CoolDown" and told.detail.endswith(f"until {ends}{why}")
+    assert answer.code == "CoolDown" and answer.detail.endswith(f"until {ends}{why}")
 
 
 async def test_why_tells_what_holds_a_bundle_beside_its_cool_down() -> None:
@@ -138,14 +135,13 @@ async def test_why_tells_what_holds_a_bundle_beside_its_cool_down() -> None:
     bundle = snapshot.bundles.names[0]
     recent = {**state.recent, bundle: RecentMove(at_ms=snapshot.wall_ms, source="")}
     sidecar.cycle.adopt(replace(state, recent=recent), sidecar.cycle.epoch)
-    told = await sidecar.service.why(bundle)
-    assert [item.code for item in told.codes] == ["CoolDown", "PolicyForbids"]
-    assert "policy" in told.what_would_change_it
+    answer = await sidecar.service.why(bundle)
+    assert [item.code for item in answer.codes] == ["CoolDown", "PolicyForbids"]
+    assert "policy" in answer.what_would_change_it
 
 
 @pytest.mark.parametrize("name", [BROKERS[0], "bundle"])
 async def test_a_follower_tells_what_holds_the_leader_back(name: str) -> None:
-    """Its code and action, as the leader published them; before that, who carries the plan out."""
     cluster = FakeCluster(shedding=True)
     leader, other = [await FakeSidecar(cluster, which).lead() for which in "ab"]
     await other.cycle.turn()
@@ -157,9 +153,9 @@ async def test_a_follower_tells_what_holds_the_leader_back(name: str) -> None:
     await leader.cycle.turn()
     await other.shared_state.refresh()
     for sidecar in (leader, other):
-        told = await sidecar.service.why(name)
-        assert told.what_would_change_it == "turn the brokers' own shedding off: `bundlekeel takeover`"
-        assert [item.code for item in told.codes if item.code in ("BrokersShedThemselves", "NotLeader")] == [
+        answer = await sidecar.service.why(name)
+        assert answer.what_would_change_it == "turn the brokers' own shedding off: `bundlekeel takeover`"
+        assert [item.code for item in answer.codes if item.code in ("BrokersShedThemselves", "NotLeader")] == [
             "BrokersShedThemselves"
         ]
 
@@ -172,19 +168,18 @@ async def test_after_the_failsafe_the_last_takeover_is_repeated() -> None:
     await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
     await sidecar.shared_state.refresh()
     await sidecar.cycle.turn()
-    told = await sidecar.service.why(BROKERS[0])
-    assert told.what_would_change_it == "turn the brokers' own shedding off again: `bundlekeel takeover --again`"
+    answer = await sidecar.service.why(BROKERS[0])
+    assert answer.what_would_change_it == "turn the brokers' own shedding off again: `bundlekeel takeover --again`"
 
 
 async def test_a_lower_mode_of_a_follower_holds_nothing_back() -> None:
-    """The leader acts: nothing is said of the mode of the sidecar that was asked."""
     cluster = FakeCluster()
     leader, other = await FakeSidecar(cluster).lead(), await FakeSidecar(cluster, "b", mode="recommend").lead()
     await other.cycle.turn()
     await leader.cycle.turn()
     await other.shared_state.refresh()
-    told = await other.service.why(BROKERS[0])
-    assert "RecommendOnly" not in [item.code for item in told.codes]
+    answer = await other.service.why(BROKERS[0])
+    assert "RecommendOnly" not in [item.code for item in answer.codes]
 
 
 async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
@@ -194,9 +189,9 @@ async def test_a_pin_is_told_before_what_ends_by_itself() -> None:
     bundle = sidecar.cycle.cycle_state.ledger.entries[0].bundle
     assert (await sidecar.service.why(bundle)).codes[0].code == "Unsettled"
     sidecar.shared_state.desired = Desired(pinned={bundle: LastingRequest(by="ann", reason="vip", since_ms=1)})
-    told = await sidecar.service.why(bundle)
-    assert [item.code for item in told.codes] == ["Pinned"]
-    assert told.codes[0].detail == "until somebody ends it, by ann: vip"
+    answer = await sidecar.service.why(bundle)
+    assert [item.code for item in answer.codes] == ["Pinned"]
+    assert answer.codes[0].detail == "until somebody ends it, by ann: vip"
 
 
 async def test_n_h_why_uses_the_verdict_of_the_brokers_group() -> None:

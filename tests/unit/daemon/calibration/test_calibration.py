@@ -1,4 +1,4 @@
-"""Thresholds of the nightly job in a whole sidecar over fakes: shown, adopted, watched, taken back, remembered."""
+"""Thresholds of the nightly job in a whole sidecar over fakes: shown, adopted, monitored, reverted, stored."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Calibrated(FakeSidecar):
         params: Parameters | None = None,
     ) -> None:
         self.proposed = store
-        given = {"mode": calibration, "uri": "memory", "trial": TRIAL_SECONDS}
-        settings = {"cycle.interval": 10.0, "calibration": given}
+        options = {"mode": calibration, "uri": "memory", "trial": TRIAL_SECONDS}
+        settings = {"cycle.interval": 10.0, "calibration": options}
         super().__init__(cluster, name, mode=mode, params=params or Parameters(), settings=settings)
 
     def reached(self, loaded: LoadedSettings) -> Outside:
@@ -49,7 +49,6 @@ class Calibrated(FakeSidecar):
         return replace(super().reached(loaded), proposals=lambda: lambda: self.proposed)
 
     def told(self) -> list[str]:
-        """What the journal says of thresholds."""
         return [item["what"] for item in self.journal.tail(100, kind="adoption")]
 
     async def codes(self) -> list[str]:
@@ -79,7 +78,6 @@ async def ready(store: MemoryCalibration, cluster: FakeCluster | None = None, **
 
 
 async def test_recommended_is_only_shown() -> None:
-    """As a difference, in the journal once, and nothing changes."""
     sidecar = await ready(MemoryCalibration(), calibration="recommend")
     await sidecar.calibration.check()
     await sidecar.calibration.check()
@@ -95,7 +93,6 @@ async def test_recommended_is_only_shown() -> None:
 
 
 async def test_a_proposal_that_never_comes_grows_old_too() -> None:
-    """From the day on which the first one is due. Before that the nightly job has too little history."""
     sidecar = Calibrated(FakeCluster(clock=WallClock()), MemoryCalibration(), calibration="recommend")
 
     async def age(days: float) -> float:
@@ -110,7 +107,6 @@ async def test_a_proposal_that_never_comes_grows_old_too() -> None:
 
 
 async def test_adopted_by_itself_and_in_every_plan() -> None:
-    """The next cycle, dry runs and the settings go by it, the journal says so, and it is on trial."""
     sidecar = await ready(MemoryCalibration())
     await sidecar.calibration.check()
     assert sidecar.told() == ["adopted"]
@@ -118,8 +114,8 @@ async def test_adopted_by_itself_and_in_every_plan() -> None:
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
     request = PlanRequest(parameters={LOW: 12})
     assert (await sidecar.planner.make(request)).strategy == "avg"
-    shown = sidecar.effective_parameters.effective
-    assert shown.values == sidecar.cycle.params and shown.origins[LOW] == "calibration"
+    output = sidecar.effective_parameters.effective
+    assert output.values == sidecar.cycle.params and output.origins[LOW] == "calibration"
     await sidecar.calibration.check()
     view = await sidecar.calibration.view()
     assert view.sentence == "the newest proposal is in force, on trial"
@@ -203,22 +199,21 @@ async def test_as_good_as_promised_is_kept() -> None:
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 22.5
     second = (await sidecar.calibration.view()).adopted.digest
-    made = await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
+    reversion = await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
     await sidecar.cycle.turn()
     assert sidecar.cycle.params.avg_low_threshold_percent == 20.0
     left = (await sidecar.calibration.view()).adopted
-    assert made.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
+    assert reversion.sentence == f"ann reverted {second}: step by step. In force now: {left.digest}, {LOW} 20"
     assert (left.by, left.reason) == ("ann", f"{second} was reverted: step by step")
     # The answer was lost, and the same request comes again.
     with pytest.raises(Conflict, match="the adopted thresholds changed") as caught:
         await sidecar.calibration.revert(digest=second, reason="step by step", by="ann")
     assert caught.value.code == "changed" and sidecar.told()[-1:] == ["reverted"]
-    made = await sidecar.calibration.revert(digest=None, reason="all of it", by="ann")
-    assert made.sentence == f"ann reverted {left.digest}: all of it. In force now: the settings alone"
+    reversion = await sidecar.calibration.revert(digest=None, reason="all of it", by="ann")
+    assert reversion.sentence == f"ann reverted {left.digest}: all of it. In force now: the settings alone"
 
 
 async def test_it_survives_a_change_of_leader() -> None:
-    """Values, trial and what was realised; the new leader ends the trial. What was reverted stays so."""
     store, cluster = MemoryCalibration(), FakeCluster(clock=WallClock())
     first = await ready(store, cluster)
     await first.calibration.check()
@@ -242,7 +237,6 @@ async def test_it_survives_a_change_of_leader() -> None:
 
 
 async def test_followers_plan_with_it_and_answer_alike() -> None:
-    """They adopt nothing by themselves, but a person may ask any of them."""
     store, cluster = MemoryCalibration(), FakeCluster(clock=WallClock())
     leader = await ready(store, cluster)
     follower = await Calibrated(cluster, store, "b").lead()
@@ -303,11 +297,11 @@ async def test_refused_with_its_reason(changes: dict[str, Any], codes: list[Code
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "reason"),
     [({"parameters": WIDE}, ("StepTooLarge", "force")), ({"strategy": "uniform"}, ("OtherStrategy", "no"))],
 )
 async def test_each_objection_says_whether_a_person_can_adopt_it(
-    changes: dict[str, Any], found: tuple[str, str]
+    changes: dict[str, Any], reason: tuple[str, str]
 ) -> None:
     """With `force`, not at all, or without it where only the leader does nothing by itself."""
     store = MemoryCalibration()
@@ -315,24 +309,25 @@ async def test_each_objection_says_whether_a_person_can_adopt_it(
     store.put(PATH, proposal(sidecar, **changes))
     await sidecar.calibration.check()
     objections = [(item.code, item.person) for item in (await sidecar.calibration.view()).objections]
-    assert objections == [found, ("RecommendOnly", "yes")]
+    assert objections == [reason, ("RecommendOnly", "yes")]
 
 
 async def test_a_person_may_override_what_is_a_matter_of_judgement() -> None:
-    """Ranges and another strategy are not; nor is a proposal that somebody replaced meanwhile."""
     store = MemoryCalibration()
     sidecar = await ready(store, calibration="recommend")
     store.put(PATH, proposal(sidecar, parameters=WIDE))
     with pytest.raises(Conflict, match=r"the newest proposal is \w{16}, not 0123"):
         await sidecar.calibration.adopt(digest="0123", force=True, reason="r", by="ann")
-    made = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
-    assert "reverted automatically if" in made.sentence and "`bundlekeel thresholds revert --reason" in made.sentence
-    assert made.changes[0].proposed == 40.0 and sidecar.told() == ["adopted"]
+    adopted = await sidecar.calibration.adopt(digest=None, force=True, reason="I know", by="ann")
+    assert (
+        "reverted automatically if" in adopted.sentence and "`bundlekeel thresholds revert --reason" in adopted.sentence
+    )
+    assert adopted.changes[0].proposed == 40.0 and sidecar.told() == ["adopted"]
     await sidecar.calibration.revert(digest=None, reason="I did not", by="ann")
     with pytest.raises(Conflict) as caught:
         await sidecar.calibration.adopt(digest=None, force=False, reason="r", by="ann")
     assert caught.value.difference[0].startswith("Reverted: by ann: I did not")
-    await sidecar.calibration.adopt(digest=made.digest, force=True, reason="I do", by="ann")
+    await sidecar.calibration.adopt(digest=adopted.digest, force=True, reason="I do", by="ann")
     await sidecar.calibration.revert(digest=None, reason="enough", by="ann")
     store.put(NEXT, proposal(sidecar, strategy="transfer"))
     with pytest.raises(Conflict, match="does not come into force"):
@@ -365,10 +360,9 @@ async def test_what_cannot_be_done_is_said() -> None:
     ("mode", "code"), [("recommend", "RecommendOnly"), ("observe", "ObserveOnly"), ("act", "Paused")]
 )
 async def test_nothing_is_adopted_where_nothing_is_carried_out(mode: str, code: str) -> None:
-    """Nobody would see whether it helps. A person may."""
     sidecar = await ready(MemoryCalibration(), mode=mode)
     paused = Pause(reason="an incident", by="ann", since_ms=0) if mode == "act" else None
-    await sidecar.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pause=paused))
+    await sidecar.shared_state.change_desired(lambda result: msgspec.structs.replace(result, pause=paused))
     await sidecar.calibration.check()
     assert ((await sidecar.codes()), sidecar.told()) == ([code], ["refused"])
     await sidecar.calibration.adopt(digest=None, force=False, reason="I look", by="ann")
@@ -377,7 +371,6 @@ async def test_nothing_is_adopted_where_nothing_is_carried_out(mode: str, code: 
 
 
 async def test_a_store_that_does_not_answer_changes_nothing() -> None:
-    """It is said and counted; what is known stays, and the trial goes on."""
     store = MemoryCalibration()
     sidecar = await ready(store)
     await sidecar.calibration.check()

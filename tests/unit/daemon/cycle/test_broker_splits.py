@@ -1,4 +1,4 @@
-"""Brokers that split by themselves again after a takeover of splits: told once, and again when it is over."""
+"""Brokers that split on their own again after a takeover of splits: reported once, and again at the end."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ async def taken_over(**overrides: str | None) -> FakeSidecar:
 
 
 async def turn(sidecar: FakeSidecar, seconds: float = 0.0) -> None:
-    """A cycle, so much later."""
     sidecar.clock.offset += seconds
     sidecar.cluster.publish()
     await sidecar.cycle.turn()
 
 
-def told(sidecar: FakeSidecar) -> list[tuple[str, list[str]]]:
+def list_notices(sidecar: FakeSidecar) -> list[tuple[str, list[str]]]:
     """Event and brokers of the findings so far."""
     return [(item["event"], item["brokers"]) for item in sidecar.journal.tail(100, kind="finding")]
 
 
 async def test_a_broker_that_splits_again_is_told_once_and_when_it_is_over() -> None:
-    """Only once it lasts; the metric says it at once."""
     sidecar = await taken_over(**{SPLITTING: None})
     assert sidecar.metric("broker_splits_itself").count(" 0.0") == 3
     assert sidecar.metric("broker_sheds_itself").count(" 0.0") == 3
@@ -41,16 +39,16 @@ async def test_a_broker_that_splits_again_is_told_once_and_when_it_is_over() -> 
     model = sidecar.cluster.model
     model.stubborn.add(B2)
     await turn(sidecar)
-    assert told(sidecar) == []
+    assert list_notices(sidecar) == []
     assert f'broker_splits_itself{{broker="{B2}"}} 1.0' in sidecar.metric("broker_splits_itself")
     for _ in range(2):
         await turn(sidecar, LASTING_MS / 1000)
-    assert told(sidecar) == [("appeared", [B2])]
+    assert list_notices(sidecar) == [("appeared", [B2])]
     (record,) = sidecar.journal.tail(10, kind="finding")
     assert record["code"] == "BrokersSplitThemselves" and "unload what they cut" in record["sentence"]
     model.stubborn.clear()
     await turn(sidecar)
-    assert told(sidecar) == [("appeared", [B2]), ("gone", [B2])]
+    assert list_notices(sidecar) == [("appeared", [B2]), ("gone", [B2])]
 
 
 async def test_what_lasts_only_a_moment_is_no_finding() -> None:
@@ -60,14 +58,13 @@ async def test_what_lasts_only_a_moment_is_no_finding() -> None:
     await turn(sidecar)
     sidecar.cluster.model.dynamic[SPLITTING] = "false"
     await turn(sidecar, LASTING_MS / 1000)
-    assert told(sidecar) == []
+    assert list_notices(sidecar) == []
 
 
 async def test_brokers_may_split_where_splits_were_not_taken_over() -> None:
-    """Nobody turned it off: nothing to tell."""
     sidecar = await taken_over(loadBalancerSheddingEnabled=None)
     sidecar.cluster.model.dynamic[SPLITTING] = "true"
     await turn(sidecar)
     await turn(sidecar, LASTING_MS / 1000)
-    assert told(sidecar) == []
+    assert list_notices(sidecar) == []
     assert sidecar.metric("splits_taken_over").endswith(" 0.0")

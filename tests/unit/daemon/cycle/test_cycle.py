@@ -51,7 +51,6 @@ async def test_a10_stale_load_data() -> None:
 
 
 async def test_budgets_spread_a_plan_over_cycles() -> None:
-    """What a cycle's budget leaves over is planned again in the next cycle without waiting for hits."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=with_params(max_moves_per_source=1)).lead()
     counts = [len((await sidecar.cycle.turn()).outcomes) for _ in range(3)]
@@ -60,7 +59,6 @@ async def test_budgets_spread_a_plan_over_cycles() -> None:
 
 
 async def test_what_brokers_report_is_shown_while_a_move_hangs() -> None:
-    """A cycle lasts as long as its slowest move; what people look at must not be that old."""
     cluster = FakeCluster()
     sidecar = await HeldSidecar(cluster).lead()
     sidecar.admin.held = asyncio.Event()
@@ -70,8 +68,8 @@ async def test_what_brokers_report_is_shown_while_a_move_hangs() -> None:
     cluster.publish()
 
     def oldest() -> float:
-        seen = sidecar.service.brokers()
-        return max(row.report_age_seconds for row in seen)
+        reports = sidecar.service.brokers()
+        return max(row.report_age_seconds for row in reports)
 
     assert oldest() >= 30
     await later(lambda: oldest() < 30, seconds=10)
@@ -127,8 +125,8 @@ async def test_pause_written_by_another_replica_stops_the_leader() -> None:
     pause = Pause(reason="test", by="me", since_ms=0, until_ms=until)
     await other.shared_state.change_desired(lambda _: Desired(pause=pause))
     await leader.shared_state.refresh()
-    held = await leader.cycle.turn()
-    assert held.obstacle is not None and held.obstacle.code is Code.PAUSED
+    inputs = await leader.cycle.turn()
+    assert inputs.obstacle is not None and inputs.obstacle.code is Code.PAUSED
     cluster.clock.offset = 61.0
     await leader.leadership.turn()
     assert (await leader.cycle.turn()).outcomes
@@ -266,7 +264,7 @@ async def test_a_plan_cut_off_by_the_budgets_of_a_cycle_is_to_go_on() -> None:
 
 
 class _Reading(MemoryAdmin):
-    """Reads what is stored whenever it is asked to unload."""
+    """Read the stored documents at each unload."""
 
     read: Any
 
@@ -279,7 +277,6 @@ class Watched(FakeSidecar):
     """Notes the stored ledger at each unload."""
 
     def reach(self) -> MemoryAdmin:
-        """How it reaches the brokers."""
         admin = _Reading(self.cluster.model)
         admin.read, self.seen = self._read, list[frozenset[str]]()
         return admin
@@ -311,7 +308,7 @@ class _Unstored(MemoryCoordination):
 
 
 class Unstored(FakeSidecar):
-    """Its store can stop to take writes."""
+    """Store that can stop to accept writes."""
 
     coordination: _Unstored
 
@@ -336,10 +333,9 @@ async def test_moves_that_were_not_begun_leave_the_ledger() -> None:
 
 
 async def test_a_term_won_during_a_cycle_is_not_that_of_its_state() -> None:
-    """The state of the term before must not be acted on, nor stored over what was taken over."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    made = (await sidecar.cycle.turn()).plan
-    assert made is not None
+    plan = (await sidecar.cycle.turn()).plan
+    assert plan is not None
     first, stored = sidecar.cycle.epoch, sidecar.shared_state.shared
     unloads = len(sidecar.cluster.model.unloads)
 
@@ -347,7 +343,7 @@ async def test_a_term_won_during_a_cycle_is_not_that_of_its_state() -> None:
         sidecar.clock.offset += 60.0
         await sidecar.leadership.turn()
         assert sidecar.leadership.leading and sidecar.leadership.epoch != first
-        return made.moves, None
+        return plan.moves, None
 
     with pytest.raises(LeadershipLost):
         await sidecar.cycle.execute(lost_and_won_again)

@@ -1,4 +1,4 @@
-"""Effects and durations in a whole sidecar: recorded, shared, survived, acted upon."""
+"""Effects and durations in a whole sidecar: recorded, shared, restored after a restart, used by plans."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
     assert not sidecar.journal.tail(10, kind="effect")
     await later(cluster, sidecar)
     await sidecar.cycle.turn()
-    found = sidecar.journal.tail(10, kind="effect")
-    assert found and {item["outcome"] for item in found} == {"helped"}
-    moved = {bundle for item in found for bundle in item["bundles"]}
+    lines = sidecar.journal.tail(10, kind="effect")
+    assert lines and {item["outcome"] for item in lines} == {"helped"}
+    moved = {bundle for item in lines for bundle in item["bundles"]}
     assert moved == {outcome.bundle for outcome in report.outcomes}
     assert f'result="helped"}} {float(len(moved))}' in sidecar.metric("moves_helped_total")
     judged = sidecar.shared_state.shared.cycle_state.effects.judged
@@ -47,17 +47,16 @@ async def test_moves_are_judged_once_both_brokers_have_reported_them() -> None:
 
 
 async def test_a_plan_that_a_person_executes_is_judged_too() -> None:
-    """It was made for the balance as any other: what it predicts is stored, and what came of it joined."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, params=PARAMS).lead()
     pause = Pause(reason="look", by="ann", since_ms=1)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=None))
-    made = await sidecar.planner.make(PlanRequest())
-    moves = [[move.bundle, move.source, move.target] for move in made.moves]
+    plan = await sidecar.planner.make(PlanRequest())
+    moves = [[move.bundle, move.source, move.target] for move in plan.moves]
     await sidecar.shared_state.leave_request(
-        {"hash": made.hash, "moves": moves, "request": {}, "by": "a", "reason": "b"}
+        {"hash": plan.hash, "moves": moves, "request": {}, "by": "a", "reason": "b"}
     )
     await sidecar.executions.serve()
     assert {item.move.bundle for item in sidecar.cycle.cycle_state.effects.open} == {move[0] for move in moves}
@@ -84,7 +83,6 @@ async def test_the_next_leader_judges_what_the_last_one_began() -> None:
 
 
 async def test_a_move_that_made_things_worse_goes_back_once() -> None:
-    """The bundle's load grew tenfold on its new broker: it is taken back, and then left to the plans."""
     cluster = FakeCluster({BROKERS[0]: [0.2, 0.15, 0.05], BROKERS[1]: [0.05], BROKERS[2]: [0.2]})
     sidecar = await FakeSidecar(cluster, params=PARAMS, settings={"effects.revert_worse_moves": True}).lead()
     report = await sidecar.cycle.turn()
@@ -118,16 +116,16 @@ async def test_a_quarantined_pair_is_not_used() -> None:
 
 def test_durations_are_learned_per_mode() -> None:
     """The slow end, only from enough of them; the deadline stays within its bounds."""
-    known = Durations()
-    assert known.p95("modular") is None
-    assert known.confirm_seconds("modular", 10.0, 24.0) == 10.0
+    durations = Durations()
+    assert durations.p95("modular") is None
+    assert durations.confirm_seconds("modular", 10.0, 24.0) == 10.0
     for number in range(ENOUGH):
-        known.add("modular", 2.0 if number < ENOUGH - 2 else 6.0)
-    known.add("modular", float("nan"))
-    assert (known.p95("modular"), known.p95("extensible")) == (6.0, None)
-    assert known.confirm_seconds("modular", 10.0, 24.0) == 18.0
-    assert known.confirm_seconds("modular", 10.0, 12.0) == 12.0
-    assert known.confirm_seconds("modular", 30.0, 24.0) == 30.0, "never less than set"
+        durations.add("modular", 2.0 if number < ENOUGH - 2 else 6.0)
+    durations.add("modular", float("nan"))
+    assert (durations.p95("modular"), durations.p95("extensible")) == (6.0, None)
+    assert durations.confirm_seconds("modular", 10.0, 24.0) == 18.0
+    assert durations.confirm_seconds("modular", 10.0, 12.0) == 12.0
+    assert durations.confirm_seconds("modular", 30.0, 24.0) == 30.0, "never less than set"
 
 
 async def test_the_hand_learns_from_moves_that_landed() -> None:

@@ -1,4 +1,4 @@
-"""External moves: bundles others moved are left alone; somebody who undoes our moves again and again stops us."""
+"""External moves: their bundles are not touched, and a client that repeatedly undoes moves stops them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ def starts(**changed: int) -> dict[str, int]:
 
 
 def after(*owners: str, landings: dict[str, Landing] | None = None, **changed: int) -> tuple[ExternalMove, ...]:
-    """What the last look finds when the bundle was seen at these owners, a minute apart; `changed` at the last look."""
-    seen, found = SeenOwners(), ()
+    """Return the findings of the last poll for a bundle seen at these owners, a minute apart; `changed` at the last
+    poll.
+    """
+    current, seen_owners = SeenOwners(), ()
     for number, owner in enumerate(owners):
         last = number == len(owners) - 1
-        begun = starts(**changed) if last else starts()
-        known = (landings or {}) if last else {}
-        seen, found = external_moves.look(seen, picture(owner, T0 + number * 60_000), begun, known, ())
-    return found
+        starts_by_name = starts(**changed) if last else starts()
+        expected_keys = (landings or {}) if last else {}
+        current, seen_owners = external_moves.look(
+            current, picture(owner, T0 + number * 60_000), starts_by_name, expected_keys, ()
+        )
+    return seen_owners
 
 
 def test_a_changed_owner_without_a_move_of_ours() -> None:
-    """Seen once it is no change; then it is somebody else's."""
     assert after(A) == () and after(A, A) == ()
     (change,) = after(A, B)
     assert (change.source, change.target, change.undone) == (A, B, False)
@@ -51,7 +54,6 @@ def test_a_changed_owner_without_a_move_of_ours() -> None:
 
 
 def test_our_own_moves_are_not_foreign() -> None:
-    """Where the bundle is, is where our last move put it."""
     assert after(A, B, landings={NAME: Landing(source=A, landed_on=B, at_ms=T0 + 30_000)}) == ()
 
 
@@ -64,7 +66,6 @@ def test_taken_back_before_the_reports_showed_our_move() -> None:
 
 
 def test_a_move_of_ours_that_somebody_followed_up_is_over() -> None:
-    """What was seen after our move landed counts, not where the move had put the bundle."""
     ours = {NAME: Landing(source=A, landed_on=B, at_ms=T0 + 30_000)}
     assert after(A, C, C, landings=ours) == (), "told once"
     (change,) = after(A, C, B, landings=ours)
@@ -78,37 +79,33 @@ def test_a_report_older_than_our_move_says_nothing() -> None:
 
 @pytest.mark.parametrize("changed", [{"b1": 2}])
 def test_a_broker_that_restarted_gave_nothing_away(changed: dict[str, int]) -> None:
-    """Its bundles went wherever clients asked first."""
     assert after(A, B, **changed) == ()
 
 
 def test_a_broker_that_died_gave_nothing_away() -> None:
     """It is not registered any more."""
-    seen, _ = external_moves.look(SeenOwners(), picture(A, T0), starts(), {}, ())
-    gone = {B: 1, C: 1}
-    assert external_moves.look(seen, picture(B, T0 + 60_000), gone, {}, ())[1] == ()
+    findings, _ = external_moves.look(SeenOwners(), picture(A, T0), starts(), {}, ())
+    absent = {B: 1, C: 1}
+    assert external_moves.look(findings, picture(B, T0 + 60_000), absent, {}, ())[1] == ()
 
 
 def test_unsettled_bundles_wait() -> None:
-    """Their reports are not to be believed yet; once they settle the comparison is with what was before."""
-    seen, _ = external_moves.look(SeenOwners(), picture(A, T0), starts(), {}, ())
-    seen, found = external_moves.look(seen, picture(B, T0 + 60_000), starts(), {}, {NAME})
-    assert found == ()
-    assert len(external_moves.look(seen, picture(B, T0 + 120_000), starts(), {}, ())[1]) == 1
+    results, _ = external_moves.look(SeenOwners(), picture(A, T0), starts(), {}, ())
+    results, findings = external_moves.look(results, picture(B, T0 + 60_000), starts(), {}, {NAME})
+    assert findings == ()
+    assert len(external_moves.look(results, picture(B, T0 + 120_000), starts(), {}, ())[1]) == 1
 
 
 def test_what_was_undone_is_forgotten_after_ten_minutes() -> None:
-    """To the millisecond, whether or not something else is undone then."""
     book = ExternalMoves(undone=((NAME, T0),))
     assert external_moves.noted(book, (), T0 + 599_999) == book
     assert external_moves.noted(book, (), T0 + 600_000) == ExternalMoves()
 
 
-@pytest.mark.parametrize(("undone", "told"), [(False, "moved"), (True, "took back our move of")])
-def test_the_journal_tells_whose_move_it_was(undone: bool, told: str) -> None:
-    """Somebody else's alone, or against one of ours."""
+@pytest.mark.parametrize(("undone", "message"), [(False, "moved"), (True, "took back our move of")])
+def test_the_journal_tells_whose_move_it_was(undone: bool, message: str) -> None:
     line = ExternalMove(bundle=NAME, source=A, target=B, at_ms=T0, undone=undone).record()
-    assert line["sentence"] == f"somebody else {told} {NAME}: {A} -> {B}; it is not moved for now"
+    assert line["sentence"] == f"somebody else {message} {NAME}: {A} -> {B}; it is not moved for now"
     assert (line["source"], line["destination"], line["undone"], line["wall_ms"]) == (A, B, undone, T0)
 
 

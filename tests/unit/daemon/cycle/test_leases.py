@@ -1,4 +1,4 @@
-"""A term is a value: what was begun under one lease is never done under another."""
+"""A term is a value: a task started under one lease never continues under another."""
 
 from __future__ import annotations
 
@@ -85,15 +85,17 @@ async def later(condition: Any, *, seconds: float = 1.0) -> None:
     raise AssertionError("it never came")
 
 
-async def carry_out(sidecar: FakeSidecar, wanted: Move) -> list[MoveOutcome]:
+async def carry_out(sidecar: FakeSidecar, expected: Move) -> list[MoveOutcome]:
     epoch = sidecar.leadership.epoch
     assert epoch is not None
-    return await sidecar.executor.carry_out([wanted], epoch=epoch, cycle=1, on_outcome=lambda _: None)
+    return await sidecar.executor.carry_out([expected], epoch=epoch, cycle=1, on_outcome=lambda _: None)
 
 
 async def test_h05_an_attempt_of_an_earlier_term_is_refused_in_a_later_one_of_the_same_leader() -> None:
-    """A (epoch 1) waits in the admin call; B (2) settles and moves the bundle; A leads again (3): its old call must not
-    leave, or the bundle is unloaded again without an intent."""
+    """A (epoch 1) waits in the admin call; B (2) settles and moves the bundle; A leads again (3).
+
+    The old call of A must not be sent, or the bundle is unloaded again without an intent.
+    """
     cluster = FakeCluster()
     a, b = HeldSidecar(cluster, "a"), FakeSidecar(cluster, "b")
     await ready(a)
@@ -121,7 +123,7 @@ async def test_h05_an_attempt_of_an_earlier_term_is_refused_in_a_later_one_of_th
 
 
 class SlowTakeover(FakeSidecar):
-    """What earlier leaders left takes `seconds` of the loop's time to take over."""
+    """Takeover of the state of earlier leaders that takes `seconds` of the loop's time."""
 
     settings: ClassVar = {"leadership.heartbeat": 1.0}
     seconds = 9.5
@@ -174,8 +176,6 @@ def test_h06_nothing_is_permitted_while_taking_over() -> None:
 
 
 def test_h06_a_lease_lost_while_taking_over_ends_the_takeover() -> None:
-    """The session expires meanwhile: the takeover is given up, no sidecar leads until a term is won anew."""
-
     async def scenario() -> None:
         sidecar = SlowTakeover(FakeCluster(clock=LoopClock()))
         await sidecar.coordination.start()
@@ -209,14 +209,14 @@ class SlowAnswers(MemoryCoordination):
     """The store takes 2 s to answer who leads."""
 
     async def campaign(self, member: Member) -> int | None:
-        found = await super().campaign(member)
+        result = await super().campaign(member)
         await asyncio.sleep(2.0)
-        return found
+        return result
 
     async def still_leading(self, epoch: int) -> bool:
-        found = await super().still_leading(epoch)
+        result = await super().still_leading(epoch)
         await asyncio.sleep(2.0)
-        return found
+        return result
 
 
 class FarSidecar(FakeSidecar):
@@ -240,7 +240,7 @@ def test_h06_the_deadline_counts_from_the_send() -> None:
 
 
 class Unexpected(MemoryAdmin):
-    """Calls end in an error that nobody expects of them."""
+    """Unload calls that end in an unexpected error."""
 
     async def unload(self, *_arguments: Any, **_named: Any) -> Any:
         raise ZeroDivisionError("\ud800")
@@ -264,7 +264,6 @@ async def test_h05_an_unexpected_end_of_a_move_is_recorded() -> None:
 
 
 async def test_h05_an_unexpected_end_of_a_split_is_recorded() -> None:
-    """The same of a split."""
     bench = split_bench.Bench()
     admin = Unexpected(bench.model)
     admin.set_endpoints(bench.model.endpoints())
@@ -275,14 +274,13 @@ async def test_h05_an_unexpected_end_of_a_split_is_recorded() -> None:
 
 
 async def test_h05_a_move_that_is_cancelled_leaves_its_intent() -> None:
-    """Its call may still be under way: whoever leads next is told by the intent."""
     bench = await Bench().lead()
-    bench.admin = held = HeldAdmin(bench.model)
-    held.set_endpoints(bench.model.endpoints())
-    held.held = asyncio.Event()
+    bench.admin = admin = HeldAdmin(bench.model)
+    admin.set_endpoints(bench.model.endpoints())
+    admin.held = asyncio.Event()
     bench.executor = bench.build()
     moving = asyncio.create_task(bench.move())
-    await later(lambda: held.waiting)
+    await later(lambda: admin.waiting)
     moving.cancel()
     await asyncio.gather(moving, return_exceptions=True)
     assert await bench.intents() == [intent_path(MOVED)]

@@ -53,7 +53,6 @@ async def test_pairs_against_their_thresholds() -> None:
 
 
 async def test_usage_averages_and_bundles_are_sums_of_the_snapshot() -> None:
-    """By broker: what each resource is used, and the bundles' short and long averages added up."""
     sidecar = await FakeSidecar(FakeCluster(), params=PATIENT).lead()
     await sidecar.cycle.turn()
     snapshot = sidecar.cycle.snapshot
@@ -88,8 +87,7 @@ async def test_moves_by_rule_and_preallocated_bundles() -> None:
 @pytest.mark.parametrize("compat", RELEASES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_moves_and_splits_by_rule_begin_at_zero(strategy: str, compat: str) -> None:
-    """With the first plan, by what may ask for them and how they may end: `increase` does not see a series that begins
-    at 1, and dashboards would not show the first move."""
+    """`increase` ignores a series that starts at 1, so dashboards would not show the first move."""
     eager = {"strategy": strategy, "compat": compat, "overloaded_threshold_percent": 50.0}
     counts = {"avg_hit_count_low": 1, "avg_hit_count_high": 1, "transfer_hit_count": 0}
     eager |= {"move_price": 0.0} if compat == "none" else counts
@@ -145,18 +143,18 @@ async def test_parameters_and_unsplit_bundles() -> None:
     """Numbers and switches by our names; bundles that stay whole by the reason, until they do no longer."""
     sidecar = await FakeSidecar(FakeCluster(), params=PATIENT).lead()
     await sidecar.cycle.turn()
-    found = values(sidecar.telemetry, "parameter")
-    assert found["move_price",] == 50.0
-    assert found["overloaded_threshold_percent",] == PATIENT.overloaded_threshold_percent
-    assert ("strategy",) not in found
+    values_by_labels = values(sidecar.telemetry, "parameter")
+    assert values_by_labels["move_price",] == 50.0
+    assert values_by_labels["overloaded_threshold_percent",] == PATIENT.overloaded_threshold_percent
+    assert ("strategy",) not in values_by_labels
     assert sidecar.cycle.snapshot is not None
-    given = sidecar.cycle.plan_input(sidecar.cycle.snapshot)
-    result = await sidecar.cycle.compute(given)
+    inputs = sidecar.cycle.plan_input(sidecar.cycle.snapshot)
+    result = await sidecar.cycle.compute(inputs)
     hot = (Refusal(Code.SINGLE_TOPIC, "t/ns/0x00000000_0x10000000"), Refusal(Code.SINGLE_TOPIC, "other"))
     telemetry = PrometheusTelemetry()
-    publish_plan(telemetry, given, replace(result, plan=replace(result.plan, split_refusals=hot)))
+    publish_plan(telemetry, inputs, replace(result, plan=replace(result.plan, split_refusals=hot)))
     assert values(telemetry, "unsplit_bundles") == {("SingleTopic",): 2.0}
-    publish_plan(telemetry, given, result)
+    publish_plan(telemetry, inputs, result)
     assert values(telemetry, "unsplit_bundles") == {}
 
 

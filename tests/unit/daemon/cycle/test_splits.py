@@ -87,9 +87,9 @@ async def test_children_start_from_the_parents_averages() -> None:
     assert parent is not None and low is not None and high is not None
     assert low.short == pytest.approx([value * 2 / 3 for value in parent.short])
     assert high.long == pytest.approx([value / 3 for value in parent.long])
-    seen = sidecar.cycle.plan_input((await sidecar.observer.snapshot())[0]).snapshot
-    assert {*CHILDREN} <= set(seen.bundles.names)
-    assert PARENT not in seen.bundles.names
+    snapshot = sidecar.cycle.plan_input((await sidecar.observer.snapshot())[0]).snapshot
+    assert {*CHILDREN} <= set(snapshot.bundles.names)
+    assert PARENT not in snapshot.bundles.names
 
 
 async def test_reports_of_the_children_take_over() -> None:
@@ -125,7 +125,6 @@ async def test_the_next_leader_knows_the_children_too() -> None:
 
 
 async def test_j12_a_finished_split_is_stored_before_the_next_begins() -> None:
-    """A leader that dies amid a cycle of several splits leaves its successor the children of those that are done."""
     cluster = FakeCluster({BROKERS[0]: [0.4, 0.4], BROKERS[1]: [0.1], BROKERS[2]: []})
     for bundle in (PARENT, bundle_name(1)):
         cluster.put_topics(bundle, 0.2, 0.2)
@@ -155,7 +154,6 @@ async def test_the_guards_budgets_hold_for_children() -> None:
 
 
 async def test_journal_metric_and_cycle_record() -> None:
-    """One line a split, one counter by outcome and rule, figures in the cycle's line."""
     sidecar = await leader(hot_cluster())
     await sidecar.cycle.turn()
     (line,) = sidecar.journal.tail(10, kind="split")
@@ -167,7 +165,6 @@ async def test_journal_metric_and_cycle_record() -> None:
 
 
 async def test_one_giant_topic_is_left_alone() -> None:
-    """Scenario 10: no split, no move, and the plan says what would help."""
     cluster = hot_cluster(0.58)
     sidecar = await leader(cluster)
     report = await sidecar.cycle.turn()
@@ -191,7 +188,6 @@ async def test_a_topic_that_carries_nearly_all_is_found_out_once() -> None:
 
 
 async def test_an_unknown_outcome_is_not_repeated() -> None:
-    """Neither in this cycle nor in the next one, nor by the next leader."""
     cluster = hot_cluster()
     sidecar = await leader(cluster)
     sidecar.admin.fail("split", Fault(error=AdminTimeout("late")))
@@ -277,12 +273,12 @@ async def test_a_bundle_is_not_moved_while_it_is_being_split_by_an_earlier_leade
 async def test_an_owner_without_statistics_is_asked_again_after_a_minute() -> None:
     """Not in every cycle; meanwhile the bundle is free to move."""
     cluster = hot_cluster()
-    known = dict(cluster.model.loads)
-    cluster.model.loads = {name: replace(load, traffic=(0.0, 0.0, 0.0, 0.0)) for name, load in known.items()}
+    figures = dict(cluster.model.loads)
+    cluster.model.loads = {name: replace(load, traffic=(0.0, 0.0, 0.0, 0.0)) for name, load in figures.items()}
     sidecar = await leader(cluster)
     assert [o.code for o in (await sidecar.cycle.turn()).splits] == ["NoLoadData"]
     assert (await sidecar.cycle.turn()).splits == []
-    cluster.model.loads = known
+    cluster.model.loads = figures
     cluster.clock.offset += 61
     await sidecar.leadership.turn()
     assert [o.outcome for o in (await sidecar.cycle.turn()).splits] == ["done"]
@@ -302,15 +298,14 @@ async def test_after_an_unknown_outcome_the_others_wait() -> None:
 
 
 async def test_why_tells_of_splits() -> None:
-    """What is to be split says so, and what is not says why."""
     sidecar = await leader(hot_cluster(), mode="recommend")
     await sidecar.cycle.turn()
-    told = await sidecar.service.why(PARENT)
-    assert told.sentence.startswith("it is to be split: ")
+    answer = await sidecar.service.why(PARENT)
+    assert answer.sentence.startswith("it is to be split: ")
     context = await leader(hot_cluster(), mode="recommend", params=with_params(split_hit_count=3))
     await context.cycle.turn()
-    told = await context.service.why(PARENT)
-    assert "SplitHitCount" in [code.code for code in told.codes]
+    answer = await context.service.why(PARENT)
+    assert "SplitHitCount" in [code.code for code in answer.codes]
 
 
 async def test_splits_are_in_the_plan_people_see() -> None:
@@ -326,7 +321,6 @@ async def test_splits_are_in_the_plan_people_see() -> None:
 
 
 async def test_splits_are_not_begun_when_the_term_ended_with_the_moves() -> None:
-    """What the moves came to is reported all the same."""
     sidecar = await leader(hot_cluster(), mode="recommend")
     report = await sidecar.cycle.turn()
     assert report.plan is not None and report.plan.splits and sidecar.cycle.snapshot is not None

@@ -1,4 +1,4 @@
-"""Where two tasks or two terms meet: what is adopted, stored, served and recorded when leadership changes hands."""
+"""Meeting of two tasks or two terms: the adopted, stored, served and recorded state when leadership changes hands."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class _SlowSource:
 
     async def picture(self) -> RawClusterView:
         await self._meanwhile()
-        found: RawClusterView = await self._inner.picture()
-        return found
+        view: RawClusterView = await self._inner.picture()
+        return view
 
 
 class _LostAnswers:
@@ -54,8 +54,6 @@ class _LostAnswers:
 
 
 async def test_a_former_leader_shows_no_open_intents() -> None:
-    """What earlier leaders left is the next one's to settle: it would be shown for ever. A term being taken over keeps
-    it, although it does not lead yet."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, "a").lead()
     left = DocumentChange(path=intent_path(bundle_name(0)), data=b"{", create=True)
@@ -121,9 +119,9 @@ async def test_an_execution_behind_a_cycle_sees_what_that_cycle_did() -> None:
     leader.admin.set_endpoints(leader.cycle.picture.endpoints)
     await leader.config.refresh(leader.cycle.picture.endpoints)
     await leader.policies.refresh(leader.cycle.snapshot)
-    made = await leader.planner.make(PlanRequest())
-    moves = [[move.bundle, move.source, move.target] for move in made.moves]
-    await leader.shared_state.leave_request({"hash": made.hash, "moves": moves, "request": {}})
+    plan = await leader.planner.make(PlanRequest())
+    moves = [[move.bundle, move.source, move.target] for move in plan.moves]
+    await leader.shared_state.leave_request({"hash": plan.hash, "moves": moves, "request": {}})
     turn = asyncio.create_task(leader.cycle.turn())
     await asyncio.sleep(0)
     assert leader.cycle.busy.locked()
@@ -160,7 +158,6 @@ async def test_an_execution_of_a_dead_leader_does_not_run_for_ever() -> None:
 
 
 async def test_state_is_stored_again_after_an_answer_was_lost() -> None:
-    """Which chunks stand is read anew after a failed write; a stale idea of them would fail for the rest of a term."""
     leader = await FakeSidecar(FakeCluster()).lead()
     store = _LostAnswers(leader.coordination)
     shared = shared_state.SharedState(store, leader.leadership, leader.clock)  # type: ignore[arg-type]
@@ -178,10 +175,10 @@ def _record(name: str) -> dict[str, Any]:
 
 
 async def _chunk(leader: FakeSidecar) -> list[str]:
-    found: list[str] = []
+    results: list[str] = []
     for document in await leader.coordination.read_tree(shared_state.MOVES):
-        found += [record["bundle"] for record in decode(document.data, list)]
-    return found
+        results += [record["bundle"] for record in decode(document.data, list)]
+    return results
 
 
 async def test_a_repeated_record_keeps_those_written_meanwhile() -> None:
@@ -196,10 +193,8 @@ async def test_a_repeated_record_keeps_those_written_meanwhile() -> None:
     assert [item["bundle"] for item in leader.shared_state.moves] == ["first", "lost", "later"]
 
 
-@pytest.mark.parametrize(("first", "kept"), [("unknown", "landed_elsewhere"), ("done", "done")])
-async def test_a_move_settled_anew_is_recorded_once(first: str, kept: str) -> None:
-    """Its record went with that of another move, its intent stayed: whoever settles it knows when it was announced,
-    not when it was begun. What was unknown is known by then."""
+@pytest.mark.parametrize(("first", "value"), [("unknown", "landed_elsewhere"), ("done", "done")])
+async def test_a_move_settled_anew_is_recorded_once(first: str, value: str) -> None:
     leader = await FakeSidecar(FakeCluster()).lead()
     epoch = leader.shared_state.current_epoch()
     leader.shared_state.move_change(_record("x") | {"outcome": first})
@@ -207,7 +202,7 @@ async def test_a_move_settled_anew_is_recorded_once(first: str, kept: str) -> No
     settled = _record("x") | {"outcome": "landed_elsewhere", "started_ms": 31}
     await leader.coordination.write_fenced(epoch, leader.shared_state.move_change(settled))
     assert await _chunk(leader) == ["x", "y"]
-    assert [item["outcome"] for item in leader.shared_state.moves] == [kept, "done"]
+    assert [item["outcome"] for item in leader.shared_state.moves] == [value, "done"]
 
 
 async def test_a_new_chunk_is_made_by_whoever_wrote_into_it_first() -> None:
@@ -223,7 +218,6 @@ async def test_a_new_chunk_is_made_by_whoever_wrote_into_it_first() -> None:
 
 
 async def test_a_chunk_nobody_can_read_is_left_alone() -> None:
-    """Records go on in a new one; writing into it would fail, and with it every removal of an intent."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     change = DocumentChange(path=f"{shared_state.MOVES}/00000007", data=b"garbage", create=True)
@@ -261,9 +255,9 @@ async def test_a_restarted_follower_starts_from_the_checkpoint() -> None:
         await follower.observer.fresh.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    found = {item.bundle: item.long_samples for item in follower.observer.averages.export()}
-    assert found[bundle_name(0)] == 701
-    assert found[bundle_name(1)] == 1
+    result = {item.bundle: item.long_samples for item in follower.observer.averages.export()}
+    assert result[bundle_name(0)] == 701
+    assert result[bundle_name(1)] == 1
 
 
 async def test_each_move_that_ends_is_a_sign_of_life() -> None:
@@ -277,7 +271,6 @@ async def test_each_move_that_ends_is_a_sign_of_life() -> None:
 
 
 async def test_metrics_say_when_the_next_cycle_is_due() -> None:
-    """By `cycle.interval`, from the end of the last one; below 0 it is late."""
     leader = await FakeSidecar(FakeCluster()).lead()
 
     def due() -> float:
@@ -309,7 +302,7 @@ async def test_a_checkpoint_of_a_large_cluster_fits_into_requests() -> None:
         expected = averages.export()
         storing = asyncio.create_task(shared.save_averages(averages))
         await asyncio.sleep(0)
-        # What is measured meanwhile is for the next one.
+        # Traffic measured in between is for the next one.
         averages.seed([stored("tenant/ns/0x0_0x1", 0.5)])
         await storing
         parts = [part async for part in leader.shared_state.read_averages()]

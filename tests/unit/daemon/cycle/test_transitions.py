@@ -1,4 +1,4 @@
-"""From one state of a cycle to the next: what each outcome does to ledger, cool-downs and expected effects."""
+"""Transitions between two cycles: the effect of each outcome on ledger, cool-downs and expected effects."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ CUT = split_children(PARENT, (0x20000000,), [])
 
 def planned(**changes: Any) -> tuple[PlanInput, PlanResult]:
     """A plan that moves bundles of an overloaded broker."""
-    given = PlanInput(snapshot=snapshot(cluster([[0.2, 0.15, 0.12, 0.1], [0.05], [0.05]])), params=PARAMS)
-    given = replace(given, **changes)
-    return given, plan(given)
+    plan_input = PlanInput(snapshot=snapshot(cluster([[0.2, 0.15, 0.12, 0.1], [0.05], [0.05]])), params=PARAMS)
+    plan_input = replace(plan_input, **changes)
+    return plan_input, plan(plan_input)
 
 
 def under_way() -> tuple[CycleState, tuple[Any, ...]]:
     """A state whose plan is carried out, and its moves."""
-    given, result = planned()
-    made = result.plan
-    assert len(made.moves) > 1
-    return transitions.begun(CycleState(), made.moves, made, given.snapshot, NOW_MS), made.moves
+    inputs, result = planned()
+    built = result.plan
+    assert len(built.moves) > 1
+    return transitions.begun(CycleState(), built.moves, built, inputs.snapshot, NOW_MS), built.moves
 
 
 def test_moves_that_are_begun_are_booked_and_expected_to_help() -> None:
@@ -47,14 +47,14 @@ def test_moves_that_are_begun_are_booked_and_expected_to_help() -> None:
     bundles = {move.bundle for move in moves}
     assert state.ledger.bundles() == bundles == {item.move.bundle for item in state.effects.open}
     assert {entry.opened_ms for entry in state.ledger.entries} == {NOW_MS}
-    given, _ = planned()
-    asked = transitions.begun(CycleState(), moves, None, given.snapshot, NOW_MS)
-    assert (asked.ledger, asked.effects) == (state.ledger, CycleState().effects)
+    inputs, _ = planned()
+    records = transitions.begun(CycleState(), moves, None, inputs.snapshot, NOW_MS)
+    assert (records.ledger, records.effects) == (state.ledger, CycleState().effects)
 
 
 # In which of ledger and expected effects the bundle is afterwards, when it landed, how much of 600 s it still rests.
 @pytest.mark.parametrize(
-    ("known", "booked", "expected", "landed_ms", "rests"),
+    ("values", "booked", "expected", "landed_ms", "rests"),
     [
         ({"outcome": "done", "landed_on": "destination"}, True, True, LATER, 600),
         ({"outcome": "done", "landed_on": "destination", "landed_wall_ms": NOW_MS + 1}, True, True, NOW_MS + 1, 600),
@@ -66,14 +66,12 @@ def test_moves_that_are_begun_are_booked_and_expected_to_help() -> None:
     ],
 )
 def test_a_move_that_ended(
-    known: dict[str, Any], booked: bool, expected: bool, landed_ms: int, rests: int | None
+    values: dict[str, Any], booked: bool, expected: bool, landed_ms: int, rests: int | None
 ) -> None:
-    """Where no broker carries what it was to bring, it leaves the ledger. One that stayed may be planned again soon,
-    but not in every cycle; a refused one at once. Only one that landed where it was to go is judged."""
     state, (move, *others) = under_way()
-    landed = {"source": move.source, "destination": move.target}.get(known.get("landed_on", ""))
-    known |= {"landed_on": landed} if landed else {}
-    outcome = MoveOutcome(bundle=move.bundle, source=move.source, destination=move.target, **known)
+    landed = {"source": move.source, "destination": move.target}.get(values.get("landed_on", ""))
+    values |= {"landed_on": landed} if landed else {}
+    outcome = MoveOutcome(bundle=move.bundle, source=move.source, destination=move.target, **values)
     after = transitions.moved(state, outcome, PARAMS, LATER)
     entries = {entry.bundle: entry for entry in after.ledger.entries}
     assert (move.bundle in entries) is booked
@@ -95,7 +93,6 @@ def test_a_short_cool_down_is_not_made_longer_by_a_bundle_that_stayed() -> None:
 
 
 def test_what_was_not_begun_leaves_the_ledger() -> None:
-    """And what was begun stays."""
     state, moves = under_way()
     left = transitions.not_begun(state, {moves[0].bundle})
     assert left.ledger.bundles() == {move.bundle for move in moves[1:]}
@@ -103,7 +100,6 @@ def test_what_was_not_begun_leaves_the_ledger() -> None:
 
 
 def test_open_moves_of_an_earlier_leader_that_arrived_are_booked_as_landed() -> None:
-    """Their load is known from now on; the others wait on."""
     state, moves = under_way()
     after = transitions.arrived(state, {moves[0].bundle: moves[0].target}, LATER)
     assert {entry.bundle: entry.landed_ms for entry in after.ledger.entries} == {
@@ -114,35 +110,35 @@ def test_open_moves_of_an_earlier_leader_that_arrived_are_booked_as_landed() -> 
 def test_a_plan_leaves_its_memory_and_forgets_what_is_over() -> None:
     """A bundle rests for the longest time that may hold it back; a failed split for its cool-down."""
     params = replace(PARAMS, cool_down_limited_factor=2.0, no_return_seconds=900.0)
-    given, result = planned(params=params)
+    inputs, result = planned(params=params)
     ages = (599, 601, 1199, 1200)
     state = CycleState(
         recent={str(age): RecentMove(at_ms=NOW_MS - 1000 * age, source="b1") for age in ages},
         split_failed={str(age): SplitFailed(at_ms=NOW_MS - 1000 * age, code="X") for age in ages},
     )
-    state = replace(state, ledger=given.ledger)
+    state = replace(state, ledger=inputs.ledger)
     judged = replace(state.effects, reverted=(("t/n/x", 1),))
     split = {PARENT: RecentSplit(split=CUT, at_ms=NOW_MS)}
-    after = transitions.planned(state, given, result, judged=judged, recent_splits=split, brokers={"b2", "b1"})
+    after = transitions.planned(state, inputs, result, judged=judged, recent_splits=split, brokers={"b2", "b1"})
     assert (set(after.recent), set(after.split_failed)) == ({"599", "601", "1199"}, {"599"})
     assert (after.memory, after.effects, after.brokers) == (result.waiting, judged, ("b1", "b2"))
     assert after.recent_splits == split and after.recent_splits is not split
     longer = replace(params, no_return_seconds=1201.0)
-    given, result = planned(params=longer)
-    kept = transitions.planned(
-        replace(state, ledger=given.ledger), given, result, judged=judged, recent_splits={}, brokers=()
+    inputs, result = planned(params=longer)
+    remaining = transitions.planned(
+        replace(state, ledger=inputs.ledger), inputs, result, judged=judged, recent_splits={}, brokers=()
     )
-    assert set(kept.recent) == {str(age) for age in ages}
+    assert set(remaining.recent) == {str(age) for age in ages}
 
 
 def test_what_was_booked_while_a_plan_was_made_stays_in_the_ledger() -> None:
     """The plan's own ledger is taken where nothing else changed it."""
     booked, _ = under_way()
-    given, result = planned(ledger=booked.ledger)
+    inputs, result = planned(ledger=booked.ledger)
     result = replace(result, ledger=Ledger())
-    assert transitions.settled_ledger(booked, given, result) is result.ledger
+    assert transitions.settled_ledger(booked, inputs, result) is result.ledger
     changed = transitions.arrived(booked, {bundle_name(0): "b2"}, LATER)
-    assert transitions.settled_ledger(changed, given, result) is changed.ledger
+    assert transitions.settled_ledger(changed, inputs, result) is changed.ledger
 
 
 @pytest.mark.parametrize(
@@ -167,7 +163,6 @@ def test_a_split_that_ended(outcome: Any, code: str, rests: int | None) -> None:
 
 
 def test_bundles_that_something_else_moved_begin_their_cool_down() -> None:
-    """What was undone counts towards a second balancer, except what lands on a broker that is drained."""
     changes = [
         ExternalMove(bundle=bundle_name(number), source="b1", target=target, at_ms=NOW_MS, undone=True)
         for number, target in enumerate(("b2", "b3"))

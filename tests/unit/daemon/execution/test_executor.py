@@ -1,4 +1,4 @@
-"""Moves: outcomes told from the ownership, at most one unload per intent, and what is left behind."""
+"""Moves: outcomes derived from the ownership, at most one unload per intent, and remaining intents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ async def bench() -> Bench:
 
 
 async def test_a_move_lands_where_it_was_asked(bench: Bench) -> None:
-    """Intent, unload through the leader, claim at the destination, done; the intent is gone and the outcome told."""
     written: list[bytes] = []
 
     def remember(_bundle: str) -> None:
@@ -93,7 +92,6 @@ async def test_the_record_is_written_with_the_removal_of_the_intent(bench: Bench
 async def test_refused_before_anything_is_called(
     bench: Bench, prepare: Callable[[Bench], None], request_: tuple[str, str], code: str
 ) -> None:
-    """What contradicts the plan refuses the move, and no broker hears of it."""
     prepare(bench)
     outcome = await bench.move(*request_)
     assert (outcome.outcome, outcome.code) == ("refused", code)
@@ -113,7 +111,6 @@ async def test_the_policy_may_refuse(bench: Bench) -> None:
 
 
 async def test_system_bundles_never_move(bench: Bench) -> None:
-    """Whatever the plan says."""
     outcome = await bench.executor.move(
         MoveRequest(bundle="pulsar/system/0x00000000_0xffffffff", source=B, destination=C)
     )
@@ -141,7 +138,6 @@ async def test_provably_nothing_happened(bench: Bench, error: Exception, code: C
 @pytest.mark.parametrize("kind", [AdminTimeout, AdminFault, RedirectLoop, UnknownHostRedirect])
 @pytest.mark.parametrize("after", [False, True], ids=["no effect", "took effect"])
 async def test_an_unknown_answer_is_settled_by_reading(bench: Bench, kind: type[BundlekeelError], after: bool) -> None:
-    """A call of unknown outcome is never repeated: the ownership tells, or it stays unknown."""
     bench.admin.fail("unload", Fault(error=kind("?"), after=after))
     outcome = await bench.move()
     assert bench.unloads() == 1
@@ -175,7 +171,6 @@ async def test_nobody_takes_it(bench: Bench) -> None:
 
 
 async def test_a_refused_unload_is_not_claimed(bench: Bench) -> None:
-    """A bundle whose unload was refused stays where it is, and nobody asks for it."""
     bench.admin.fail("unload", Fault(error=AdminRefused("409")))
     assert (await bench.move()).outcome == "refused"
     await bench.clock.sleep(5)
@@ -192,13 +187,13 @@ async def test_a_claim_that_failed_is_made_again(bench: Bench) -> None:
 async def test_a_bundle_without_topics_is_told_by_its_owner_alone(bench: Bench) -> None:
     """Nothing to look up: the armed affinity sends the first client to the destination."""
     bench.model.topics[BUNDLE].clear()
-    asked = asyncio.ensure_future(bench.move())
+    request_task = asyncio.ensure_future(bench.move())
     while bench.unloads() == 0:  # noqa: ASYNC110
         await asyncio.sleep(0)
     bench.model.topics[BUNDLE].append(TOPIC)
     redirected = bench.model.lookup(TOPIC, at=A, authoritative=False)
     bench.model.lookup(TOPIC, at=redirected.to, authoritative=True)
-    outcome = await asked
+    outcome = await request_task
     assert (outcome.outcome, outcome.topic) == ("done", "")
     assert not any(call[0] == "claim" for call in bench.admin.calls)
 
@@ -207,10 +202,10 @@ async def test_topics_from_metadata_when_the_owner_cannot_say(bench: Bench) -> N
     """The owner is asked first, the metadata second."""
     bench.admin.fail("topics_of_bundle", Fault(error=AdminFault("500")))
     bench.metadata.add_topics(["persistent://t/n/t0", *[f"persistent://t/n/x{i}" for i in range(20)]])
-    known = await bench.metadata.topics(BUNDLE)
-    bench.model.topics[BUNDLE].extend(known)
+    names = await bench.metadata.topics(BUNDLE)
+    bench.model.topics[BUNDLE].extend(names)
     outcome = await bench.move()
-    assert (outcome.outcome, outcome.topic) == ("done", min(known))
+    assert (outcome.outcome, outcome.topic) == ("done", min(names))
 
 
 async def test_without_a_known_leader_the_owner_is_asked(bench: Bench) -> None:
@@ -231,8 +226,6 @@ async def test_lost_before_the_call(bench: Bench) -> None:
 
 
 async def test_lost_after_the_call(bench: Bench) -> None:
-    """The call left, then another led: the outcome is told here, the intent stays for the next leader."""
-
     async def depose() -> None:
         await bench.depose()
 

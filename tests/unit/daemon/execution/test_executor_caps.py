@@ -21,7 +21,6 @@ async def bench() -> Bench:
 
 
 async def test_one_at_a_time_at_each_broker(bench: Bench) -> None:
-    """As shipped: of three brokers two are busy with a move, so the third has to wait."""
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
     outcomes = await bench.execute(fleet(bench))
@@ -58,14 +57,13 @@ async def test_the_same_bundle_twice(bench: Bench) -> None:
 
 
 async def test_stop_finishes_calls_in_flight_and_begins_no_more(bench: Bench) -> None:
-    """What left is seen through; what waited is refused; afterwards nothing is admitted."""
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
     batch = asyncio.ensure_future(bench.execute(fleet(bench)))
     while not bench.admin.together:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    begun = len(bench.executor.in_flight)
-    assert begun == 12
+    length = len(bench.executor.in_flight)
+    assert length == 12
     assert await bench.executor.stop(30.0) == ()
     outcomes = Counter((outcome.outcome, outcome.code) for outcome in await batch)
     called = bench.unloads()

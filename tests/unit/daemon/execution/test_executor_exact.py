@@ -1,4 +1,4 @@
-"""Moves to the tenth of a second: when owners are read and claims made, what waits for what, and every field told."""
+"""Moves to the tenth of a second: times of reads and claims, their order, and every field of the record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ START = 1000.0
 
 
 def test_what_holds_unless_told_otherwise() -> None:
-    """Limits of a term, and what is not known of a move."""
     assert ExecutorLimits() == ExecutorLimits(
         max_in_flight=4,
         max_in_flight_per_broker=1,
@@ -171,7 +170,7 @@ async def test_a_term_that_ends_during_a_claim_leaves_the_intent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topics", "chosen"),
+    ("topics", "choice"),
     [
         (("non-persistent://t/n/a", "persistent://t/n/__change_events", "persistent://t/n/z"), "persistent://t/n/z"),
         (("non-persistent://t/n/a", "persistent://t/n/__change_events"), "persistent://t/n/__change_events"),
@@ -180,11 +179,11 @@ async def test_a_term_that_ends_during_a_claim_leaves_the_intent() -> None:
         (("persistent://t/n/b", "persistent://t/n/a"), "persistent://t/n/a"),
     ],
 )
-async def test_which_topic_is_looked_up(topics: tuple[str, ...], chosen: str) -> None:
+async def test_which_topic_is_looked_up(topics: tuple[str, ...], choice: str) -> None:
     """A user's persistent one before a system topic, those before non-persistent ones; of equals the first by name."""
     bench = await Bench().lead()
     bench.model.topics[BUNDLE] = list(topics)
-    assert (await bench.move()).topic == chosen
+    assert (await bench.move()).topic == choice
 
 
 async def test_an_unknown_answer_keeps_its_words() -> None:
@@ -254,11 +253,13 @@ async def test_how_many_at_once(in_all: int, at_broker: int, pairs: Sequence[tup
 
 
 @pytest.mark.parametrize(
-    ("policy_seconds", "topics_seconds", "asked", "code"),
+    ("policy_seconds", "topics_seconds", "checks", "code"),
     [(0.0, 1.0, 1, ""), (0.0, 1.1, 2, ""), (1.1, 0.0, 4, Code.STORE_UNAVAILABLE)],
 )
-async def test_how_long_a_check_is_good(policy_seconds: float, topics_seconds: float, asked: int, code: str) -> None:
-    """A second; then it is made again, three times. What was never known in time is not begun."""
+async def test_how_long_a_check_is_good(policy_seconds: float, topics_seconds: float, checks: int, code: str) -> None:
+    """Rule: a check is valid for one second; then it is repeated up to three times. Without a result the move is not
+    started.
+    """
     bench = await Bench().lead()
     count = 0
 
@@ -277,7 +278,7 @@ async def test_how_long_a_check_is_good(policy_seconds: float, topics_seconds: f
     bench.admin.set_endpoints(bench.model.endpoints())
     bench.executor = bench.build(policy=policy)
     outcome = await bench.move()
-    assert (count, outcome.code, bench.unloads()) == (asked, code, int(not code))
+    assert (count, outcome.code, bench.unloads()) == (checks, code, int(not code))
 
 
 async def test_the_end_of_a_term_is_said_before_a_stop() -> None:
@@ -305,7 +306,6 @@ async def test_a_lost_term_replaces_a_stop_as_the_reason() -> None:
 
 
 async def test_a_stop_ends_with_the_last_move() -> None:
-    """Not at its own deadline; and one that waits for nobody takes no time."""
     bench = await Bench().lead()
     bench.admin = SlowAdmin(bench)
     bench.executor = bench.build()
@@ -367,7 +367,6 @@ async def test_an_intent_that_may_stand_is_removed_later() -> None:
 
 
 async def test_when_a_slow_transfer_is_looked_at() -> None:
-    """After two seconds, then twice a second; what cannot be read, or has no owner, says nothing."""
     bench = await Bench(mode="extensible").lead()
 
     class Hanging(SlowAdmin):

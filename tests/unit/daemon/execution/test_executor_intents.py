@@ -1,4 +1,4 @@
-"""What a new leader does with intents of other epochs: leave alone, then look, never carry out."""
+"""A new leader waits for intents of other epochs, then reads the owner, and never executes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARGIN = 15.0
 
 
 class SteppedClock:
-    """Time that stands still until told."""
+    """Clock that advances only by request of the test."""
 
     def __init__(self) -> None:
         self.now, self.skew = 5000.0, 0.0
@@ -80,7 +80,7 @@ class Successor:
         await self.coordination.write_fenced(2, [DocumentChange(path=intent_path(BUNDLE), data=data, create=True)])
 
     async def settle(self) -> tuple[frozenset[str], list[tuple[str, str, str]]]:
-        """One look: frozen bundles, and (outcome, code, landed on) of what was settled."""
+        """Settle once: return the frozen bundles, and (outcome, code, landed on) of the settled ones."""
         result = await settle_intents(
             self.coordination,
             self.ownership,
@@ -130,7 +130,6 @@ async def test_frozen_until_deadline_and_margin_then_read(
 
 
 async def test_settled_as_soon_as_its_destination_owns_it(successor: Successor) -> None:
-    """Its only call has done its work: the bundle is not left alone for two minutes."""
     await successor.find(intent().encode())
     successor.ownership.assign(A, BUNDLE, disabled=True)
     assert await successor.settle() == (frozenset({BUNDLE}), [])
@@ -141,13 +140,12 @@ async def test_settled_as_soon_as_its_destination_owns_it(successor: Successor) 
 
 
 async def test_settled_without_an_owner_ends_when_it_is_settled(successor: Successor) -> None:
-    """Its record is not older than the look that made it."""
     await successor.find(intent().encode())
     await successor.settle()
     successor.clock.now += 120 + MARGIN
     await successor.settle()
-    (found,) = successor.outcomes
-    assert found.record()["wall_ms"] == successor.clock.wall_ms()
+    (result,) = successor.outcomes
+    assert result.record()["wall_ms"] == successor.clock.wall_ms()
 
 
 async def test_on_its_way_is_no_outcome_yet(successor: Successor) -> None:
@@ -163,7 +161,6 @@ async def test_on_its_way_is_no_outcome_yet(successor: Successor) -> None:
 
 
 async def test_on_its_way_for_good_is_unknown(successor: Successor) -> None:
-    """Nobody ended it in all that time: no bundle stays frozen for ever."""
     await successor.find(intent().encode())
     successor.ownership.assign(A, BUNDLE, disabled=True)
     await successor.settle()
@@ -229,7 +226,6 @@ async def test_a_deposed_leader_settles_nothing(successor: Successor) -> None:
 
 
 def test_round_trip() -> None:
-    """What is written is what is read."""
     document = Document(path=intent_path(BUNDLE), data=intent().encode(), version=0)
     assert decode_intent(document) == intent()
     assert "/" not in document.path.removeprefix("intents/")

@@ -143,7 +143,6 @@ class SourceOnce(BrokerModel):
 
 
 async def test_the_source_seen_once_after_the_unload_is_no_outcome() -> None:
-    """What is read may be old: still at source once, then at the destination, is done."""
     bench = Bench()
     model = SourceOnce([A, B, C])
     model.add(BUNDLE, B, *bench.model.topics[BUNDLE])
@@ -158,19 +157,19 @@ async def test_the_source_seen_once_after_the_unload_is_no_outcome() -> None:
 
 
 class SlowTree(MemoryCoordination):
-    """Reading `slow` takes until it is let go: the answer is what was there when it was asked for."""
+    """Store in which reading `slow` blocks until released; the response is the value at the time of the request."""
 
     slow = STATE
     go_on: asyncio.Event | None = None
     asked = 0
 
     async def read_tree(self, path: str) -> list[Document]:
-        found = await super().read_tree(path)
+        result = await super().read_tree(path)
         if path == self.slow and self.go_on is not None:
             waiting, self.go_on = self.go_on, None
             self.asked += 1
             await waiting.wait()
-        return found
+        return result
 
 
 class SlowReader(FakeSidecar):
@@ -197,7 +196,6 @@ async def test_a_slow_read_never_overwrites_newer_state() -> None:
 
 
 async def test_a_slow_read_never_overwrites_newer_records() -> None:
-    """The same of the records of moves: what our own term has recorded meanwhile stays."""
     cluster = FakeCluster()
     first, second = await FakeSidecar(cluster, "a").lead(), await SlowReader(cluster, "b").lead()
     await first.shared_state.save(CycleState(cycle=1), {}, epoch=1)

@@ -1,4 +1,4 @@
-"""Bundles that certainly have no topics: nobody asks for them, so their broker's giving them up is all there is."""
+"""Bundles that certainly have no topics: no client looks them up, so the end of ownership is the only sign."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.world import FakeCluster, FakeSidecar
 @pytest.fixture
 async def bench() -> Bench:
     """A leading bench whose bundle has no topics."""
-    made = await Bench().lead()
-    made.model.topics[BUNDLE].clear()
-    return made
+    result = await Bench().lead()
+    result.model.topics[BUNDLE].clear()
+    return result
 
 
 async def test_it_is_released_at_once_and_waits_for_nobody(bench: Bench) -> None:
@@ -47,7 +47,6 @@ async def test_a_broker_that_cannot_tell_its_topics_is_no_proof(bench: Bench) ->
 
 
 async def test_neither_broker_nor_metadata_can_tell(bench: Bench) -> None:
-    """Two that know nothing are no proof either."""
     bench.admin.fail("topics_of_bundle", Fault(error=AdminFault("500")))
     bench.metadata.suspended = True
     outcome = await bench.move()
@@ -69,12 +68,11 @@ async def test_somebody_who_takes_it_is_told(bench: Bench) -> None:
 
 
 async def test_the_next_leader_does_not_wait_for_it_either() -> None:
-    """Its record closes the books: no broker carries what it was to bring."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
-    made = (await sidecar.cycle.turn()).plan
-    assert made is not None and sidecar.cycle.snapshot is not None
-    move, now = made.moves[0], sidecar.clock.wall_ms()
+    plan = (await sidecar.cycle.turn()).plan
+    assert plan is not None and sidecar.cycle.snapshot is not None
+    move, now = plan.moves[0], sidecar.clock.wall_ms()
     ledger = open_entries(sidecar.cycle.cycle_state.ledger, [move], sidecar.cycle.snapshot, now - 10)
     await sidecar.shared_state.save(CycleState(cycle=1, ledger=ledger), {}, epoch=sidecar.shared_state.current_epoch())
     outcome = MoveOutcome(

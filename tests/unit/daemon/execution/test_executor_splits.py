@@ -30,9 +30,8 @@ def request(rule: str = "hot", at: tuple[int, ...] = (), *, halves: bool = False
     return SplitRequest(bundle=bundle, broker=B, rule=rule, max_bundles=128, at=at, halves=halves)
 
 
-def positions(made: Any) -> list[int]:
-    """Where the children meet."""
-    return [int(child.rpartition("/")[2].partition("_")[0], 16) for child in made.children[1:]]
+def positions(result: Any) -> list[int]:
+    return [int(child.rpartition("/")[2].partition("_")[0], 16) for child in result.children[1:]]
 
 
 def load(hash_: int, rate: float, size: float) -> TopicLoad:
@@ -86,7 +85,7 @@ def test_topics_at_the_ends_of_the_range_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "topics", "halves", "found"),
+    ("at", "topics", "halves", "result"),
     [
         ((HALF,), 2, False, [HALF]),
         ((HALF, 1, HALF), 2, False, [1, HALF]),
@@ -99,15 +98,15 @@ def test_topics_at_the_ends_of_the_range_count() -> None:
         ((HALF,), 0, True, [HALF]),
     ],
 )
-def test_positions_that_a_person_gave(at: tuple[int, ...], topics: int, halves: bool, found: list[int] | Code) -> None:
+def test_positions_that_a_person_gave(at: tuple[int, ...], topics: int, halves: bool, result: list[int] | Code) -> None:
     """Strictly inside of the range; brokers split nothing with fewer than two topics, but they halve it."""
     inside = [topic(number + 1, 0.0) for number in range(topics)]
-    if isinstance(found, list):
-        assert positions(cut_of(request(at=at, halves=halves), inside)) == found
+    if isinstance(result, list):
+        assert positions(cut_of(request(at=at, halves=halves), inside)) == result
         return
     with pytest.raises(SplitRefused) as caught:
         cut_of(request(at=at, halves=halves), inside)
-    assert caught.value.code == found and caught.value.error
+    assert caught.value.code == result and caught.value.error
 
 
 @pytest.mark.parametrize(
@@ -152,8 +151,8 @@ async def test_when_boundaries_are_read_again() -> None:
     class Watched(type(bench.metadata)):  # type: ignore[misc]
         async def boundaries(self, namespace: str) -> Sequence[int] | None:
             times.append(round(bench.clock.now - 1000.0, 3))
-            found: Sequence[int] | None = await read(self, namespace)
-            return found
+            reading: Sequence[int] | None = await read(self, namespace)
+            return reading
 
     bench.metadata.__class__ = Watched
     outcome = await bench.split()
@@ -164,7 +163,6 @@ async def test_when_boundaries_are_read_again() -> None:
 
 
 async def test_the_words_of_an_outcome() -> None:
-    """What the broker said where it said anything; the number in the term; the cycle."""
     bench = await Bench().lead()
     bench.admin.fail("split", Fault(error=AdminTimeout("late")))
     first, second = await bench.split(), await bench.split()
@@ -225,7 +223,6 @@ async def test_what_was_left_is_flushed_between_splits() -> None:
 
 
 async def test_a_term_that_ends_in_the_call_begins_no_other_split() -> None:
-    """Its intent stays for the next leader."""
     bench = await Bench().lead()
     bench.admin.fail("split", Fault(error=LeadershipLost("over")))
     assert (await bench.split()).code == Code.NOT_LEADER
@@ -238,9 +235,9 @@ async def test_what_is_announced_right_before_the_call() -> None:
     """The children, with what each is expected to carry."""
     bench = await Bench().lead()
     await bench.split()
-    (made,) = bench.prepared
-    assert made.children == CHILDREN and positions(made) == [POSITION]
-    assert [round(sum(share), 2) > 0 for share in made.shares] == [True, True]
+    (result,) = bench.prepared
+    assert result.children == CHILDREN and positions(result) == [POSITION]
+    assert [round(sum(share), 2) > 0 for share in result.shares] == [True, True]
 
 
 # --- the leader's executor -----------------------------------------------------------------------------------------
@@ -256,9 +253,9 @@ async def test_splits_of_an_earlier_term_are_not_begun() -> None:
         async def ended(_outcome: Any) -> None:
             return None
 
-        wanted = Split(bundle=next(iter(cluster.shares)), broker="b1:8080", rule="topics", value=2.0, limit=1.0)
+        expected = Split(bundle=next(iter(cluster.shares)), broker="b1:8080", rule="topics", value=2.0, limit=1.0)
         return await sidecar.executor.split(
-            [wanted], epoch=epoch, cycle=7, max_bundles=128, prepare=lambda _split: None, on_outcome=ended
+            [expected], epoch=epoch, cycle=7, max_bundles=128, prepare=lambda _split: None, on_outcome=ended
         )
 
     assert await split(1) == [] and await sidecar.executor.stop(1.0) == ()

@@ -1,4 +1,4 @@
-"""A short suspension of the store between intent and call: that move is refused, the term and its executor go on."""
+"""A short suspension of the store between intent and call: the move is refused, the term and its executor continue."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ async def suspending(mode: str = "modular") -> Bench:
 
 
 def record_of(outcome: MoveOutcome) -> DocumentChange:
-    """What is written beside the removal of an intent."""
     return DocumentChange(path=f"moves/{outcome.intent_id}", data=outcome.outcome.encode(), create=True)
 
 
@@ -63,9 +62,9 @@ async def test_the_term_goes_on_when_the_store_is_back(mode: str) -> None:
     assert await bench.intents() == [intent_path(BUNDLE)]
     await bench.executor.flush()
     assert (await bench.intents(), bench.executor.unrecorded) == ([], ())
-    found = await bench.coordination.read("moves/1.1")
-    assert found is not None
-    assert found.data == b"refused"
+    reading = await bench.coordination.read("moves/1.1")
+    assert reading is not None
+    assert reading.data == b"refused"
     assert (await bench.move()).outcome == "done"
     assert bench.unloads() == 1
 
@@ -101,7 +100,7 @@ async def test_the_next_intent_of_a_bundle_is_not_taken_for_the_one_left() -> No
     """The clearing up of a write that never arrived meets the intent of the next move: it stays until that is over."""
     bench = Bench()
     bench.coordination = slow = SlowReads(bench.store)
-    bench.admin = held = HeldAdmin(bench)
+    bench.admin = admin = HeldAdmin(bench)
     bench.executor = bench.build()
     await bench.lead()
     bench.store.freeze()
@@ -110,12 +109,12 @@ async def test_the_next_intent_of_a_bundle_is_not_taken_for_the_one_left() -> No
     slow.go_on.clear()
     clearing = asyncio.create_task(bench.executor.flush())
     moving = asyncio.create_task(bench.move())
-    await held.asked.wait()
+    await admin.asked.wait()
     slow.go_on.set()
     await clearing
     assert await bench.intents() == [intent_path(BUNDLE)], "the call under way is still announced"
     assert bench.executor.unrecorded == ()
-    held.go_on.set()
+    admin.go_on.set()
     assert (await moving).outcome == "done"
     assert await bench.intents() == []
 

@@ -26,15 +26,13 @@ from tests.unit.daemon.cycle.test_leases import BUNDLE, FIRST, SECOND, SOURCE, c
 
 
 def test_how_long_a_landing_is_waited_for() -> None:
-    """As set at first; where landings take longer, up to a fifth of the time that an intent stands."""
-
     async def scenario() -> None:
         sidecar = await ready(FakeSidecar(FakeCluster(clock=LoopClock())))
         model, waited = sidecar.cluster.model, list[float]()
         model.after_unload = lambda _bundle: model.owners.pop(BUNDLE, None)
-        for known in (0.0, 0.1, 100.0):
-            for _ in range(20 if known else 0):
-                sidecar.executor.durations.add("modular", known)
+        for expected_keys in (0.0, 0.1, 100.0):
+            for _ in range(20 if expected_keys else 0):
+                sidecar.executor.durations.add("modular", expected_keys)
             model.own(BUNDLE, SOURCE)
             sidecar.admin.fail("claim", *[Fault(error=AdminRefused("no"))] * 30)
             (outcome,) = await carry_out(sidecar, move(FIRST))
@@ -50,8 +48,8 @@ async def test_only_landings_where_they_were_asked_for_are_learned_from() -> Non
     """Refused ones took no time."""
     sidecar = await ready(FakeSidecar(FakeCluster()))
     durations = sidecar.executor.durations
-    for known in (*[0.0] * (ENOUGH - 2), 100.0):
-        durations.add("modular", known)
+    for expected_keys in (*[0.0] * (ENOUGH - 2), 100.0):
+        durations.add("modular", expected_keys)
     sidecar.admin.fail("unload", Fault(error=AdminRefused("no")))
     assert [item.outcome for item in await carry_out(sidecar, move(FIRST))] == ["refused"]
     assert durations.p95("modular") is None, "one is missing still"
@@ -60,19 +58,17 @@ async def test_only_landings_where_they_were_asked_for_are_learned_from() -> Non
 
 
 async def test_under_what_moves_are_recorded() -> None:
-    """The cycle; or the task of a person, as long as that is carried out. Each outcome is heard, with its scores."""
     sidecar = await ready(FakeSidecar(FakeCluster()))
-    heard: list[MoveOutcome] = []
+    outcomes: list[MoveOutcome] = []
     for source, target, request in ((SOURCE, FIRST, None), (FIRST, SECOND, "req-7")):
         sidecar.executor.request = GateQuestion(action=Action.PLAN, task=request) if request else None
-        await sidecar.executor.carry_out([move(target, source)], epoch=1, cycle=5, on_outcome=heard.append)
-    assert [item.cycle_id for item in heard] == ["5", "req-7"]
-    assert [item.predicted for item in heard] == [(1.0, 0.5, 0.0, 0.5)] * 2
+        await sidecar.executor.carry_out([move(target, source)], epoch=1, cycle=5, on_outcome=outcomes.append)
+    assert [item.cycle_id for item in outcomes] == ["5", "req-7"]
+    assert [item.predicted for item in outcomes] == [(1.0, 0.5, 0.0, 0.5)] * 2
     assert [record["cycle"] for record in sidecar.shared_state.moves] == ["5", "req-7"]
 
 
 async def test_which_open_moves_have_arrived() -> None:
-    """At their target, whole; one whose owner cannot be read is nobody's."""
     sidecar = await ready(FakeSidecar(FakeCluster()))
     names = [bundle_name(number) for number in range(5)]
 
@@ -90,8 +86,8 @@ async def test_which_open_moves_have_arrived() -> None:
     entry = LedgerEntry(
         bundle="", source=SOURCE, target=FIRST, opened_ms=1, traffic=(0.0, 0.0, 0.0, 0.0), pressure=(0.0,) * 6
     )
-    found = await sidecar.executor.arrived([replace(entry, bundle=name) for name in names])
-    assert found == {names[1]: FIRST}
+    state = await sidecar.executor.arrived([replace(entry, bundle=name) for name in names])
+    assert state == {names[1]: FIRST}
 
 
 async def test_what_earlier_terms_left_is_told_once() -> None:
@@ -125,8 +121,8 @@ async def test_what_is_asked_after_a_stop_is_not_begun(stopped: bool) -> None:
     await ready(sidecar)
     if stopped:
         assert await sidecar.executor.stop(1.0) == ()
-    found: Any = await carry_out(sidecar, move(FIRST))
-    assert [item.code for item in found] == ([Code.STOPPING] if stopped else [""])
+    outcome: Any = await carry_out(sidecar, move(FIRST))
+    assert [item.code for item in outcome] == ([Code.STOPPING] if stopped else [""])
 
 
 async def test_an_unexpected_error_of_one_move_leaves_none_unwatched() -> None:

@@ -1,7 +1,7 @@
 """The fault checklist row by row, as far as fakes prove it; docs/reference/failure-tests.md lists all rows.
 
-Each row has one test named by it (`test_a1_...`, checked by tests/unit/dev/test_row_names.py); rows that need real
-processes have theirs in tests/chaos. What is proved here beside that has other names.
+Each row has one test named after it (`test_a1_...`, checked by tests/unit/dev/test_row_names.py). Rows that need real
+processes are tested in tests/chaos.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ BUNDLE, OTHER = "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
 
 
 def played(*faults: Fault) -> History:
-    """What happened with exactly these faults; nothing that must not."""
     with capture_logs():
         history = history_of(Schedule(seed=11, seconds=SECONDS, faults=faults))
     assert judge(history) == []
@@ -53,7 +52,6 @@ def aimed(what: What, seconds: float = 0.0, at: float = 1.0) -> Fault:
 
 
 def test_a_leader_whose_session_ends_over_fakes() -> None:
-    """Its session is ended by somebody else amid a move: another term begins at once, nothing is sent without one."""
     history = played(aimed(What.EXPIRE_SIDECAR))
     first, second = history.terms[:2]
     assert first.ended is not None
@@ -61,13 +59,12 @@ def test_a_leader_whose_session_ends_over_fakes() -> None:
 
 
 def test_a2_ensemble_frozen_or_gone() -> None:
-    """For longer than a session: no move begins meanwhile; afterwards somebody leads and moves again."""
     history = played(Fault(at=4.0, what=What.STOP_STORE, target="zookeeper", seconds=9.0))
     assert history.terms[-1].ended is None or len(history.terms) > 1
-    begun = [item.begun for item in history.intents]
+    started = [item.begun for item in history.intents]
     frozen_at = min(item.begun for item in history.terms) + 2.0 + 4.0
-    assert not [at for at in begun if frozen_at + 1.0 < at < frozen_at + 8.0]
-    assert max(begun) > frozen_at + 9.0
+    assert not [at for at in started if frozen_at + 1.0 < at < frozen_at + 8.0]
+    assert max(started) > frozen_at + 9.0
 
 
 def test_a3_leader_paused_mid_action() -> None:
@@ -114,13 +111,12 @@ class HttpBench:
         self.executor = TermExecutor(ports, LeaderTerm(epoch=1, member="m", permit=lambda: None), limits=limits)
 
     async def move(self, bundle: str = BUNDLE) -> MoveOutcome:
-        """From the second broker to the third."""
         ids = self.brokers.ids
         return await self.executor.move(MoveRequest(bundle=bundle, source=ids[1], destination=ids[2]))
 
     def unloads(self) -> int:
         """Unload requests that reached a broker."""
-        return sum(seen.path.endswith("/unload") for seen in self.brokers.seen)
+        return sum(request.path.endswith("/unload") for request in self.brokers.seen)
 
     async def check_goes_on(self) -> None:
         """Nothing is left behind, and the next move is made."""
@@ -141,7 +137,6 @@ async def bench() -> AsyncIterator[HttpBench]:
 
 @pytest.mark.parametrize("kind", ["to itself", "ping-pong", "foreign host", "no target"])
 async def test_a5_redirects(bench: HttpBench, kind: str) -> None:
-    """Loops end, foreign hosts are never asked; the outcome is told, nothing is repeated, and the next move is made."""
     ids, there = bench.brokers.ids, redirect("http://192.0.2.1:8080")
     scripts = {
         "to itself": (redirect(f"http://{ids[0]}"), None),
@@ -179,8 +174,8 @@ async def test_a6_admin_failures(bench: HttpBench, script: Script, outcome: str,
     """Refused or unknown, asked once, its intent gone; the next move is made (S.15: a proxy may answer 408, 429 and 499
     after it has passed the request on)."""
     bench.brokers.script(0, script)
-    found = await bench.move()
-    assert (found.outcome, found.code) == (outcome, code)
+    move_outcome = await bench.move()
+    assert (move_outcome.outcome, move_outcome.code) == (outcome, code)
     assert bench.unloads() == 1
     await bench.check_goes_on()
 
@@ -190,7 +185,6 @@ async def test_a6_admin_failures(bench: HttpBench, script: Script, outcome: str,
 
 @pytest.mark.parametrize("calls", range(6))
 async def test_a_permit_lost_amid_a_batch_over_fakes(calls: int) -> None:
-    """After so many unloads the permit is gone: no more calls, every move has its outcome, and the books hold them."""
     bench = await Bench().lead()
     requests = fleet(bench)
 
@@ -210,7 +204,7 @@ async def test_a_permit_lost_amid_a_batch_over_fakes(calls: int) -> None:
 
 
 class SteppedWall(TestClock):
-    """A wall clock that somebody sets; the boot clock knows nothing of it."""
+    """Wall clock that a test sets; the boot clock does not change."""
 
     step_ms = 0
 
@@ -268,8 +262,7 @@ asyncio.run(main())
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    """Cycles and moves go on, what could not be written is counted, and later records are read by the next process."""
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path / "journal.jsonl")],
         cwd=ROOT,
         capture_output=True,
@@ -277,8 +270,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "moved" in found.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "moved" in result.stdout
 
 
 async def test_a16_dry_run_changes_nothing() -> None:

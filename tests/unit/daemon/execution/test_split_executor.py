@@ -1,4 +1,4 @@
-"""One split over fakes: what is called, when nothing is, how it is verified, and who settles what was left."""
+"""One split over fakes: calls, refusals, verification, and the settling of open intents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_both_hot_topics_are_parted_and_that_is_read_again() -> None:
     assert (outcome.outcome, outcome.code, outcome.positions) == ("done", "", (POSITION,))
     assert outcome.children == CHILDREN
     assert bench.metadata.bundle_boundaries["t/n"] == [0, POSITION, 0x40000000, FULL_UPPER]
-    assert [(seen.at, seen.positions) for seen in bench.model.splits] == [(B, (POSITION,))]
+    assert [(current.at, current.positions) for current in bench.model.splits] == [(B, (POSITION,))]
     assert [(split.children, round(split.shares[0][0], 3)) for split in bench.prepared] == [(CHILDREN, 0.515)]
     assert outcome.split == bench.prepared[0]
     assert await bench.intents() == []
@@ -71,15 +71,15 @@ async def test_what_the_rule_is_about_is_divided(rule: str, expected: int) -> No
 async def test_the_intent_stands_while_the_call_is_made() -> None:
     """Written before the call, with all a successor needs."""
     bench = await Bench().lead()
-    found: list[bytes] = []
+    results: list[bytes] = []
 
-    def seen(bundle: str, children: tuple[str, ...]) -> None:
-        found.append(bench.store.nodes[split_path(BUNDLE)].data)
+    def record_children(bundle: str, children: tuple[str, ...]) -> None:
+        results.append(bench.store.nodes[split_path(BUNDLE)].data)
         bench.divided(bundle, children)
 
-    bench.model.after_split = seen
+    bench.model.after_split = record_children
     await bench.split()
-    intent = json.loads(found[0])
+    intent = json.loads(results[0])
     assert intent["positions"] == [POSITION]
     assert (intent["broker"], intent["epoch"], intent["member"], intent["rule"]) == (B, 1, "m1", "hot")
     assert intent["deadline_ms"] - intent["wall_ms"] == 120_000
@@ -172,7 +172,7 @@ async def test_topics_without_statistics_are_not_parted_blindly() -> None:
     assert (await bench.split("topics")).outcome == "done"
 
 
-def _gone(bench: Bench) -> None:
+def _remove_bundle(bench: Bench) -> None:
     bench.metadata.bundle_boundaries["t/n"] = [0, 0x20000000, 0x40000000, FULL_UPPER]
 
 
@@ -187,7 +187,7 @@ def _full(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("prepare", "code", "passing"),
     [
-        (_gone, Code.NO_SUCH_BUNDLE, False),
+        (_remove_bundle, Code.NO_SUCH_BUNDLE, False),
         (lambda b: b.metadata.bundle_boundaries.clear(), Code.NO_SUCH_BUNDLE, False),
         (lambda b: b.model.own(BUNDLE, C), Code.OWNER_CHANGED, True),
         (lambda b: b.model.owners.clear(), Code.UNOWNED, False),
@@ -201,12 +201,11 @@ def _full(bench: Bench) -> None:
     ],
 )  # fmt: skip
 async def test_refusals(prepare: Callable[[Bench], None], code: Code, passing: bool) -> None:
-    """Each with its code; what was found out about the bundle is told from what will pass."""
     bench = await Bench().lead()
     prepare(bench)
     outcome = await bench.split()
     assert (outcome.outcome, outcome.code, outcome.rest_seconds(1800)) == ("refused", code, 60 if passing else 1800)
-    assert BUNDLE not in {seen.bundle for seen in bench.model.splits}
+    assert BUNDLE not in {split.bundle for split in bench.model.splits}
     assert await bench.intents() == []
 
 
@@ -224,12 +223,11 @@ async def test_policy_is_asked_first() -> None:
 
 
 async def test_policy_is_asked_again_before_the_intent() -> None:
-    """A pause that came while the broker told its topics stops a split, which nothing could undo."""
     bench = await Bench().lead()
 
     async def paused_meanwhile(bundle: str) -> Refusal | None:
-        told = any(call[0] == "topic_loads" for call in bench.admin.calls)
-        return Refusal(code=Code.PAUSED, bundle=bundle, detail="by me") if told else None
+        has_warning = any(call[0] == "topic_loads" for call in bench.admin.calls)
+        return Refusal(code=Code.PAUSED, bundle=bundle, detail="by me") if has_warning else None
 
     bench.splitter.policy = paused_meanwhile
     outcome = await bench.split()

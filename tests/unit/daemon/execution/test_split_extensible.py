@@ -14,7 +14,7 @@ from tests.support.split_bench import BUNDLE, CHILDREN, POSITION, TWO_HOT, Bench
 
 
 class Reluctant(ExtensibleModel):
-    """Boundaries change, and the channel stays as told."""
+    """Cluster whose boundaries change while the channel does not."""
 
     then: tuple[tuple[str, UnitState, str, str], ...] = ()
 
@@ -37,7 +37,7 @@ async def test_done_when_both_children_are_owned_and_the_parent_is_gone() -> Non
     bench, model = await bench_of()
     outcome = await bench.split()
     assert (outcome.outcome, outcome.code, outcome.children) == ("done", "", CHILDREN)
-    assert [(seen.at, seen.positions) for seen in model.splits] == [(B, (POSITION,))]
+    assert [(split.at, split.positions) for split in model.splits] == [(B, (POSITION,))]
     assert {bundle: owner.broker_id for bundle, owner in model.owners.items()} == dict.fromkeys(CHILDREN, B)
     assert await bench.intents() == []
 

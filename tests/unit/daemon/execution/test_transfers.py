@@ -1,4 +1,4 @@
-"""Moves in extensible mode: one call at the owner, done when the channel says so, and nothing is looked up."""
+"""Moves in extensible mode: one call at the owner, done when the channel reports it, without lookups."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ async def test_a_transfer_is_one_call_at_the_owner(bench: Bench) -> None:
 async def test_refused_before_any_call(
     bench: Bench, prepare: Callable[[ExtensibleModel], None], request_: tuple[str, str], code: Code
 ) -> None:
-    """What the channel says against it refuses the move, and no broker hears of it."""
     prepare(model_of(bench))
     outcome = await bench.move(*request_)
     assert (outcome.outcome, outcome.code) == ("refused", code)
@@ -80,7 +79,7 @@ async def test_refused_before_any_call(
 
 
 async def test_ids_that_end_alike_are_refused_before_any_call(bench: Bench) -> None:
-    """Brokers compare ends of ids: from `bb1:8080` to `b1:8080` they say 500. The other way round is no trouble."""
+    """Brokers compare ends of ids: for a move from `bb1:8080` to `b1:8080` they return 500. The reverse works."""
     model, long = model_of(bench), f"b{A}"
     model.brokers.append(long)
     bench.admin.set_endpoints(model.endpoints())
@@ -94,7 +93,6 @@ async def test_ids_that_end_alike_are_refused_before_any_call(bench: Bench) -> N
 
 
 async def test_a_destination_that_left_is_refused(bench: Bench) -> None:
-    """Its broker says so before anything is done."""
     outcome = await bench.move(B, "b9:8080")
     assert (outcome.outcome, outcome.code) == ("refused", Code.ADMIN_REFUSED)
     assert bench.model.owners[BUNDLE].broker_id == B
@@ -123,7 +121,6 @@ async def test_stuck_on_its_way(bench: Bench, state: UnitState) -> None:
 async def test_the_brokers_leader_ends_what_was_stuck(
     bench: Bench, broker: str, expected: tuple[str, str, str]
 ) -> None:
-    """The channel is read on until somebody owns the bundle: the outcome is what it says then."""
     model = model_of(bench)
     model.stuck_in = UnitState.ASSIGNING
 
@@ -162,24 +159,23 @@ async def test_a_transfer_ended_otherwise_need_not_be_waited_out(bench: Bench, b
 
         async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
             model.publish(bundle, UnitState.ASSIGNING, destination or "", at)
-            asked.append(bundle)
+            requests.append(bundle)
             await bench.clock.sleep(10)
             model.own(bundle, broker)
             await bench.clock.sleep(50)
             raise AdminFault("TimeoutException", status=500)
 
-    asked: list[str] = []
+    requests: list[str] = []
     bench.admin = Hanging(bench)
     bench.executor = bench.build()
     outcome = await bench.move()
     assert (outcome.outcome, outcome.code, outcome.landed_on) == ("landed_elsewhere", code, broker)
     assert 10 <= outcome.seconds < 12
-    assert asked == [BUNDLE]
+    assert requests == [BUNDLE]
     assert await bench.intents() == []
 
 
 async def test_what_is_still_under_way_is_waited_for(bench: Bench) -> None:
-    """A slow transfer is no stuck one, and Owned at the destination alone is not done: its answer is."""
     model = model_of(bench)
 
     class Slow(SlowAdmin):
@@ -205,7 +201,6 @@ async def test_what_is_still_under_way_is_waited_for(bench: Bench) -> None:
 async def test_an_unknown_answer_is_settled_by_the_channel(
     bench: Bench, kind: type[AdminApiError], after: bool
 ) -> None:
-    """A call of unknown outcome is never repeated: the channel tells, or it stays unknown."""
     bench.admin.fail("unload", Fault(error=kind(""), after=after))
     outcome = await bench.move()
     assert bench.unloads() == 1
@@ -273,8 +268,9 @@ FAULTS = st.none() | st.builds(Fault, error=st.sampled_from(ERRORS).map(lambda m
 async def test_any_mishap(
     *, unload: Fault | None, stuck: UnitState | None, thief: str | None, freeze: bool, destination: str
 ) -> None:
-    """Whatever goes wrong: one call at most, done only where the channel says Owned at the destination, never a
-    lookup, refused only when the owner is unchanged, one outcome heard."""
+    """Law: for any fault, at most one call, done only if the channel reports Owned at the destination, never a lookup,
+    refused only if the owner is unchanged, and one outcome.
+    """
     bench = await Bench(mode="extensible").lead()
     model = model_of(bench)
     model.stuck_in = stuck

@@ -74,25 +74,24 @@ def _functions() -> Iterator[tuple[str, str, ast.AST]]:
 
 
 def test_no_command_can_be_sent_without_a_permit() -> None:
-    """Each takes one, by name and without a default: what is below finds every call by it (mypy sees to the rest)."""
     assert len(COMMANDS) == 9
     for port in PORTS:
         for name in COMMANDS & vars(port).keys():
-            given = inspect.signature(getattr(port, name)).parameters["permit"]
-            assert (given.kind, given.default) == (given.KEYWORD_ONLY, given.empty), name
+            parameters = inspect.signature(getattr(port, name)).parameters["permit"]
+            assert (parameters.kind, parameters.default) == (parameters.KEYWORD_ONLY, parameters.empty), name
 
 
 def test_every_place_that_sends_a_command_is_known() -> None:
     """With the permit that it presents."""
-    found = {}
+    result = {}
     for module, name, function in _functions():
         for call in ast.walk(function):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
                 permit = next((item.value for item in call.keywords if item.arg == "permit"), None)
                 if permit is not None and call.func.attr in COMMANDS:
-                    found[module, name, call.func.attr] = ast.unparse(permit)
-    assert found == PLACES
-    assert {command for _, _, command in found} == COMMANDS
+                    result[module, name, call.func.attr] = ast.unparse(permit)
+    assert result == PLACES
+    assert {command for _, _, command in result} == COMMANDS
 
 
 def test_permits_are_made_in_known_places() -> None:
@@ -138,7 +137,6 @@ class _Held:
             await first()
 
     def sent(self) -> set[str]:
-        """Which commands got as far as the socket."""
         return {call[0] for call in self.calls} & COMMANDS
 
 
@@ -166,16 +164,12 @@ class Mover(FakeSidecar):
     """A sidecar whose brokers are held."""
 
     def reach(self) -> MemoryAdmin:
-        """How it reaches the brokers."""
         self.held: _Held = _Brokers(self.cluster.model)
         return self.held  # type: ignore[return-value]
 
 
 class Limiter(QuotaSidecar):
-    """The same for quotas."""
-
     def reach_quotas(self) -> MemoryQuotaAdmin:
-        """How quotas reach the brokers."""
         self.held: _Held = _Quotas(self.quota_cluster.model)
         return self.held  # type: ignore[return-value]
 
@@ -190,11 +184,10 @@ async def by_itself() -> Way:
 
 
 async def by_drain() -> Way:
-    """What a drain moves."""
     sidecar = await Mover(FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})).lead()
     operator_request = OperatorRequest(by="ann", reason="disks", since_ms=sidecar.clock.wall_ms() - 1)
     await sidecar.shared_state.change_desired(
-        lambda found: msgspec.structs.replace(found, drains={B1: operator_request})
+        lambda result: msgspec.structs.replace(result, drains={B1: operator_request})
     )
     return sidecar, sidecar.cycle.turn  # type: ignore[return-value]
 
@@ -208,7 +201,7 @@ async def by_split() -> Way:
     return sidecar, sidecar.cycle.turn  # type: ignore[return-value]
 
 
-async def _asked(verb: Any, **more: Any) -> Way:
+async def _ask_permit(verb: Any, **more: Any) -> Way:
     cluster = FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})
     cluster.put_topics(bundle_name(0), 0.05, 0.05)
     sidecar = await Mover(cluster).lead()
@@ -219,12 +212,12 @@ async def _asked(verb: Any, **more: Any) -> Way:
 
 async def by_transfer() -> Way:
     """A move that a person asked for."""
-    return await _asked("transfer", to=B3)
+    return await _ask_permit("transfer", to=B3)
 
 
 async def by_split_of_hand() -> Way:
     """A split that a person asked for."""
-    return await _asked("split")
+    return await _ask_permit("split")
 
 
 async def by_quotas() -> Way:
@@ -270,21 +263,20 @@ def test_the_ways_reach_every_command() -> None:
 
 @every_way
 async def test_a_pause_after_the_decision_is_heeded(way: Callable[[], Awaitable[Way]]) -> None:
-    """Another replica wrote it; nobody told this sidecar, but for what quotas learn from the housekeeping."""
     sidecar, go = await way()
     other = await FakeSidecar(sidecar.cluster, "other").lead()
     pause = Pause(reason="an incident", by="ann", since_ms=0)
 
     async def paused() -> None:
-        await other.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pause=pause))
+        await other.shared_state.change_desired(lambda result: msgspec.structs.replace(result, pause=pause))
 
     if isinstance(sidecar, Limiter):
 
-        async def told() -> None:
+        async def announce_pause() -> None:
             await paused()
             await sidecar.shared_state.refresh()
 
-        sidecar.held.first = told
+        sidecar.held.first = announce_pause
     else:
         await paused()
     await go()

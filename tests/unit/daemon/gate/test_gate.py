@@ -48,19 +48,19 @@ CODES = {
     GateCheck.BUNDLE: Code.PINNED,
     GateCheck.TARGET: Code.CORDONED,
 }
-# A takeover is either put aside or partial.
+# A takeover is either superseded or partial.
 TOGETHER = set(GateCheck) - {GateCheck.SCOPE}
 
 
 @pytest.fixture
 async def sidecar() -> FakeSidecar:
     """A leader that may do anything, and has asked its brokers what they run with."""
-    made = await FakeSidecar(FakeCluster()).lead()
-    await made.cycle.turn()
-    return made
+    fake_sidecar = await FakeSidecar(FakeCluster()).lead()
+    await fake_sidecar.cycle.turn()
+    return fake_sidecar
 
 
-async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCheck]) -> tuple[Gate, GateQuestion]:
+async def ask_gate(sidecar: FakeSidecar, action: Action, failing: Collection[GateCheck]) -> tuple[Gate, GateQuestion]:
     """A gate where these checks, and no others, fail; and the question of this action about a single move."""
 
     def when(check: GateCheck) -> Obstacle | None:
@@ -106,30 +106,28 @@ async def asked(sidecar: FakeSidecar, action: Action, failing: Collection[GateCh
 @pytest.mark.parametrize("action", Action)
 async def test_each_check_stops_the_actions_it_is_made_for(sidecar: FakeSidecar, action: Action) -> None:
     """And no others."""
-    gate, question = await asked(sidecar, action, ())
+    gate, question = await ask_gate(sidecar, action, ())
     assert gate.check(question) is None
     for check in GateCheck:
-        gate, question = await asked(sidecar, action, {check})
-        found = gate.check(question)
-        assert (found.code if found is not None else None) == (CODES[check] if check in CHECKS[action] else None)
+        gate, question = await ask_gate(sidecar, action, {check})
+        result = gate.check(question)
+        assert (result.code if result is not None else None) == (CODES[check] if check in CHECKS[action] else None)
 
 
 @pytest.mark.parametrize("action", Action)
 async def test_the_first_reason_in_the_documented_order_is_the_answer(sidecar: FakeSidecar, action: Action) -> None:
-    """When one is mended the next one is said."""
-    failing, said = [check for check in GateCheck if check in TOGETHER], []
+    failing, message = [check for check in GateCheck if check in TOGETHER], []
     while failing:
-        gate, question = await asked(sidecar, action, failing)
-        found = gate.check(question)
-        said.append(found.code if found is not None else None)
+        gate, question = await ask_gate(sidecar, action, failing)
+        result = gate.check(question)
+        message.append(result.code if result is not None else None)
         failing = failing[1:]
     checks = [check for check in GateCheck if check in TOGETHER]
     expected = [next((CODES[c] for c in checks[n:] if c in CHECKS[action]), None) for n in range(len(checks))]
-    assert said == expected
+    assert message == expected
 
 
 def test_whatever_changes_a_cluster_needs_the_mode_and_the_lease() -> None:
-    """What is only left for the leader, or only changes parameters, needs the mode."""
     assert all(GateCheck.MODE in checks for checks in CHECKS.values())
     changing = {Action.PLAN, Action.RELOCATION, Action.REQUEST, Action.QUOTAS}
     assert {action for action, checks in CHECKS.items() if GateCheck.LEASE in checks} == changing
@@ -138,19 +136,18 @@ def test_whatever_changes_a_cluster_needs_the_mode_and_the_lease() -> None:
 
 
 async def test_a_store_that_does_not_answer_is_an_obstacle(sidecar: FakeSidecar) -> None:
-    """What people want by now cannot be known then."""
-    gate, question = await asked(sidecar, Action.PLAN, ())
+    gate, question = await ask_gate(sidecar, Action.PLAN, ())
     sidecar.cluster.store.suspend(sidecar.coordination)
-    found = await gate.check_anew(question)
-    assert found is not None and found.code is Code.STORE_UNAVAILABLE
+    obstacle = await gate.check_anew(question)
+    assert obstacle is not None and obstacle.code is Code.STORE_UNAVAILABLE
 
 
 async def test_what_is_demanded_is_refused_with_the_way_out(sidecar: FakeSidecar) -> None:
     """Whoever asks reads how to lift it."""
-    gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.MODE})
+    gate, question = await ask_gate(sidecar, Action.SUBMISSION, {GateCheck.MODE})
     with pytest.raises(Forbidden, match=r"lowered from act; `bundlekeel mode act` restores it"):
         gate.demand(question)
-    gate, question = await asked(sidecar, Action.SUBMISSION, {GateCheck.PAUSE})
+    gate, question = await ask_gate(sidecar, Action.SUBMISSION, {GateCheck.PAUSE})
     with pytest.raises(Forbidden, match="`bundlekeel resume`") as caught:
         gate.demand(question)
     assert EXPLANATIONS[Code.PAUSED] in str(caught.value) and caught.value.code is Code.PAUSED
@@ -176,7 +173,7 @@ def test_until_when_something_lasts(until_ms: int, in_force: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ceiling", "asked_for", "found"),
+    ("ceiling", "asked_for", "text"),
     [
         ("act", None, "act"),
         ("recommend", None, "recommend"),
@@ -187,20 +184,19 @@ def test_until_when_something_lasts(until_ms: int, in_force: bool) -> None:
         ("act", "dance", "observe"),
     ],
 )
-def test_the_lower_mode_is_in_force(ceiling: str, asked_for: str | None, found: str) -> None:
+def test_the_lower_mode_is_in_force(ceiling: str, asked_for: str | None, text: str) -> None:
     """People at run time lower the settings file's mode and never raise it; an unknown word is the lowest."""
-    assert mode_in_force(ceiling, Desired(mode=asked_for)) == found
+    assert mode_in_force(ceiling, Desired(mode=asked_for)) == text
 
 
 async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSidecar) -> None:
-    """The settings file says it; and `recommend` is told apart from `observe`."""
-    gate, _ = await asked(sidecar, Action.PLAN, ())
-    found = replace(gate, ceiling="recommend").check(GateQuestion(action=Action.ORDER))
-    assert found == Obstacle(code=Code.RECOMMEND_ONLY, detail="")
+    gate, _ = await ask_gate(sidecar, Action.PLAN, ())
+    changed = replace(gate, ceiling="recommend").check(GateQuestion(action=Action.ORDER))
+    assert changed == Obstacle(code=Code.RECOMMEND_ONLY, detail="")
 
 
 @pytest.mark.parametrize(
-    ("changes", "question", "found"),
+    ("changes", "question", "reason"),
     [
         ({"pinned": {BUNDLE: ENDED}}, {}, None),
         ({"pinned": {BUNDLE: PIN}}, {"bundle": ""}, None),
@@ -223,40 +219,39 @@ async def test_a_mode_that_was_not_lowered_names_no_way_back(sidecar: FakeSideca
     ],
 )
 async def test_a_single_move_of_a_drain(
-    sidecar: FakeSidecar, changes: dict[str, Any], question: dict[str, str], found: tuple[Code, str] | None
+    sidecar: FakeSidecar, changes: dict[str, Any], question: dict[str, str], reason: tuple[Code, str] | None
 ) -> None:
-    """What people want of its bundle and brokers by now, with its end; each with its own words."""
-    gate, asks = await asked(sidecar, Action.RELOCATION, ())
+    gate, asks = await ask_gate(sidecar, Action.RELOCATION, ())
     pauses = {
         scope: Pause(reason="r", by="x", since_ms=1, until_ms=end) for scope, end in changes.get("pauses", {}).items()
     }
     desired = msgspec.structs.replace(sidecar.shared_state.desired, **changes | {"pauses": pauses})
     sidecar.shared_state.desired = desired
     obstacle = gate.check(replace(asks, **question))
-    assert (obstacle and (obstacle.code, obstacle.detail)) == found
+    assert (obstacle and (obstacle.code, obstacle.detail)) == reason
 
 
 async def test_a_request_that_somebody_stopped_or_approved(sidecar: FakeSidecar) -> None:
     """Stopped: by whom and why; of another task, or of none, it says nothing. Approved: nothing more is asked."""
-    gate, question = await asked(sidecar, Action.REQUEST, {GateCheck.TASK})
+    gate, question = await ask_gate(sidecar, Action.REQUEST, {GateCheck.TASK})
     assert gate.check(question) == Obstacle(code=Code.STOPPED, detail="by ann: r")
     for other in ("req-2", ""):
         assert gate.check(replace(question, task=other)) is None
-    gate, question = await asked(sidecar, Action.REQUEST, {GateCheck.REVIEW})
+    gate, question = await ask_gate(sidecar, Action.REQUEST, {GateCheck.REVIEW})
     assert gate.check(question) == Obstacle(code=Code.NOT_REVIEWED)
     assert gate.check(replace(question, approved=True)) is None
 
 
 async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) -> None:
     """In a partial takeover: bundles of its namespaces alone; a question about none is about the whole."""
-    gate, question = await asked(sidecar, Action.PLAN, ())
-    for namespaces, found in (
+    gate, question = await ask_gate(sidecar, Action.PLAN, ())
+    for namespaces, result in (
         ((), None),
         (("t/ns",), None),
         (("a/b", "c/d"), Obstacle(code=Code.NOT_TAKEN_OVER, detail="the takeover is of a/b, c/d only")),
     ):
         sidecar.shared_state.takeover = replace(RECORD, namespaces=namespaces)
-        assert gate.check(question) == found
+        assert gate.check(question) == result
         assert gate.check(replace(question, bundle="")) is None
 
 
@@ -274,8 +269,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
 async def test_only_what_the_failsafe_ended_is_put_aside(
     sidecar: FakeSidecar, record: TakeoverRecord | None, aside: bool
 ) -> None:
-    """Not what a person handed back, nor what was taken over anew."""
-    gate, question = await asked(sidecar, Action.ADOPTION, ())
+    gate, question = await ask_gate(sidecar, Action.ADOPTION, ())
     sidecar.shared_state.takeover = record
     assert gate.check(question) == (Obstacle(code=Code.PUT_ASIDE, detail="deadman: r") if aside else None)
 
@@ -283,7 +277,7 @@ async def test_only_what_the_failsafe_ended_is_put_aside(
 async def test_what_is_said_of_the_cluster_itself(sidecar: FakeSidecar) -> None:
     """Before any picture nothing; then which load managers run where one is not acted on, and whose reports stand
     still."""
-    gate, question = await asked(sidecar, Action.PLAN, ())
+    gate, question = await ask_gate(sidecar, Action.PLAN, ())
     assert replace(gate).cluster_obstacle() is None and replace(gate).check(question) is None
     picture = await sidecar.cluster.source.picture()
     kinds = [replace(item, load_manager=f"org.x.Kind{n % 2}") for n, item in enumerate(picture.endpoints.values())]
@@ -302,8 +296,7 @@ async def test_what_is_said_of_the_cluster_itself(sidecar: FakeSidecar) -> None:
 
 
 async def test_who_sheds_is_named(sidecar: FakeSidecar) -> None:
-    """Those that shed, in order; when none is known to, those that could not be asked, and whether that is each."""
-    gate, question = await asked(sidecar, Action.PLAN, ())
+    gate, question = await ask_gate(sidecar, Action.PLAN, ())
     picture = await sidecar.cluster.source.picture()
     sidecar.cluster.model.dynamic["loadBalancerSheddingEnabled"] = "true"
     await sidecar.config.refresh(picture.endpoints, force=True)
@@ -319,8 +312,7 @@ async def test_who_sheds_is_named(sidecar: FakeSidecar) -> None:
 
 
 async def test_brokers_whose_load_is_awaited_are_named(sidecar: FakeSidecar) -> None:
-    """And a channel's fault is said as it was found."""
-    gate, question = await asked(sidecar, Action.PLAN, {GateCheck.LOAD})
+    gate, question = await ask_gate(sidecar, Action.PLAN, {GateCheck.LOAD})
     assert gate.check(question) == Obstacle(code=Code.LOAD_AWAITED, detail="b9:8080")
-    gate, question = await asked(sidecar, Action.PLAN, {GateCheck.CHANNEL})
+    gate, question = await ask_gate(sidecar, Action.PLAN, {GateCheck.CHANNEL})
     assert gate.check(question) == Obstacle(code=Code.CHANNEL_NOT_FOLLOWED, detail="x")

@@ -1,4 +1,4 @@
-"""What the gate says to requests, adoptions and plans that are half carried out, through whole sidecars over fakes."""
+"""Answers of the gate to requests, adoptions and half-executed plans, through whole sidecars over fakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUNDLE = bundle_name(0)
 
 
 class Reviewing(FakeSidecar):
-    """Its own settings ask for a second person."""
+    """Settings that require a second operator."""
 
     settings: ClassVar = {"review": "required"}
 
@@ -30,7 +30,7 @@ def still() -> FakeCluster:
     return FakeCluster({B1: [0.1, 0.1], B2: [0.2], B3: [0.2]})
 
 
-async def asked(sidecar: FakeSidecar) -> dict[str, Any]:
+async def ask_gate(sidecar: FakeSidecar) -> dict[str, Any]:
     """A transfer that a person asks this sidecar for."""
     await sidecar.cycle.turn()
     return await sidecar.service.requests.manual_move("transfer", BUNDLE, to=B3, execute=True, reason="r", by="ann")
@@ -45,7 +45,7 @@ async def test_the_leader_decides_whether_a_request_needs_approval() -> None:
     leader = await Reviewing(cluster, "a").lead()
     follower = await FakeSidecar(cluster, "b").lead()
     await leader.cycle.turn()
-    left = await asked(follower)
+    left = await ask_gate(follower)
     assert left.state == "waiting"
     await leader.executions.serve()
     assert cluster.model.unloads == []
@@ -69,12 +69,11 @@ async def test_a_split_needs_approval_alike() -> None:
 
 
 async def test_what_somebody_else_approved_is_carried_out() -> None:
-    """The same request by way of a proposal, wherever it was approved."""
     cluster = still()
     leader = await Reviewing(cluster, "a").lead()
     follower = await Reviewing(cluster, "b").lead()
     await leader.cycle.turn()
-    left = await asked(follower)
+    left = await ask_gate(follower)
     await follower.service.requests.approve(left.review, reason="fine", by="bob")
     await leader.executions.serve()
     assert cluster.owners()[BUNDLE] == B3
@@ -85,9 +84,8 @@ async def test_what_somebody_else_approved_is_carried_out() -> None:
 
 
 async def test_a_request_is_not_carried_out_while_the_channel_is_torn() -> None:
-    """Who owns a bundle cannot be told then, whoever asks for the move."""
     sidecar = await FakeSidecar(still()).lead()
-    await asked(sidecar)
+    await ask_gate(sidecar)
     sidecar.cluster.source.mode = "extensible"
     for broker, channel in ((B1, "ServiceUnitStateMetadataStoreTableViewImpl"), (B2, "ServiceUnitStateTableViewImpl")):
         sidecar.cluster.model.static[broker][VARIANT_KEY] = f"org.apache.pulsar.{channel}"
@@ -102,7 +100,7 @@ async def test_a_request_is_not_carried_out_while_the_channel_is_torn() -> None:
 
 
 class Windowed(FakeSidecar):
-    """Its window opened a minute ago and lasts for half an hour."""
+    """Settings whose window opened a minute ago and lasts for half an hour."""
 
     def __init__(self, cluster: FakeCluster, **more: Any) -> None:
         opened = datetime.fromtimestamp(cluster.clock.wall_ms() / 1000 - 60, UTC)
@@ -111,7 +109,6 @@ class Windowed(FakeSidecar):
 
 
 async def test_a_window_that_closes_amid_a_plan_stops_the_rest() -> None:
-    """What is under way ends; what has not begun by then waits for the next window."""
     cluster = FakeCluster(clock=WallClock())
     sidecar = await Windowed(cluster, params=with_params(max_moves_per_source=100)).lead()
 
@@ -129,7 +126,6 @@ async def test_a_window_that_closes_amid_a_plan_stops_the_rest() -> None:
 
 
 async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
-    """At once, at whichever sidecar they are asked of; planning them is no harm."""
     sidecar = await FakeSidecar(still()).lead()
     await sidecar.cycle.turn()
     service, pause = sidecar.service.requests, Pause(reason="an incident", by="ann", since_ms=0)
@@ -141,9 +137,8 @@ async def test_moves_manually_are_refused_while_everything_is_paused() -> None:
 
 
 async def test_an_approval_leaves_a_record() -> None:
-    """Who approved what, and why: nobody else writes that down."""
     sidecar = await Reviewing(still()).lead()
-    left = await asked(sidecar)
+    left = await ask_gate(sidecar)
     await sidecar.service.requests.approve(left.review, reason="looks right", by="bob")
     (line,) = [item for item in sidecar.journal.tail(10, kind="request") if "approval" in item["what"]]
     assert (line["by"], line["reason"], line["what"]) == ("bob", "looks right", f"approval of {left.review}")

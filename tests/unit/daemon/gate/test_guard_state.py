@@ -1,4 +1,4 @@
-"""What the guard remembers beside the standing: the last hour's moves, and which brokers came, went or restarted."""
+"""Memory of the guard: the moves of the last hour, and brokers that came, went or restarted."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 
 def picture(**starts: int) -> RawClusterView:
-    """These brokers are registered, with the starts of their processes."""
     endpoints = {name: BrokerEndpoint(broker_id=name, web_url="", start_timestamp=at) for name, at in starts.items()}
     return RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(), endpoints=endpoints)
 
 
-def seen(*pictures: RawClusterView) -> dict[str, int]:
-    """What changed over these pictures, a second apart: broker -> index of the picture."""
+def observe_changes(*pictures: RawClusterView) -> dict[str, int]:
     guard_memory = GuardMemory(deque[dict[str, Any]])
     for index, item in enumerate(pictures):
         guard_memory.see(item, NOW_MS + 1000 * index)
@@ -41,37 +39,42 @@ EARLY = NOW_MS - 10**6
 
 
 def test_the_first_picture_changes_nothing() -> None:
-    """Rule: what was there before we looked is no change, however young it is."""
-    assert seen(picture(a=EARLY, b=NOW_MS), picture(a=EARLY, b=NOW_MS)) == {}
+    """Rule: a broker that was there before the first poll is not a change, however young it is."""
+    assert observe_changes(picture(a=EARLY, b=NOW_MS), picture(a=EARLY, b=NOW_MS)) == {}
 
 
 def test_restarts_departures_and_arrivals() -> None:
     """Rule: another start, a broker that is gone and one that is back or new are changes, each at its time."""
     later = NOW_MS + 500
-    assert seen(picture(a=EARLY), picture(a=later)) == {"a": 1}
-    assert seen(picture(a=EARLY, b=EARLY), picture(a=EARLY)) == {"b": 1}
-    assert seen(picture(a=EARLY, b=EARLY), picture(a=EARLY), picture(a=EARLY, b=EARLY)) == {"b": 2}
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=later)) == {"b": 1}
+    assert observe_changes(picture(a=EARLY), picture(a=later)) == {"a": 1}
+    assert observe_changes(picture(a=EARLY, b=EARLY), picture(a=EARLY)) == {"b": 1}
+    assert observe_changes(picture(a=EARLY, b=EARLY), picture(a=EARLY), picture(a=EARLY, b=EARLY)) == {"b": 2}
+    assert observe_changes(picture(a=EARLY), picture(a=EARLY, b=later)) == {"b": 1}
 
 
 def test_a_broker_seen_late_is_no_news() -> None:
-    """Rule: one that has run since before we looked was there all the while; a start nobody can read is none."""
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=EARLY)) == {}
-    assert seen(picture(a=EARLY), picture(a=0), picture(a=EARLY)) == {}
-    assert seen(picture(a=EARLY), picture(a=0), picture(a=NOW_MS + 500)) == {"a": 2}
+    """Rule: a broker that ran before the first poll was there all the time; one with an unreadable start counts as
+    absent.
+    """
+    assert observe_changes(picture(a=EARLY), picture(a=EARLY, b=EARLY)) == {}
+    assert observe_changes(picture(a=EARLY), picture(a=0), picture(a=EARLY)) == {}
+    assert observe_changes(picture(a=EARLY), picture(a=0), picture(a=NOW_MS + 500)) == {"a": 2}
 
 
 def test_from_which_start_on_a_broker_is_new() -> None:
-    """Rule: one that started when we began to look, or that tells no start, came since; a second earlier it was there.
-    A broker that came back without a start is one that came back."""
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=NOW_MS)) == {"b": 1}
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=NOW_MS - 1)) == {}
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=0)) == {"b": 1}
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=1)) == {}
-    assert seen(picture(a=0), picture(a=EARLY)) == {}
-    assert seen(picture(a=EARLY), picture(a=EARLY, b=0), picture(a=EARLY, b=EARLY), picture(a=EARLY, b=NOW_MS)) == {
-        "b": 3
-    }
+    """Rule: a broker that started with the first poll, or without a start time, came since; one a second earlier was
+    there.
+
+    A broker that came back without a start counts as one that came back.
+    """
+    assert observe_changes(picture(a=EARLY), picture(a=EARLY, b=NOW_MS)) == {"b": 1}
+    assert observe_changes(picture(a=EARLY), picture(a=EARLY, b=NOW_MS - 1)) == {}
+    assert observe_changes(picture(a=EARLY), picture(a=EARLY, b=0)) == {"b": 1}
+    assert observe_changes(picture(a=EARLY), picture(a=EARLY, b=1)) == {}
+    assert observe_changes(picture(a=0), picture(a=EARLY)) == {}
+    assert observe_changes(
+        picture(a=EARLY), picture(a=EARLY, b=0), picture(a=EARLY, b=EARLY), picture(a=EARLY, b=NOW_MS)
+    ) == {"b": 3}
 
 
 def test_changes_are_forgotten() -> None:
@@ -87,13 +90,12 @@ def test_changes_are_forgotten() -> None:
 
 
 def record(number: int, age_ms: int, outcome: str = "done") -> dict[str, Any]:
-    """A shared record of a move that was begun so long ago."""
     where = {"bundle": bundle_name(number), "source": "a:1", "destination": "b:1"}
     return where | {"outcome": outcome, "started_ms": NOW_MS - age_ms, "landed_ms": NOW_MS - age_ms + 100}
 
 
 def test_the_last_hour() -> None:
-    """Rule: what was begun within 60 minutes counts, whatever came of it; what was refused was not begun."""
+    """Rule: moves started within 60 minutes count with any outcome; refused ones were not started."""
     records = deque(
         [record(0, HOUR_MS), record(1, HOUR_MS - 1), record(2, 5000, "unknown"), record(3, 4000, "refused")]
     )
@@ -124,8 +126,9 @@ def booked(number: int, opened_ms: int, landed_ms: int = 0) -> LedgerEntry:
 
 
 def test_of_the_last_hour_each_move_counts_once() -> None:
-    """Rule: what landed counts by its record; what is under way by the books, unless there is a record of it, or it was
-    begun an hour ago. Records are in the order of their ends: a late one hides no earlier ones of the hour."""
+    """Rule: landed moves count by their record, moves in progress by the books, unless a record exists or they started
+    an hour ago. Records are in the order of their ends: a late one hides no earlier ones of the hour.
+    """
     records = [record(0, 2 * HOUR_MS), record(1, 9000), record(2, HOUR_MS + 5000), record(3, 2000), {"outcome": "done"}]
     entries = (
         booked(3, NOW_MS - 2000),
@@ -134,8 +137,8 @@ def test_of_the_last_hour_each_move_counts_once() -> None:
         booked(6, NOW_MS - HOUR_MS + 1),
         booked(7, NOW_MS - 2000),
     )
-    found = GuardMemory(lambda: records[:4]).state(GuardState(), Ledger(entries=entries), NOW_MS).last_hour
-    assert [(item.bundle, NOW_MS - item.at_ms, item.source, item.target) for item in found] == [
+    last_hour = GuardMemory(lambda: records[:4]).state(GuardState(), Ledger(entries=entries), NOW_MS).last_hour
+    assert [(item.bundle, NOW_MS - item.at_ms, item.source, item.target) for item in last_hour] == [
         (bundle_name(6), HOUR_MS - 1, "c:1", "d:1"),
         (bundle_name(1), 9000, "a:1", "b:1"),
         (bundle_name(3), 2000, "a:1", "b:1"),
@@ -162,13 +165,14 @@ def test_what_the_guard_is_told_beside_the_books() -> None:
 
 def ended(number: int, at_ms: int, **changes: Any) -> dict[str, Any]:
     """A record of a move from `s<number>` that landed on `t<number>` then."""
-    made = {"source": f"s{number}", "destination": f"t{number}", "outcome": "done", "landed_ms": at_ms}
-    return made | {"started_ms": at_ms - 100} | changes
+    result = {"source": f"s{number}", "destination": f"t{number}", "outcome": "done", "landed_ms": at_ms}
+    return result | {"started_ms": at_ms - 100} | changes
 
 
 def test_brokers_that_moves_concerned() -> None:
-    """Rule: who gave or took a bundle since then; one that landed elsewhere by where it landed, one without a landing
-    by its start; what was refused concerned nobody."""
+    """Rule: brokers that shed or took a bundle since then; a bundle that landed elsewhere counts for its landing, one
+    without a landing for its start; refused moves concern no broker.
+    """
     records = [
         ended(0, NOW_MS - 1),
         ended(1, NOW_MS),
@@ -180,18 +184,17 @@ def test_brokers_that_moves_concerned() -> None:
     ]
     assert list_moved_brokers(records, NOW_MS) == {"s1", "t1", "s3", "x", "s5", "t5"}
     # Records are in the order in which moves ended; none took more than an hour.
-    for behind, found in ((HOUR_MS, {"s1", "t1"}), (HOUR_MS + 1, set())):
+    for behind, result in ((HOUR_MS, {"s1", "t1"}), (HOUR_MS + 1, set())):
         early = [records[1], ended(7, NOW_MS - behind)]
-        assert list_moved_brokers(early, NOW_MS) == found
+        assert list_moved_brokers(early, NOW_MS) == result
     assert list_moved_brokers([records[1], {"outcome": "done"}], NOW_MS) == set()
 
 
 def test_what_is_limited() -> None:
-    """Of what moved lately, the bundles of namespaces in a quota group; nobody is asked about others."""
-    asked: list[frozenset[str]] = []
+    requests: list[frozenset[str]] = []
 
     def limited(namespaces: frozenset[str]) -> frozenset[str]:
-        asked.append(namespaces)
+        requests.append(namespaces)
         return namespaces & {"acme/orders"}
 
     guard_memory = GuardMemory(deque[dict[str, Any]])
@@ -200,7 +203,7 @@ def test_what_is_limited() -> None:
     recent = {name: RecentMove(at_ms=NOW_MS, source="x") for name in names}
     assert guard_memory.state(GuardState(recent=recent), Ledger(), NOW_MS).limited == {names[0]}
     assert guard_memory.state(GuardState(), Ledger(), NOW_MS).limited == frozenset()
-    assert asked == [frozenset({"acme/orders", "acme/events"})]
+    assert requests == [frozenset({"acme/orders", "acme/events"})]
 
 
 # --- through whole cycles over fakes ---------------------------------------------------------------------------
@@ -335,7 +338,7 @@ async def test_what_is_to_come_slowly_does_not_come_at_once(params: dict[str, An
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
 def test_n_f_the_clock_of_a_broker_does_not_tell_whether_it_is_new(ahead_ms: int) -> None:
     """Rule: a broker seen late, and one that started since we look, are told apart by our clock."""
-    for started, found in ((EARLY, {}), (NOW_MS + 500, {"b": 1})):
+    for started, result in ((EARLY, {}), (NOW_MS + 500, {"b": 1})):
         later = picture(a=EARLY, b=started + ahead_ms)
-        given = report("b", {}, start_timestamp=started + ahead_ms, clock_ahead_ms=ahead_ms)
-        assert seen(picture(a=EARLY), replace(later, reports=(given,))) == found
+        broker_report = report("b", {}, start_timestamp=started + ahead_ms, clock_ahead_ms=ahead_ms)
+        assert observe_changes(picture(a=EARLY), replace(later, reports=(broker_report,))) == result

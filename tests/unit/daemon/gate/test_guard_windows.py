@@ -45,7 +45,7 @@ SHUT = {"next_ms": 30}
 
 
 @pytest.mark.parametrize(
-    ("spans", "found"),
+    ("spans", "result"),
     [
         ([], Allowance()),
         ([WindowSpan(allow="act", **SHUT)], Allowance(allow="nothing", until_ms=30, closed_by="hours")),
@@ -79,9 +79,9 @@ SHUT = {"next_ms": 30}
         ),
     ],
 )
-def test_windows_together(spans: list[WindowSpan], found: Allowance) -> None:
+def test_windows_together(spans: list[WindowSpan], result: Allowance) -> None:
     """Rule: what forbids wins, then what allows most; outside nothing moves, unless all windows only forbid."""
-    assert allowance(spans) == found
+    assert allowance(spans) == result
 
 
 # --- by the calendar -------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def test_open_from_the_minute_to_the_minute(moment: str, is_open: bool) -> None:
 
 def test_weekdays_and_the_next_opening() -> None:
     """Rule: on a Saturday the next opening of a window of Monday to Friday is Monday's."""
-    found = span_of(window("0 2 * * 1-5"), at("2026-11-21 12:00", BERLIN))
-    assert (found.opened_ms, found.next_ms) == (0, at("2026-11-23 02:00", BERLIN))
+    span = span_of(window("0 2 * * 1-5"), at("2026-11-21 12:00", BERLIN))
+    assert (span.opened_ms, span.next_ms) == (0, at("2026-11-23 02:00", BERLIN))
 
 
 def test_the_clock_goes_forward() -> None:
@@ -112,8 +112,8 @@ def test_the_clock_goes_forward() -> None:
     opens = at("2027-03-28 03:00", BERLIN)
     assert opens == at("2027-03-28 01:00")
     assert span_of(window(), opens - 1000).next_ms == opens
-    found = span_of(window(), opens + HOUR)
-    assert (found.opened_ms, found.ends_ms) == (opens, opens + 2 * HOUR)
+    span = span_of(window(), opens + HOUR)
+    assert (span.opened_ms, span.ends_ms) == (opens, opens + 2 * HOUR)
     assert not span_of(window(), opens + 2 * HOUR).opened_ms
     assert span_of(window(), opens + 2 * HOUR).next_ms == at("2027-03-29 02:00", BERLIN)
 
@@ -144,20 +144,20 @@ def test_the_clock_goes_back() -> None:
 
 def test_windows_that_overlap_themselves() -> None:
     """Rule: a window that opens again before it ends stays open."""
-    found = span_of(window("0 * * * *", minutes=90), at("2026-11-23 12:10", BERLIN))
-    assert (found.opened_ms, found.ends_ms) == (at("2026-11-23 11:00", BERLIN), at("2026-11-23 13:30", BERLIN))
+    span = span_of(window("0 * * * *", minutes=90), at("2026-11-23 12:10", BERLIN))
+    assert (span.opened_ms, span.ends_ms) == (at("2026-11-23 11:00", BERLIN), at("2026-11-23 13:30", BERLIN))
 
 
 # --- what the cycle asks ---------------------------------------------------------------------------------------
 
 
 def test_the_obstacle_names_the_next_opening() -> None:
-    """Rule: outside of the windows nothing moves by itself, and people read in their own time when it goes on."""
+    """Rule: outside the windows nothing moves automatically, and users read in their own time zone when it resumes."""
     calendar = Calendar([window("0 2 * * 1-5")])
-    found = calendar.obstacle(at("2026-11-21 12:00", BERLIN))
-    assert found is not None
-    assert found.code is Code.OUTSIDE_WINDOW
-    assert "2026-11-23 02:00 Europe/Berlin" in found.sentence
+    code = calendar.obstacle(at("2026-11-21 12:00", BERLIN))
+    assert code is not None
+    assert code.code is Code.OUTSIDE_WINDOW
+    assert "2026-11-23 02:00 Europe/Berlin" in code.sentence
     assert calendar.obstacle(at("2026-11-23 02:00", BERLIN)) is None
     assert calendar.obstacle(at("2026-11-23 04:00", BERLIN)) is not None
 
@@ -166,8 +166,8 @@ def test_a_freeze() -> None:
     """Rule: a window that forbids stops moves while it is open, and names its end."""
     calendar = Calendar([window("0 0 24 12 *", minutes=3 * 24 * 60, allow="nothing", time_zone="UTC")])
     assert calendar.obstacle(at("2026-12-23 23:59")) is None
-    found = calendar.obstacle(at("2026-12-25 12:00"))
-    assert found is not None and "2026-12-27 00:00 UTC" in found.sentence
+    code = calendar.obstacle(at("2026-12-25 12:00"))
+    assert code is not None and "2026-12-27 00:00 UTC" in code.sentence
 
 
 def test_relief_only() -> None:
@@ -184,16 +184,16 @@ def test_what_closes_it_is_named() -> None:
     """Rule: outside of the hours the next opening, in a freeze its end, and where none ever opens again just that."""
     hours, freeze = window("0 2 * * *", time_zone="UTC"), window("0 2 * * *", 30, "nothing", "UTC")
     at_noon, within = at("2026-11-23 12:00"), at("2026-11-23 02:15")
-    said = {}
+    message = {}
     for name, windows, moment in (
         ("hours", [hours], at_noon),
         ("freeze", [freeze, hours], within),
         ("never", [NEVER], at_noon),
     ):
-        found = Calendar(windows).obstacle(moment)
-        assert found is not None and found.code is Code.OUTSIDE_WINDOW
-        said[name] = found.detail
-    assert said == {
+        calendar = Calendar(windows).obstacle(moment)
+        assert calendar is not None and calendar.code is Code.OUTSIDE_WINDOW
+        message[name] = calendar.detail
+    assert message == {
         "hours": "the next one opens at 2026-11-24 02:00 UTC",
         "freeze": "one that forbids moves ends at 2026-11-23 02:30 UTC",
         "never": "none opens any more",
@@ -202,8 +202,8 @@ def test_what_closes_it_is_named() -> None:
 
 def test_the_zone_of_the_first_window_is_spoken() -> None:
     """Rule: people read the zone they wrote first, whichever window opens."""
-    found = Calendar([window("0 5 * * *"), window("0 0 * * *", time_zone="UTC")]).obstacle(at("2026-11-23 12:00"))
-    assert found is not None and found.detail.endswith("2026-11-24 01:00 Europe/Berlin")
+    calendar = Calendar([window("0 5 * * *"), window("0 0 * * *", time_zone="UTC")]).obstacle(at("2026-11-23 12:00"))
+    assert calendar is not None and calendar.detail.endswith("2026-11-24 01:00 Europe/Berlin")
 
 
 def test_the_whole_span() -> None:
@@ -217,7 +217,7 @@ def test_the_whole_span() -> None:
 
 
 def test_the_calendar_follows_the_windows_as_they_open_and_close() -> None:
-    """Rule: what was computed holds until the first of all windows turns, and not a millisecond longer."""
+    """Rule: a computed value is valid until the first of all windows turns, and not a millisecond longer."""
     calendar = Calendar([window("0 2 * * *", 60, time_zone="UTC"), window("30 2 * * *", 60, "overload", "UTC")])
     two = at("2026-11-23 02:00")
     turns = [(two - 1, "nothing"), (two, "act"), (two + HOUR - 1, "act"), (two + HOUR, "overload")]
@@ -239,7 +239,7 @@ def test_the_calendar_goes_by_the_clock_people_set() -> None:
 
 
 def test_a_clock_that_steps_back_is_believed() -> None:
-    """Rule: what was computed for later does not hold for earlier."""
+    """Rule: a value computed for later is not valid for earlier."""
     calendar = Calendar([window()])
     assert calendar.obstacle(at("2026-11-23 02:30", BERLIN)) is None
     assert calendar.obstacle(at("2026-11-23 01:30", BERLIN)) is not None
@@ -259,7 +259,7 @@ def test_a_clock_that_steps_back_is_believed() -> None:
     ],
 )
 def test_bad_windows_are_refused(bad: dict[str, object]) -> None:
-    """Rule: a window nobody can read is an error at the start, not a window that never opens."""
+    """Rule: an unreadable window is an error at the start, not a window that never opens."""
     with pytest.raises(ValidationError):
         WindowSettings.model_validate(bad)
 
@@ -281,8 +281,8 @@ def test_windows_of_a_settings_file(tmp_path: Path) -> None:
         window("0 0 24 12 *", minutes=10080, allow="nothing", time_zone="UTC"),
     )
     (row,) = [item for item in describe(loaded) if item["key"] == "windows"]
-    shown = {"cron": "0 2 * * 1-5", "time_zone": BERLIN, "minutes": 120, "allow": "act"}
-    assert json.loads(json.dumps(row["value"]))[0] == shown
+    output = {"cron": "0 2 * * 1-5", "time_zone": BERLIN, "minutes": 120, "allow": "act"}
+    assert json.loads(json.dumps(row["value"]))[0] == output
     path.write_text(FILE.replace("0 2 *", "0 25 *"))
     with pytest.raises(ConfigError, match="cron"):
         load_settings(path)

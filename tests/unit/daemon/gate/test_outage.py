@@ -17,13 +17,11 @@ async def looks(cluster: FakeCluster, seconds: float, *sidecars: FakeSidecar) ->
 
 
 def obstacle(cycle: Cycle) -> Code | None:
-    """Why the last cycle did not act."""
     assert cycle.report is not None
     return cycle.report.obstacle.code if cycle.report.obstacle is not None else None
 
 
 async def away(cluster: FakeCluster, seconds: float, *sidecars: FakeSidecar) -> None:
-    """The store answers nobody for a while."""
     cluster.store.freeze()
     cluster.source.suspended = True
     await looks(cluster, seconds, *sidecars)
@@ -32,7 +30,6 @@ async def away(cluster: FakeCluster, seconds: float, *sidecars: FakeSidecar) -> 
 
 
 async def test_nothing_moves_until_the_brokers_are_back_and_quiet() -> None:
-    """Verdict, sentence, status and metric say what is waited for; then the same plan is carried out."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     await looks(cluster, 2, sidecar)
@@ -150,7 +147,6 @@ async def test_a_leader_that_started_after_the_outage_is_told() -> None:
 
 
 async def test_a_sidecar_that_alone_was_cut_off_holds_up_nobody() -> None:
-    """The leader saw the store all the while: it goes on, and says so to the one that was away."""
     cluster = FakeCluster()
     leader, cut = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
     await looks(cluster, 60, leader, cut)
@@ -166,7 +162,6 @@ async def test_a_sidecar_that_alone_was_cut_off_holds_up_nobody() -> None:
 
 
 async def test_a_new_leader_compares_with_what_the_last_one_saw() -> None:
-    """All sidecars were restarted while two brokers were away: one broker is no picture to act on."""
     cluster = FakeCluster()
     first = await FakeSidecar(cluster, "a").lead()
     await first.cycle.turn()

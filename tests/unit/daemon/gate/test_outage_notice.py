@@ -1,4 +1,4 @@
-"""What one sidecar says of an outage, to people and to the others, to the second; and which notices it believes."""
+"""Notices of an outage by one sidecar for users and the other sidecars, to the second, and which notices it trusts."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ async def notice(cluster: FakeCluster) -> tuple[OutageRecord, int]:
     return msgspec.json.decode(node.data, type=OutageRecord), node.version
 
 
-async def say(sidecar: FakeSidecar, said: OutageRecord, version: int | None = None) -> None:
-    """Somebody else says this."""
-    await sidecar.coordination.write_shared(OUTAGE, msgspec.json.encode(said), version=version)
+async def say(sidecar: FakeSidecar, record: OutageRecord, version: int | None = None) -> None:
+    await sidecar.coordination.write_shared(OUTAGE, msgspec.json.encode(record), version=version)
 
 
 def shrink(cluster: FakeCluster) -> None:
@@ -52,8 +51,7 @@ def shrink(cluster: FakeCluster) -> None:
     cluster.source.remove(*BROKERS[1:])
 
 
-def seen(cluster: FakeCluster, *, ago: float = 0.0, by: str = "x", over: bool = False) -> OutageRecord:
-    """What another sidecar says it saw so many seconds ago."""
+def build_record(cluster: FakeCluster, *, ago: float = 0.0, by: str = "x", over: bool = False) -> OutageRecord:
     at = cluster.clock.wall_ms() - int(1000 * ago)
     return OutageRecord(by=by, why="it was away", since_ms=at, back_ms=at, expected=("b9:8080",), over=over)
 
@@ -116,8 +114,7 @@ async def test_what_people_are_told(cluster: FakeCluster) -> None:
 
 
 def test_the_session_counts_as_it_was_granted() -> None:
-    """The store grants 20 s where 10 were asked for: 15 s of silence are no outage. Before it has said anything, those
-    asked for count."""
+    """The store grants 20 s where 10 were requested: 15 s of silence are not an outage."""
 
     class Granted(FakeSidecar):
         def connect(self) -> MemoryCoordination:
@@ -138,18 +135,16 @@ def test_the_session_counts_as_it_was_granted() -> None:
 
 @staged(virtually)
 async def test_an_outage_is_said_once_with_what_was_there_before(cluster: FakeCluster) -> None:
-    """As soon as the store answers: when it began and ended, and who was registered. Later looks say nothing new, and
-    a second outage is said anew."""
     sidecar = await FakeSidecar(cluster).lead()
     await looks(2, sidecar)
     cluster.store.freeze()
     await looks(15, sidecar)
     cluster.store.thaw()
     await looks(1, sidecar)
-    said, version = await notice(cluster)
+    text, version = await notice(cluster)
     now = cluster.clock.wall_ms()
     # The first look that got no answer was 15 s ago, but for the second before it that is counted with it.
-    assert said == OutageRecord(
+    assert text == OutageRecord(
         by="a",
         why="the metadata store did not answer for 15 s",
         since_ms=now - 16_000,
@@ -158,11 +153,11 @@ async def test_an_outage_is_said_once_with_what_was_there_before(cluster: FakeCl
         over=False,
     )
     await looks(10, sidecar)
-    assert await notice(cluster) == (said, version)
+    assert await notice(cluster) == (text, version)
     await looks(200, sidecar)
     assert sidecar.outage.view() is None
     closed, version = await notice(cluster)
-    assert closed == msgspec.structs.replace(said, over=True), "its author leads, and has seen it settle"
+    assert closed == msgspec.structs.replace(text, over=True), "its author leads, and has seen it settle"
     shrink(cluster)
     await looks(1, sidecar)
     second, after = await notice(cluster)
@@ -173,9 +168,8 @@ async def test_an_outage_is_said_once_with_what_was_there_before(cluster: FakeCl
 @pytest.mark.parametrize(("ago", "believed"), [(PATIENCE_MS / 1000, True), (PATIENCE_MS / 1000 + 0.001, False)])
 @staged(virtually)
 async def test_an_old_notice_is_not_believed(cluster: FakeCluster, ago: float, believed: bool) -> None:
-    """Nobody waits longer than that for missing brokers."""
     sidecar = await FakeSidecar(cluster).lead()
-    await say(sidecar, seen(cluster, ago=ago))
+    await say(sidecar, build_record(cluster, ago=ago))
     await sidecar.outage.look()
     assert (sidecar.outage.view() is not None) == believed
     assert (await notice(cluster))[0].over != believed
@@ -190,13 +184,13 @@ async def test_who_watched_all_the_while_knows_better(cluster: FakeCluster, watc
     await sidecar.leadership.turn()
     await sidecar.leadership.turn()
     assert sidecar.leadership.leading
-    await say(sidecar, seen(cluster))
+    await say(sidecar, build_record(cluster))
     await sidecar.outage.look()
     view = sidecar.outage.view()
     assert (view.missing if view is not None else None) == (["b9:8080"] if believed else None)
-    said, version = await notice(cluster)
-    assert (said.over, version) == (not believed, int(not believed))
-    assert said.by == "x" and bool(sidecar.metric("outages_total 1.0")) == believed
+    text, version = await notice(cluster)
+    assert (text.over, version) == (not believed, int(not believed))
+    assert text.by == "x" and bool(sidecar.metric("outages_total 1.0")) == believed
 
 
 @staged(virtually)
@@ -205,7 +199,7 @@ async def test_a_follower_closes_no_notice(cluster: FakeCluster) -> None:
     await FakeSidecar(cluster, "a").lead()
     follower = await FakeSidecar(cluster, "b").lead()
     await looks(60, follower)
-    await say(follower, seen(cluster))
+    await say(follower, build_record(cluster))
     await looks(2, follower)
     assert await notice(cluster) == ((await notice(cluster))[0], 0)
     assert not (await notice(cluster))[0].over and follower.outage.view() is None
@@ -217,7 +211,7 @@ async def test_what_two_saw_is_waited_for_together(cluster: FakeCluster) -> None
     written."""
     sidecar = await FakeSidecar(cluster).lead()
     await looks(60, sidecar)
-    await say(sidecar, seen(cluster))
+    await say(sidecar, build_record(cluster))
     shrink(cluster)
     await looks(1, sidecar)
     view = sidecar.outage.view()
@@ -229,22 +223,20 @@ async def test_what_two_saw_is_waited_for_together(cluster: FakeCluster) -> None
 
 @staged(virtually)
 async def test_a_closed_notice_ends_the_outage_it_is_about_alone(cluster: FakeCluster) -> None:
-    """One that somebody closed long ago says nothing of the outage we see now; ours is said over it."""
     sidecar = await FakeSidecar(cluster).lead()
     await looks(2, sidecar)
-    await say(sidecar, seen(cluster, over=True))
+    await say(sidecar, build_record(cluster, over=True))
     shrink(cluster)
     await looks(1, sidecar)
-    said, version = await notice(cluster)
-    assert sidecar.outage.view() is not None and (said.by, said.over, version) == ("a", False, 1)
-    await say(sidecar, msgspec.structs.replace(said, over=True), version)
+    text, version = await notice(cluster)
+    assert sidecar.outage.view() is not None and (text.by, text.over, version) == ("a", False, 1)
+    await say(sidecar, msgspec.structs.replace(text, over=True), version)
     await looks(1, sidecar)
     assert sidecar.outage.view() is None
 
 
 @staged(virtually)
 async def test_the_closed_notice_of_the_last_outage_does_not_end_the_next_one(cluster: FakeCluster) -> None:
-    """Hours later the store is away again: the brokers have to settle again, although a closed notice still stands."""
     sidecar = await FakeSidecar(cluster).lead()
     await looks(2, sidecar)
     for number in (1, 2):
@@ -277,7 +269,7 @@ def test_a_notice_of_the_same_moment_by_somebody_else_is_enough() -> None:
         sidecar = await Slower(cluster).lead()
         await looks(2, sidecar)
         assert isinstance(sidecar.coordination, Second)
-        sidecar.coordination.other = msgspec.json.encode(seen(cluster))
+        sidecar.coordination.other = msgspec.json.encode(build_record(cluster))
         shrink(cluster)
         await looks(1, sidecar)
         assert (await notice(cluster))[0].by == "x" and sidecar.outage.view() is not None
@@ -287,7 +279,6 @@ def test_a_notice_of_the_same_moment_by_somebody_else_is_enough() -> None:
 
 @staged(virtually)
 async def test_a_notice_nobody_can_read_is_written_over(cluster: FakeCluster) -> None:
-    """It says nothing, and holds up nobody."""
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.coordination.write_shared(OUTAGE, b"{", version=None)
     await looks(2, sidecar)
@@ -311,12 +302,12 @@ async def test_a_registry_that_cannot_be_read_is_no_empty_one(cluster: FakeClust
     assert sidecar.outage.view() is not None
 
 
-@pytest.mark.parametrize(("ago_ms", "known"), [(0, True), (KNOWN_MS, True), (KNOWN_MS + 1, False), (-1, False)])
+@pytest.mark.parametrize(("ago_ms", "is_known"), [(0, True), (KNOWN_MS, True), (KNOWN_MS + 1, False), (-1, False)])
 @staged(virtually)
-async def test_how_old_a_record_of_brokers_may_be(cluster: FakeCluster, ago_ms: int, known: bool) -> None:
+async def test_how_old_a_record_of_brokers_may_be(cluster: FakeCluster, ago_ms: int, is_known: bool) -> None:
     """An hour; one from the future is another clock's."""
     sidecar = await FakeSidecar(cluster).lead()
     shrink(cluster)
     sidecar.outage.remember(BROKERS, cluster.clock.wall_ms() - ago_ms)
     await sidecar.outage.look()
-    assert (sidecar.outage.view() is not None) == known
+    assert (sidecar.outage.view() is not None) == is_known

@@ -38,20 +38,18 @@ def named(checks: list[Check], name: str) -> Check:
 
 
 async def test_another_clusters_name_is_told() -> None:
-    """With the name to set; the other checks go on."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     assert named(await examine(sidecar.doctor_context()), "cluster name").detail == "local"
     for static in sidecar.cluster.model.static.values():
         static["clusterName"] = "east"
     checks = await examine(sidecar.doctor_context())
-    found = named(checks, "cluster name")
-    assert not found.ok and found.fix == "set cluster: east"
+    check = named(checks, "cluster name")
+    assert not check.ok and check.fix == "set cluster: east"
     assert checks[-1].name == "policies"
     assert named(checks, "hosts of the API").detail.startswith("localhost, 127.0.0.1, ::1; /metrics and the probes: ")
 
 
 async def test_another_configuration_store_is_told() -> None:
-    """With the address to set. A store without the cluster's own node has no policies to go by: no "0 policies"."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, settings={"configuration_store": "zk:zk1:2181/else"}).lead()
     for static in cluster.model.static.values():
@@ -60,8 +58,8 @@ async def test_another_configuration_store_is_told() -> None:
     assert same.ok and same.detail == "zk:zk1:2181/else"
     for static in cluster.model.static.values():
         static["configurationMetadataStoreUrl"] = "zk:zk1:2181/config"
-    found = named(await examine(sidecar.doctor_context()), "configuration store")
-    assert not found.ok and found.severity == "error" and found.fix == "set configuration_store: zk:zk1:2181/config"
+    check = named(await examine(sidecar.doctor_context()), "configuration store")
+    assert not check.ok and check.severity == "error" and check.fix == "set configuration_store: zk:zk1:2181/config"
     cluster.metadata.clusters = {"east"}
     policies = named(await examine(sidecar.doctor_context()), "policies")
     assert not policies.ok and "/admin/clusters/local" in policies.detail
@@ -75,15 +73,15 @@ async def test_what_no_broker_shows_is_not_ok() -> None:
         static["clusterName"] = ""
     checks = await examine(sidecar.doctor_context())
     for name in ("cluster name", "configuration store"):
-        found = named(checks, name)
-        assert (found.ok, found.severity) == (False, "warning") and "`admin API`" in found.fix
-        assert found.detail == f"not compared: no broker has shown its {name}"
+        check = named(checks, name)
+        assert (check.ok, check.severity) == (False, "warning") and "`admin API`" in check.fix
+        assert check.detail == f"not compared: no broker has shown its {name}"
 
 
 async def test_documents_that_cannot_be_read_are_named() -> None:
     """Each by its path, with why; without any the check passes."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
-    await sidecar.shared_state.change_desired(lambda wanted: wanted)
+    await sidecar.shared_state.change_desired(lambda expected: expected)
     await sidecar.shared_state.leave_request({"hash": "a"})
     epoch = sidecar.shared_state.current_epoch()
     await sidecar.shared_state.save(sidecar.shared_state.cycle_state(), {}, epoch=epoch)
@@ -92,14 +90,14 @@ async def test_documents_that_cannot_be_read_are_named() -> None:
         change = DocumentChange(path=path, data=b"{", create=True)
         await sidecar.coordination.write_fenced(epoch, [change])
     await sidecar.coordination.write_shared("desired", b"\xff", version=0)
-    found = named(await examine(sidecar.doctor_context()), "documents")
-    assert not found.ok and "resume" in found.fix
+    check = named(await examine(sidecar.doctor_context()), "documents")
+    assert not check.ok and "resume" in check.fix
     for path in ("intents/%2E%2E", "splits/x", "moves/00000007", "quotas/held/0001", "desired"):
-        assert path in found.detail
+        assert path in check.detail
 
 
 @pytest.mark.parametrize(
-    ("paths", "kept", "deleted"),
+    ("paths", "is_kept", "deleted"),
     [
         (["splits/x"], False, True),
         (["takeover"], True, False),
@@ -107,17 +105,16 @@ async def test_documents_that_cannot_be_read_are_named() -> None:
         (["quotas/held/0001", "splits/x"], True, True),
     ],
 )
-async def test_what_the_brokers_had_before_is_not_to_be_deleted(paths: list[str], kept: bool, deleted: bool) -> None:
+async def test_what_the_brokers_had_before_is_not_to_be_deleted(paths: list[str], is_kept: bool, deleted: bool) -> None:
     """Without the record of a takeover or of limits there is nothing to put back."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     changes = [DocumentChange(path=path, data=b"{", create=True) for path in paths]
     await sidecar.coordination.write_fenced(sidecar.shared_state.current_epoch(), changes)
-    found = named(await examine(sidecar.doctor_context()), "documents")
-    assert ("do not delete that node yet" in found.fix, "then delete that node" in found.fix) == (kept, deleted)
+    check = named(await examine(sidecar.doctor_context()), "documents")
+    assert ("do not delete that node yet" in check.fix, "then delete that node" in check.fix) == (is_kept, deleted)
 
 
 async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning() -> None:
-    """A loopback address beside another host's, or twice, is reached by nobody else; on one host it is all right."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     for number, (url, ok) in enumerate(
@@ -127,9 +124,9 @@ async def test_sidecars_of_several_hosts_that_registered_loopback_are_a_warning(
         await other.start()
         await other.take_seat(Member(id=f"h{number}", url=url, settings=sidecar.leadership.member.settings), seats=5)
         assert named(await examine(sidecar.doctor_context()), "sidecars").ok == ok
-    found = named(await examine(sidecar.doctor_context()), "sidecars")
-    assert found.severity == "warning" and "h0, h1, h2 registered a loopback address" in found.detail
-    assert "api.host: 0.0.0.0" in found.fix and "api.advertised_url" in found.fix
+    check = named(await examine(sidecar.doctor_context()), "sidecars")
+    assert check.severity == "warning" and "h0, h1, h2 registered a loopback address" in check.detail
+    assert "api.host: 0.0.0.0" in check.fix and "api.advertised_url" in check.fix
     beside = FakeCluster()
     sidecar = await FakeSidecar(beside).lead()
     for name, url in (("h1", "http://127.0.0.1:8090"), ("h2", "http://vm-2:8090")):
@@ -159,20 +156,19 @@ async def test_sidecars_whose_settings_differ_are_named() -> None:
         other = MemoryCoordination(cluster.store)
         await other.start()
         await other.take_seat(Member(id=name, url=f"http://{name}:8090", settings=settings), seats=9)
-        found = named(await examine(sidecar.doctor_context()), "sidecars")
-        assert found.ok == ok
-    assert found.severity == "warning" and found.detail.endswith("their settings differ: a, h1; h3")
-    assert "config show --changed" in found.fix
+        check = named(await examine(sidecar.doctor_context()), "sidecars")
+        assert check.ok == ok
+    assert check.severity == "warning" and check.detail.endswith("their settings differ: a, h1; h3")
+    assert "config show --changed" in check.fix
 
 
 async def test_of_many_brokers_ten_are_named() -> None:
-    """The others are counted; none of the fifteen has a bandwidth limit."""
     cluster, names = FakeCluster(), (*BROKERS, *(f"c{number}:8080" for number in range(12)))
     cluster.model = BrokerModel(names)
     cluster.source.put(*(report(name, {}, last_update=cluster.clock.wall_ms()) for name in names))
     sidecar = await FakeSidecar(cluster).lead()
-    found = named(await examine(sidecar.doctor_context()), "bandwidth")
-    assert not found.ok and found.detail.count(":8080") == 10 and " and 5 more: traffic" in found.detail
+    check = named(await examine(sidecar.doctor_context()), "bandwidth")
+    assert not check.ok and check.detail.count(":8080") == 10 and " and 5 more: traffic" in check.detail
 
 
 async def test_brokers_that_share_a_machine_are_found_although_samples_differ() -> None:
@@ -183,8 +179,8 @@ async def test_brokers_that_share_a_machine_are_found_although_samples_differ() 
     ):
         cluster.source.put(report(broker, shares, cpu=cpu, last_update=cluster.clock.wall_ms()))
     sidecar = await FakeSidecar(cluster).lead()
-    found = named(await examine(sidecar.doctor_context()), "CPU figures")
-    assert not found.ok and "cpu: ignore" in found.fix
+    check = named(await examine(sidecar.doctor_context()), "CPU figures")
+    assert not check.ok and "cpu: ignore" in check.fix
     ignoring = await FakeSidecar(cluster, "b", settings=IGNORED).lead()
     assert named(await examine(ignoring.doctor_context()), "CPU figures").ok
 
@@ -207,33 +203,34 @@ async def test_shedding_brokers_are_an_error_only_before_acting() -> None:
 
 
 async def test_brokers_that_split_again_are_a_warning_once_that_was_taken_over() -> None:
-    """Without a takeover of splits they may; with one somebody else turned them on again."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     free = named(await examine(sidecar.doctor_context()), "brokers' own splits")
     assert free.ok and f"on at {', '.join(BROKERS)}; they unload" in free.detail
     record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={SPLITTING: None}, runtime={})
     await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
-    found = named(await examine(sidecar.doctor_context()), "brokers' own splits")
-    assert not found.ok and found.severity == "warning" and "takeover --split off" in found.fix
+    check = named(await examine(sidecar.doctor_context()), "brokers' own splits")
+    assert not check.ok and check.severity == "warning" and "takeover --split off" in check.fix
     sidecar.cluster.model.dynamic[SPLITTING] = "false"
     assert named(await examine(sidecar.doctor_context()), "brokers' own splits").ok
 
 
 async def test_a_takeover_without_a_balancer_is_told() -> None:
-    """No leader is an error; one that carries nothing out may be meant, so it is a warning. Without a takeover neither
-    is told."""
     sidecar = await FakeSidecar(FakeCluster(), mode="recommend").lead()
     assert "takeover" not in {check.name for check in await examine(sidecar.doctor_context())}
     record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
     await sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
     assert named(await examine(sidecar.doctor_context()), "takeover").ok, "no cycle has said otherwise"
     await sidecar.cycle.turn()
-    found = named(await examine(sidecar.doctor_context()), "takeover")
-    assert (found.ok, found.severity) == (False, "warning")
-    assert "in force, by ann, and nothing balances: a leads, but carries nothing out (RecommendOnly" in found.detail
+    doctor_check = named(await examine(sidecar.doctor_context()), "takeover")
+    assert (doctor_check.ok, doctor_check.severity) == (False, "warning")
+    assert (
+        "in force, by ann, and nothing balances: a leads, but carries nothing out (RecommendOnly" in doctor_check.detail
+    )
     await sidecar.leadership.stop()
-    found = named(await examine(sidecar.doctor_context()), "takeover")
-    assert (found.ok, found.severity) == (False, "error") and found.detail.endswith("no sidecar leads")
+    doctor_check = named(await examine(sidecar.doctor_context()), "takeover")
+    assert (doctor_check.ok, doctor_check.severity) == (False, "error") and doctor_check.detail.endswith(
+        "no sidecar leads"
+    )
     acting = await FakeSidecar(sidecar.cluster, "b").lead()
     await acting.cycle.turn()
     assert named(await examine(acting.doctor_context()), "takeover").ok
@@ -243,10 +240,10 @@ async def test_what_no_broker_shows_is_not_known_to_be_off() -> None:
     """Without a super-user's token no broker shows its settings: two checks must not be good news."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.admin.unauthorized = frozenset(BROKERS)
-    found = {check.name: check for check in await examine(sidecar.doctor_context())}
+    checks = {check.name: check for check in await examine(sidecar.doctor_context())}
     for name in ("brokers' own shedding", "brokers' own splits"):
-        assert (found[name].ok, found[name].severity) == (False, "warning")
-        assert found[name].detail.startswith(f"not known at {BROKERS[0]}, ")
+        assert (checks[name].ok, checks[name].severity) == (False, "warning")
+        assert checks[name].detail.startswith(f"not known at {BROKERS[0]}, ")
 
 
 async def test_a_broken_report_is_named() -> None:
@@ -255,12 +252,11 @@ async def test_a_broken_report_is_named() -> None:
     cluster.source.exclude("b9:8080", "NotJson", "garbage")
     cluster.model.static["b9:8080"] = dict(cluster.model.static[BROKERS[0]])
     sidecar = await FakeSidecar(cluster).lead()
-    found = named(await examine(sidecar.doctor_context()), "reports")
-    assert not found.ok and "b9:8080" in found.detail and "NotJson" in found.detail
+    check = named(await examine(sidecar.doctor_context()), "reports")
+    assert not check.ok and "b9:8080" in check.detail and "NotJson" in check.detail
 
 
 async def test_an_unreachable_store_ends_the_examination() -> None:
-    """What cannot be tested without the store is not guessed at."""
     sidecar = FakeSidecar(FakeCluster())
     checks = await examine(sidecar.doctor_context(), within=0.3)
     assert [check.name for check in checks] == ["metadata store"] and not checks[0].ok
@@ -272,7 +268,6 @@ async def test_an_unreachable_store_ends_the_examination() -> None:
 
 
 async def test_policies_that_cannot_be_read_are_told() -> None:
-    """They stop moves, so somebody must hear of it: nothing readable, a foreign expression, a namespace's own."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     fine = named(await examine(sidecar.doctor_context()), "policies")
@@ -297,7 +292,6 @@ async def test_policies_that_cannot_be_read_are_told() -> None:
     ],
 )
 async def test_n_m_a_policy_that_matches_no_broker_is_named(primary: str, secondary: str, detail: str) -> None:
-    """Its bundles do not move, though every policy could be read."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     seconds = (secondary,) if secondary else ()
@@ -311,7 +305,6 @@ async def test_n_m_a_policy_that_matches_no_broker_is_named(primary: str, second
 
 
 async def test_a_quiet_extensible_broker_is_no_error() -> None:
-    """Right after beginning to listen nobody has published yet: a warning that says so and whom to ask."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.source.exclude(BROKERS[0], "NoLoadData")
@@ -326,13 +319,11 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
 
 
 def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> LoadTables:
-    """The load topics, followed for so long without having heard anybody."""
     return LoadTables(state=state, since_ms=clock.wall_ms() - int(1000 * seconds))
 
 
 @pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (890.0, True), (1000.0, False)])
 async def test_a_healthy_silent_extensible_cluster_is_not_wrong(seconds: float, ok: bool) -> None:
-    """Asked once, nobody has had a reason to publish yet; only longer than its longest silence it should have."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.source.mode = "extensible"
@@ -356,12 +347,12 @@ async def test_loads_that_brokers_publish_within_seconds_are_judged() -> None:
     reports = (await cluster.source.picture()).reports
     for broker in BROKERS:
         cluster.source.exclude(broker, "NoLoadData")
-    asked = 0
+    count = 0
 
     def feed() -> LoadTables:
-        nonlocal asked
-        asked += 1
-        if asked == 10:
+        nonlocal count
+        count += 1
+        if count == 10:
             cluster.source.put(*reports)
         return listening(sidecar.clock, 1.0)
 
@@ -370,7 +361,6 @@ async def test_loads_that_brokers_publish_within_seconds_are_judged() -> None:
 
 
 async def test_doctor_waits_until_the_load_topics_are_followed() -> None:
-    """A process that has just started is still connecting; that is no fault of the cluster's."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.source.mode = "extensible"
@@ -386,7 +376,6 @@ async def test_doctor_waits_until_the_load_topics_are_followed() -> None:
 
 
 async def test_the_placement_setting_means_nothing_to_extensible_brokers() -> None:
-    """They have one placement, whatever the setting says."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     for broker in BROKERS:
@@ -404,34 +393,34 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
     await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
     assert not named(await examine(sidecar.doctor_context()), "brokers' own shedding").ok
     cluster.model.dynamic[EXCLUDED] = "t/ns"
-    found = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
-    assert found.ok and "leaves t/ns to Bundlekeel" in found.detail
+    check = named(await examine(sidecar.doctor_context()), "brokers' own shedding")
+    assert check.ok and "leaves t/ns to Bundlekeel" in check.detail
 
 
 async def test_shedding_that_the_failsafe_returned_is_told_as_such() -> None:
-    """Not only to take over: first somebody has to find out why it did."""
     sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
     ended = TakeoverEnd(by="deadman", reason="r", wall_ms=1_790_000_000_000, deadman=True)
     record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
     never = named(await examine(sidecar.doctor_context()), "brokers' own shedding").fix
     assert "failsafe" not in never and "--again" not in never
     await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
-    found = {item.name: item for item in await examine(sidecar.doctor_context())}
-    assert found["brokers' own shedding"].fix.startswith("run `bundlekeel takeover --again`: ")
-    assert found["brokers' own shedding"].fix.endswith(
+    checks = {item.name: item for item in await examine(sidecar.doctor_context())}
+    assert checks["brokers' own shedding"].fix.startswith("run `bundlekeel takeover --again`: ")
+    assert checks["brokers' own shedding"].fix.endswith(
         "; the failsafe returned their shedding at 2026-09-21 14:13:20 UTC: `bundlekeel status` says why"
     )
-    assert "takeover" not in found
+    assert "takeover" not in checks
 
 
 @pytest.mark.parametrize("mode", ["recommend", "act"])
 async def test_go_comes_before_the_takeover(mode: str) -> None:
-    """The order of the go-live checklist: mode `act`, then the takeover. Brokers that shed are no obstacle to the first
-    step, and an error from then on."""
+    """Rule: the go-live checklist is mode `act`, then the takeover. Brokers that shed are an error only after the first
+    step.
+    """
     sidecar = await FakeSidecar(FakeCluster(shedding=True), mode=mode).lead()
-    found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
-    assert found["brokers' own shedding"].ok is (mode == "recommend")
-    assert "takeover" in found["mode" if mode == "recommend" else "brokers' own shedding"].fix
+    checks = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
+    assert checks["brokers' own shedding"].ok is (mode == "recommend")
+    assert "takeover" in checks["mode" if mode == "recommend" else "brokers' own shedding"].fix
 
 
 NOW_MS = 10 * DAY_MS
@@ -446,28 +435,28 @@ async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
     cycle = {"kind": "cycle", "code": "Balanced", "sentence": "", "planned": 2, "wall_ms": NOW_MS - DAY_MS}
     records = [cycle, cycle | {"planned": 0, "wall_ms": NOW_MS - 5}, cycle | {"planned": 0, "wall_ms": NOW_MS}]
     day = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records, [], [])
-    given: dict[str, Any] = {"mode_ceiling": "recommend", "members": 1, "looked_ms": 0}
-    found = {item.name: item for item in go_live([], **given, day=day, plan=report.plan)}
-    assert all(item.ok or item.fix for item in found.values())
-    assert [name for name, item in found.items() if not item.ok] == ["mode", "replicas", "failsafe"]
-    assert found["a day of recommendations"].detail == "3 cycles in the last 24.0 hours"
-    done = found["what acting would do"].detail
+    inputs: dict[str, Any] = {"mode_ceiling": "recommend", "members": 1, "looked_ms": 0}
+    checks = {item.name: item for item in go_live([], **inputs, day=day, plan=report.plan)}
+    assert all(item.ok or item.fix for item in checks.values())
+    assert [name for name, item in checks.items() if not item.ok] == ["mode", "replicas", "failsafe"]
+    assert checks["a day of recommendations"].detail == "3 cycles in the last 24.0 hours"
+    done = checks["what acting would do"].detail
     assert done.startswith("1 of 3 cycles recommended moves, 2 at most in one; the last plan: ")
     assert "max/mean" in done
     late = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, records[1:], [], [])
-    given = {"mode_ceiling": "act", "members": 2, "looked_ms": NOW_MS}
-    found = {item.name: item for item in go_live([], **given, day=late, plan=None)}
-    day_check = found["a day of recommendations"]
+    inputs = {"mode_ceiling": "act", "members": 2, "looked_ms": NOW_MS}
+    checks = {item.name: item for item in go_live([], **inputs, day=late, plan=None)}
+    day_check = checks["a day of recommendations"]
     assert (day_check.ok, day_check.severity) == (False, "error")
-    assert found["mode"].ok and found["replicas"].ok
-    assert found["what acting would do"].detail == "no move was recommended"
+    assert checks["mode"].ok and checks["replicas"].ok
+    assert checks["what acting would do"].detail == "no move was recommended"
     often = replace(late, recommended=2, recommended_moves=1)
-    (told,) = go_live([], **given, day=often, plan=None)[-1:]
-    assert not told.ok and "bundlekeel plan" in told.fix
+    (output,) = go_live([], **inputs, day=often, plan=None)[-1:]
+    assert not output.ok and "bundlekeel plan" in output.fix
 
 
 @pytest.mark.parametrize(
-    ("looked_ms", "ok", "told"),
+    ("looked_ms", "ok", "message"),
     [
         (0, False, "it has never looked"),
         (NOW_MS - 900_000, True, "it looked 900 s ago"),
@@ -475,26 +464,24 @@ async def test_a_day_of_recommendations_is_needed_and_told_of() -> None:
         (NOW_MS + 5_000, True, "it looked 0 s ago"),
     ],
 )
-async def test_whether_the_failsafe_runs_is_told_by_its_last_look(looked_ms: int, ok: bool, told: str) -> None:
-    """Its clock may be ahead of ours."""
+async def test_whether_the_failsafe_runs_is_told_by_its_last_look(looked_ms: int, ok: bool, message: str) -> None:
     day = summary(Period(since_ms=NOW_MS - DAY_MS), NOW_MS, [], [], [])
     rows = go_live([], mode_ceiling="act", members=2, looked_ms=looked_ms, day=day, plan=None)
-    (found,) = (item for item in rows if item.name == "failsafe")
-    assert (found.ok, found.detail, found.severity) == (ok, told, "error" if ok else "warning")
+    (result,) = (item for item in rows if item.name == "failsafe")
+    assert (result.ok, result.detail, result.severity) == (ok, message, "error" if ok else "warning")
 
 
 async def test_the_failsafes_look_reaches_the_check() -> None:
-    """What it left in the shared state, as the metric has it."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.coordination.write_shared(FAILSAFE, encode_look(cluster.clock.wall_ms()), version=None)
     await sidecar.shared_state.refresh()
-    found = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
-    assert found["failsafe"].ok
+    checks = {item.name: item for item in await sidecar.service.doctor(for_act=True)}
+    assert checks["failsafe"].ok
 
 
 @pytest.mark.parametrize(
-    ("ahead", "told"),
+    ("ahead", "message"),
     [
         ((0, 0, 0), ""),
         # A quiet cluster: its newest report is ten minutes old.
@@ -507,15 +494,15 @@ async def test_the_failsafes_look_reaches_the_check() -> None:
         ((90, 90, 90), "this host is 90 s behind the brokers"),
     ],
 )
-async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], told: str) -> None:
+async def test_n_f_doctor_tells_which_clocks_differ(ahead: tuple[int, ...], message: str) -> None:
     """The check names brokers and seconds, in both directions. Old reports are not a wrong clock."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
     reports = (await cluster.source.picture()).reports
     cluster.source.put(*(replace(r, clock_ahead_ms=1000 * by) for r, by in zip(reports, ahead, strict=True)))
-    found = named(await examine(sidecar.doctor_context()), "clocks")
-    assert found.ok is not bool(told)
-    assert not told or (found.detail == told.format(*BROKERS) and "NTP" in found.fix)
+    check = named(await examine(sidecar.doctor_context()), "clocks")
+    assert check.ok is not bool(message)
+    assert not message or (check.detail == message.format(*BROKERS) and "NTP" in check.fix)
 
 
 async def test_n_g_doctor_names_limits_that_cannot_be_true() -> None:
@@ -526,6 +513,6 @@ async def test_n_g_doctor_names_limits_that_cannot_be_true() -> None:
     cluster.source.put(replace(first, usage=first.limit * np.array([1.05, 0.0, 0.0, 0.0])))
     assert named(await examine(sidecar.doctor_context()), "limits").ok
     cluster.source.put(replace(first, usage=first.limit * np.array([1.5, 0.0, 0.0, 0.0])))
-    found = named(await examine(sidecar.doctor_context()), "limits")
-    assert not found.ok and found.severity == "warning"
-    assert f"{first.broker_id} (cpu)" in found.detail and "cores: N" in found.fix
+    check = named(await examine(sidecar.doctor_context()), "limits")
+    assert not check.ok and check.severity == "warning"
+    assert f"{first.broker_id} (cpu)" in check.detail and "cores: N" in check.fix

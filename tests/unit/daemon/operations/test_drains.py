@@ -56,7 +56,6 @@ async def test_a_broker_is_emptied_with_what_nobody_reports() -> None:
 
 
 async def test_the_progress_is_of_the_drain_that_was_asked_for_last() -> None:
-    """Asked for anew, it begins with nothing moved, at every replica; what the one before has moved is over."""
     sidecar = await draining(FakeCluster(), B1)
     await sidecar.cycle.turn()
     await sidecar.operations.look(())
@@ -72,7 +71,6 @@ async def test_the_progress_is_of_the_drain_that_was_asked_for_last() -> None:
 
 
 async def test_a_broker_kept_empty_counts_for_no_mean() -> None:
-    """Two even brokers beside a drained one: the same 1.00 for status, plan and alert, and the same mean for `why`."""
     cluster = FakeCluster({B1: [0.2, 0.2], B2: [0.2, 0.2]})
     sidecar = await draining(cluster, B3)
     await sidecar.cycle.turn()
@@ -85,8 +83,8 @@ async def test_a_broker_kept_empty_counts_for_no_mean() -> None:
     assert sidecar.metric("broker_pair_difference_ratio").count("broker=") == 2
     assert [row.shares_load for row in sidecar.service.brokers()] == [True, True, False]
     assert sidecar.cycle.snapshot is not None
-    told = await sidecar.service.why(sidecar.cycle.snapshot.bundles.names[0])
-    at, mean = re.findall(r"at ([\d.]+%)", told.sentence)
+    answer = await sidecar.service.why(sidecar.cycle.snapshot.bundles.names[0])
+    at, mean = re.findall(r"at ([\d.]+%)", answer.sentence)
     assert at == mean
 
 
@@ -101,7 +99,6 @@ async def test_the_books_forget_what_no_broker_owns() -> None:
 
 
 async def test_what_lands_there_leaves_again_whatever_reports_say() -> None:
-    """The list tells at once; cool-down, open books and the other brokers' reports do not hold it."""
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     await sidecar.cycle.turn()
@@ -115,7 +112,6 @@ async def test_what_lands_there_leaves_again_whatever_reports_say() -> None:
 
 
 async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
-    """Its reports are what is left to go by."""
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1, drain_max_moves_per_cycle=2)
     sidecar.admin.fail("owned_bundles", *[Fault(error=AdminFault("500"))] * 3)
@@ -128,7 +124,6 @@ async def test_a_broker_that_does_not_answer_is_not_called_empty() -> None:
 
 
 async def test_the_gauge_of_a_drain_goes_with_its_broker() -> None:
-    """BundlekeelDrainStuck would else go on about bundles on a broker that was stopped with one left."""
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pinned = next(iter(cluster.owners()))
@@ -166,7 +161,6 @@ async def test_another_replica_shows_the_progress_and_goes_on() -> None:
 
 
 async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
-    """A pinned bundle, or one of a paused namespace, stays: the drain says what stands in its way."""
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pinned = next(iter(cluster.owners()))
@@ -176,7 +170,7 @@ async def test_pins_and_paused_scopes_hold_and_are_named() -> None:
     await sidecar.cycle.turn()
     assert sidecar.operations.record()[B1]["blocked"] == {"Pinned": 1}
     assert sidecar.operations.record()[B1]["state"] == "blocked"
-    # It does not end by itself: nobody knows when.
+    # It does not end automatically: the end is unknown.
     assert sidecar.operations.record()[B1]["eta_seconds"] is None
 
 
@@ -219,7 +213,6 @@ async def test_a_paused_scope_is_left_alone_and_refuses_each_move() -> None:
 
 
 async def test_a_pause_with_a_scope_ends_by_itself() -> None:
-    """Its end has passed: everything moves."""
     cluster = FakeCluster()
     sidecar = await draining(cluster, B1)
     pause = Pause(reason="release", by="ann", since_ms=1, until_ms=sidecar.clock.wall_ms() + 2000)
@@ -250,12 +243,11 @@ async def test_a_warm_broker_is_no_longer_warmed() -> None:
 
 
 async def test_a_request_that_comes_after_the_plan_holds() -> None:
-    """Asked of the store right before each move: what is pinned or excluded stays, and nothing goes to the broker."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster).lead()
-    seen = await FakeSidecar(cluster, "b", mode="recommend").cycle.turn()
-    assert seen.plan is not None
-    (stays, goes), epoch = seen.plan.moves[:2], sidecar.leadership.epoch
+    fake_sidecar = await FakeSidecar(cluster, "b", mode="recommend").cycle.turn()
+    assert fake_sidecar.plan is not None
+    (stays, goes), epoch = fake_sidecar.plan.moves[:2], sidecar.leadership.epoch
     assert epoch is not None
     snapshot, picture = await sidecar.observer.snapshot()
     sidecar.admin.set_endpoints(picture.endpoints)

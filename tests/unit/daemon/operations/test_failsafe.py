@@ -1,4 +1,4 @@
-"""The failsafe job: restores only when no cycle is completed, exactly; the sidecars see that they were put aside."""
+"""The failsafe job restores exactly when no cycle is completed; the sidecars detect that they were superseded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ class Watchman:
         self.admin.set_endpoints(cluster.model.endpoints())
 
     async def context(self) -> TakeoverContext:
-        """What it restores with."""
         return TakeoverContext(
             admin=self.admin,
             commands=self.admin,
@@ -73,7 +72,6 @@ class Watchman:
         return await judge(self.coordination, self.clock, terms, None if dry else self.context)
 
     def changes(self) -> list[tuple[str, ...]]:
-        """What it changed at the brokers."""
         return [call for call in self.admin.calls if call[0] in ("set_dynamic", "delete_dynamic")]
 
 
@@ -107,13 +105,12 @@ async def test_alive_while_cycles_are_completed() -> None:
     cluster.publish()
     assert (await sidecar.cycle.turn()).completed
     cluster.clock.offset += AFTER - 10
-    found = await watchman.judge()
-    assert (found.state, found.activity.epoch) == ("alive", sidecar.leadership.epoch)
+    result = await watchman.judge()
+    assert (result.state, result.activity.epoch) == ("alive", sidecar.leadership.epoch)
     assert not watchman.admin.calls
 
 
 async def test_sidecars_expose_the_takeover_and_the_last_look() -> None:
-    """On every sidecar, without a seat too; a dry run is no look, and what cannot be read is as if there were none."""
     cluster, watchman = await taken_over()
     sidecar = FakeSidecar(cluster)
     await sidecar.coordination.start()
@@ -144,8 +141,8 @@ async def test_a_takeover_gets_its_time_before_the_first_cycle() -> None:
     cluster, watchman = await taken_over()
     assert (await watchman.judge()).state == "alive"
     cluster.clock.offset += AFTER + 1
-    found = await watchman.judge(dry=True)
-    assert found.state == "dead" and "no cycle was ever completed" in found.sentence
+    result = await watchman.judge(dry=True)
+    assert result.state == "dead" and "no cycle was ever completed" in result.sentence
     assert not watchman.changes()
 
 
@@ -164,20 +161,19 @@ async def test_a_recent_takeover_hides_no_old_cycle() -> None:
     await handback(context)
     await takeover(context, split=True, reason="again", by="ann")
     cluster.clock.offset += 20
-    found = await watchman.judge()
-    assert found.state == "alive" and found.view()["age_seconds"] == pytest.approx(20, abs=9)
+    result = await watchman.judge()
+    assert result.state == "alive" and result.view()["age_seconds"] == pytest.approx(20, abs=9)
     text = r"the takeover is recent \(2\d s ago\); the last cycle was completed 25 h ago"
-    assert re.fullmatch(text, found.sentence), found.sentence
+    assert re.fullmatch(text, result.sentence), result.sentence
     cluster.clock.offset += AFTER
-    found = await watchman.judge()
-    assert found.state == "restored" and re.match(r"no cycle was completed for 90,62\d s \(", found.sentence)
+    result = await watchman.judge()
+    assert result.state == "restored" and re.match(r"no cycle was completed for 90,62\d s \(", result.sentence)
     document = await watchman.coordination.read(TAKEOVER)
     assert document is not None
     assert "no cycle was completed for 90,62" in json.loads(document.data)["ended"]["reason"]
 
 
 async def test_a_clock_ahead_at_the_takeover_is_not_laid_to_the_cycles() -> None:
-    """The reason names what the last cycle was, whatever the clock said at the takeover."""
     cluster, watchman = await taken_over()
     await (await FakeSidecar(cluster).lead()).cycle.turn()
     context = replace(await watchman.context(), clock=cluster.clock)
@@ -185,8 +181,10 @@ async def test_a_clock_ahead_at_the_takeover_is_not_laid_to_the_cycles() -> None
     cluster.clock.offset += 7200
     await takeover(context, split=True, reason="again", by="ann")
     cluster.clock.offset -= 3600
-    found = await watchman.judge(dry=True)
-    assert found.state == "dead" and re.match(r"no cycle was completed for 3,60\d s \(", found.sentence), found.sentence
+    result = await watchman.judge(dry=True)
+    assert result.state == "dead" and re.match(r"no cycle was completed for 3,60\d s \(", result.sentence), (
+        result.sentence
+    )
 
 
 async def test_all_sidecars_dead_and_restored_exactly() -> None:
@@ -196,13 +194,13 @@ async def test_all_sidecars_dead_and_restored_exactly() -> None:
     await sidecar.cycle.turn()
     await sidecar.coordination.close()
     cluster.clock.offset += AFTER + 1
-    found = await watchman.judge()
-    assert found.state == "restored" and found.result is not None
-    assert [row.broker_id for row in found.result.brokers if row.verified] == list(BROKERS)
+    result = await watchman.judge()
+    assert result.state == "restored" and result.result is not None
+    assert [row.broker_id for row in result.result.brokers if row.verified] == list(BROKERS)
     assert cluster.model.dynamic == {}
-    assert "no cycle was completed for" in found.sentence and "3 brokers" in found.sentence
-    assert ".)" not in found.sentence
-    view = found.view()
+    assert "no cycle was completed for" in result.sentence and "3 brokers" in result.sentence
+    assert ".)" not in result.sentence
+    view = result.view()
     assert view["takeover"]["by"] == "ann" and view["age_seconds"] > AFTER
     assert (await watchman.judge()).state == "not_taken_over"
 
@@ -237,8 +235,6 @@ async def test_moves_that_no_broker_takes_are_no_completed_cycle() -> None:
 
 
 async def test_a_token_that_expired_at_every_broker_is_no_life() -> None:
-    """The brokers show no settings any more, so nothing is begun: no cycle is completed, and the failsafe, whose token
-    is another one, returns the shedding. One broker that does not answer is no death: the others can be asked."""
     cluster, watchman = await taken_over()
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
@@ -255,7 +251,6 @@ async def test_a_token_that_expired_at_every_broker_is_no_life() -> None:
 
 
 async def test_a_pause_and_a_settling_are_no_death() -> None:
-    """Nothing moves because somebody, or prudence, says so: those cycles are completed."""
     cluster, _ = await taken_over()
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
@@ -291,8 +286,8 @@ async def test_a_clock_ahead_does_not_keep_a_dead_leader_alive() -> None:
     cluster.publish()
     await sidecar.cycle.turn()
     cluster.clock.offset -= 7200
-    found = await watchman.judge()
-    assert found.state == "restored" and "ahead" in found.sentence
+    result = await watchman.judge()
+    assert result.state == "restored" and "ahead" in result.sentence
 
 
 async def test_never_restores_what_it_cannot_read() -> None:
@@ -334,9 +329,9 @@ async def test_two_at_once_are_harmless() -> None:
     other = Watchman(cluster)
     await other.coordination.start()
     cluster.clock.offset += AFTER + 1
-    found = await asyncio.gather(one.judge(), other.judge())
-    assert {item.state for item in found} <= {"restored", "not_taken_over"}
-    assert "restored" in {item.state for item in found}
+    results = await asyncio.gather(one.judge(), other.judge())
+    assert {item.state for item in results} <= {"restored", "not_taken_over"}
+    assert "restored" in {item.state for item in results}
     assert cluster.model.dynamic == {}
     document = await one.coordination.read(TAKEOVER)
     assert document is not None and document.version == 1
@@ -344,7 +339,6 @@ async def test_two_at_once_are_harmless() -> None:
 
 @pytest.mark.parametrize("shedding", [True, False])
 async def test_sidecars_that_come_back_see_that_they_were_put_aside(shedding: bool) -> None:
-    """They do not act before a new takeover, whether the brokers shed now or did not before either."""
     cluster, watchman = await taken_over(shedding)
     cluster.clock.offset += AFTER + 1
     assert (await watchman.judge()).state == "restored"
@@ -364,7 +358,6 @@ async def test_sidecars_that_come_back_see_that_they_were_put_aside(shedding: bo
 
 
 async def test_a_sidecar_that_runs_writes_down_that_it_was_put_aside() -> None:
-    """Its own journal says who did it and why."""
     cluster, watchman = await taken_over()
     sidecar = await FakeSidecar(cluster).lead()
     cluster.clock.offset += AFTER + 1

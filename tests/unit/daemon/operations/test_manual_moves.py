@@ -22,7 +22,6 @@ BARE = "t/bare/0x00000000_0xffffffff"
 
 
 async def seeing(cluster: FakeCluster | None = None, **more: Any) -> FakeSidecar:
-    """A leader that has seen the cluster, and is told not to balance by itself meanwhile."""
     sidecar = await FakeSidecar(cluster or FakeCluster({B1: [0.2, 0.1], B2: [0.15], B3: [0.15]}), **more).lead()
     pause = Pause(reason="look", by="ann", since_ms=1)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
@@ -35,12 +34,11 @@ async def carried_out(sidecar: FakeSidecar, operator_request: dict[str, Any]) ->
     """The task of this request after the leader served it."""
     task = await sidecar.shared_state.leave_request({**operator_request, "reason": "r", "by": "ann"})
     await sidecar.executions.serve()
-    (found,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
-    return found
+    (tasks,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
+    return tasks
 
 
 async def test_a_transfer_says_what_would_move_and_does_exactly_that() -> None:
-    """Scores before and after, what every other broker says; then the bundle is where it was asked to be."""
     sidecar = await seeing()
     answer, operator_request = await sidecar.manual_moves.move(BUNDLE, B3)
     assert sidecar.cluster.model.unloads == []
@@ -182,7 +180,6 @@ async def test_the_leader_refuses_what_has_changed() -> None:
 
 
 async def test_unreadable_requests_of_other_releases_move_nothing() -> None:
-    """They fail, in words."""
     sidecar = await seeing()
     for operator_request in ({"kind": "transfer"}, {"kind": "split", "at": "x"}, {"kind": "levitate"}):
         task = await carried_out(sidecar, operator_request)
@@ -213,7 +210,6 @@ async def test_names_that_are_no_one_bundle() -> None:
 
 
 async def test_a_split_shows_its_children_and_makes_them() -> None:
-    """Where the load divides, or at the position asked for; the children stay at the owner."""
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
     answer, operator_request = await sidecar.manual_moves.split(BUNDLE)
@@ -241,7 +237,6 @@ async def test_a_split_at_a_position() -> None:
 
 
 async def test_a_pinned_bundle_is_not_split_manually() -> None:
-    """Neither when it is asked for, nor when it was pinned after that."""
     sidecar = await seeing()
     sidecar.cluster.put_topics(BUNDLE, 0.1, 0.1)
     _, operator_request = await sidecar.manual_moves.split(BUNDLE)

@@ -60,7 +60,6 @@ async def test_a_drain_is_dry_first_and_then_a_request_any_replica_may_write() -
 
 
 async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
-    """What lasts holds as before; the end of what is ended already is not found. docs/reference/api.md says so."""
     sidecar, _ = await both()
     service, requests = sidecar.service, sidecar.service.requests
     for _ in range(2):
@@ -73,8 +72,8 @@ async def test_a_request_whose_answer_was_lost_may_be_sent_again() -> None:
         await service.pause(seconds=60, **WHO)
         await service.set_mode("act", **WHO)
         await service.resume(**WHO)
-    shown = await requests.operations()
-    assert [len(rows) for rows in (shown.drains, shown.warms, shown.cordons, shown.pins, shown.exclusions)] == [1] * 5
+    view = await requests.operations()
+    assert [len(rows) for rows in (view.drains, view.warms, view.cordons, view.pins, view.exclusions)] == [1] * 5
     ends = [
         lambda: requests.uncordon(B1, **WHO),
         lambda: requests.unpin(BUNDLE, **WHO),
@@ -101,7 +100,6 @@ async def test_a_transfer_that_is_sent_again_moves_nothing_more() -> None:
 
 
 async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
-    """Who looks at the brokers sees that one is kept empty, on every replica."""
     leader, other = await both()
     await other.service.requests.cordon(B2, **WHO)
     await other.service.requests.drain(B1, dry_run=False, **WHO)
@@ -112,7 +110,7 @@ async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hindered", "held"),
+    ("hindered", "value"),
     [
         ("an outage", ""),
         ("shedding", "BrokersShedThemselves"),
@@ -120,9 +118,8 @@ async def test_what_is_asked_of_a_broker_stands_with_it() -> None:
         ("no channel", "ChannelNotFollowed"),
     ],
 )
-async def test_what_holds_all_moves_stands_with_the_requests(hindered: str, held: str) -> None:
-    """Of the leader's last cycle, on every replica; nothing is said of when a drain that is held will end. What ends by
-    itself holds nothing."""
+async def test_what_holds_all_moves_stands_with_the_requests(hindered: str, value: str) -> None:
+    """Rule: the obstacle of the leader's last cycle is shown on every replica; a held drain has no estimated end."""
     cluster = FakeCluster({B1: [0.1, 0.05], B2: [0.1], B3: [0.1]}, shedding=hindered == "shedding")
     leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
     if hindered == "unknown settings":
@@ -141,16 +138,15 @@ async def test_what_holds_all_moves_stands_with_the_requests(hindered: str, held
         await sidecar.shared_state.refresh()
         await sidecar.cycle.turn()
     await other.shared_state.refresh()
-    assert other.shared_state.shared.report["obstacle"] == (held or "SettlingAfterOutage")
+    assert other.shared_state.shared.report["obstacle"] == (value or "SettlingAfterOutage")
     for sidecar in (leader, other):
-        found = await sidecar.service.requests.operations()
-        assert (found.held, found.held_explanation) == (held, explain(held))
-        assert (found.drains[0].eta_seconds is None) is bool(held)
-        assert (await sidecar.service.requests.warm(B2, dry_run=True, **WHO)).held == held
+        view = await sidecar.service.requests.operations()
+        assert (view.held, view.held_explanation) == (value, explain(value))
+        assert (view.drains[0].eta_seconds is None) is bool(value)
+        assert (await sidecar.service.requests.warm(B2, dry_run=True, **WHO)).held == value
 
 
 async def test_the_last_broker_is_not_drained() -> None:
-    """Somebody has to serve the topics."""
     leader, _ = await both()
     service = leader.service.requests
     await service.drain(B1, dry_run=False, **WHO)
@@ -163,7 +159,6 @@ async def test_the_last_broker_is_not_drained() -> None:
 
 
 async def test_the_last_open_broker_is_not_cordoned() -> None:
-    """Drains count as cordons do; what is stored decides, also where a replica has not read of it yet."""
     leader, other = await both()
     await leader.service.requests.drain(B1, dry_run=False, **WHO)
     await leader.service.requests.cordon(B2, **WHO)
@@ -178,22 +173,20 @@ async def test_the_last_open_broker_is_not_cordoned() -> None:
 
 
 async def test_cordons_asked_at_two_replicas_at_once_leave_one_broker() -> None:
-    """As with drains: each looked when another was still open."""
     leader, other = await both()
     faces = {B1: leader.service.requests, B2: other.service.requests, B3: other.service.requests}
-    asked = [service.cordon(broker, **WHO) for broker, service in faces.items()]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    views = [service.cordon(broker, **WHO) for broker, service in faces.items()]
+    answers = await asyncio.gather(*views, return_exceptions=True)
     assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [Conflict]
     await leader.shared_state.refresh()
     assert len(leader.shared_state.desired.cordons) == 2
 
 
 async def test_drains_asked_at_two_replicas_at_once_leave_one_broker() -> None:
-    """Each was told that others are left when it looked; what is stored decides when it is written."""
     leader, other = await both()
     faces = {B1: leader.service.requests, B2: other.service.requests, B3: other.service.requests}
-    asked = [service.drain(broker, dry_run=False, **WHO) for broker, service in faces.items()]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
+    views = [service.drain(broker, dry_run=False, **WHO) for broker, service in faces.items()]
+    answers = await asyncio.gather(*views, return_exceptions=True)
     (refused,) = [answer for answer in answers if isinstance(answer, BaseException)]
     assert isinstance(refused, Conflict) and "no other broker" in str(refused)
     await leader.shared_state.refresh()
@@ -206,7 +199,7 @@ async def test_a_warm_that_brings_nothing_says_why() -> None:
     dry = await leader.service.requests.warm(B1, dry_run=True, **WHO)
     assert (dry.moves, dry.detail) == ([], "it carries its share: its load is 15.0%, the mean 11.7%")
     pinned = dict.fromkeys(leader.cluster.shares, PIN)
-    await leader.shared_state.change_desired(lambda found: msgspec.structs.replace(found, pinned=pinned))
+    await leader.shared_state.change_desired(lambda result: msgspec.structs.replace(result, pinned=pinned))
     dry = await leader.service.requests.warm(B2, dry_run=True, **WHO)
     assert dry.moves == [] and dry.detail.endswith(": 3 Pinned")
 
@@ -265,7 +258,6 @@ async def test_a_sidecar_without_a_seat_names_one_that_has_one() -> None:
 
 
 async def test_wishes_are_asked_for_again_while_an_unreadable_document_is_a_pause() -> None:
-    """As the runbook says: a pause begins a new document, requests are made again, and only `resume` ends the pause."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     await sidecar.cycle.turn()
     await sidecar.coordination.write_shared(DESIRED, b"torn", version=None)
@@ -343,16 +335,16 @@ async def test_a_task_is_known_from_the_moment_it_was_asked_for() -> None:
         waiting = await sidecar.service.requests.task(task)
         assert (waiting.task, waiting.kind, waiting.state) == (task, "transfer", "waiting")
         assert (waiting.by, waiting.reason, waiting.moves) == ("ann", "disks", [])
-    seen: list[str] = []
+    current: list[str] = []
 
     async def look() -> None:
-        seen.append((await service.task(task)).state)
+        current.append((await service.task(task)).state)
 
     looks: list[asyncio.Task[None]] = []
     leader.cluster.model.after_unload = lambda _bundle: looks.append(asyncio.ensure_future(look()))
     await leader.executions.serve()
     await asyncio.gather(*looks)
-    assert seen == ["running"]
+    assert current == ["running"]
     await other.shared_state.refresh()
     assert (await service.task(task)).state == "done"
 
@@ -367,9 +359,9 @@ async def test_what_waited_too_long_is_not_carried_out() -> None:
     cluster.clock.offset += REQUEST_MAX_AGE_MS / 1000 + 60
     cluster.publish()
     await sidecar.executions.serve()
-    found = await service.task(task)
-    assert (found.state, found.moves) == ("failed", [])
-    assert found.detail == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
+    task_view = await service.task(task)
+    assert (task_view.state, task_view.moves) == ("failed", [])
+    assert task_view.detail == "not carried out: too old, it waited for 11 min, 10 min are the limit; ask again"
     assert cluster.model.unloads == []
     task = (await service.manual_move("transfer", BUNDLE, to=B3, execute=True, **WHO)).task
     await sidecar.executions.serve()
@@ -378,10 +370,10 @@ async def test_what_waited_too_long_is_not_carried_out() -> None:
 
 async def plan_of_three(sidecar: FakeSidecar) -> tuple[str, dict[str, Any]]:
     """A plan of several moves, and the request that carries it out."""
-    made = await sidecar.planner.make(PlanRequest())
-    moves = [[move.bundle, move.source, move.target] for move in made.moves]
+    plan = await sidecar.planner.make(PlanRequest())
+    moves = [[move.bundle, move.source, move.target] for move in plan.moves]
     assert len(moves) >= 2
-    return made.hash, {"hash": made.hash, "moves": moves, "request": {}, **WHO}
+    return plan.hash, {"hash": plan.hash, "moves": moves, "request": {}, **WHO}
 
 
 async def uneven(**settings: str) -> FakeSidecar:
@@ -416,13 +408,13 @@ async def test_a_stopped_task_begins_no_further_move() -> None:
     sidecar.executor._limits = replace(sidecar.executor._limits, max_in_flight=1, max_in_flight_per_broker=1)
     sidecar.executor.begin(sidecar.shared_state.current_epoch())
     await sidecar.executions.serve()
-    found = await service.task(task)
-    assert (found.state, found.left_ms) == ("stopped", left_ms), (
+    task_view = await service.task(task)
+    assert (task_view.state, task_view.left_ms) == ("stopped", left_ms), (
         "two tasks may have one hash: the time tells them apart"
     )
-    outcomes = [move.outcome for move in found.moves]
+    outcomes = [move.outcome for move in task_view.moves]
     assert outcomes[0] == "done" and set(outcomes[1:]) == {"refused"}
-    assert {move.code for move in found.moves[1:]} == {"Stopped"}
+    assert {move.code for move in task_view.moves[1:]} == {"Stopped"}
     assert sidecar.executor.request is None
     with pytest.raises(Conflict, match="stopped already"):
         await service.stop(task, **WHO)
@@ -438,9 +430,9 @@ async def test_a_plan_fails_when_none_of_its_moves_landed(stays: int, state: str
     model.after_unload = lambda bundle: model.own(bundle, sources[bundle]) if bundle in sources else None
     task = await sidecar.shared_state.leave_request(body)
     await sidecar.executions.serve()
-    found = await sidecar.service.requests.task(task)
-    assert found.state == state
-    assert {row.bundle for row in found.moves if row.code == Code.STILL_AT_SOURCE} == set(sources)
+    task_view = await sidecar.service.requests.task(task)
+    assert task_view.state == state
+    assert {row.bundle for row in task_view.moves if row.code == Code.STILL_AT_SOURCE} == set(sources)
 
 
 async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
@@ -454,8 +446,8 @@ async def test_a_task_stopped_while_it_waits_moves_nothing() -> None:
     task = await sidecar.shared_state.leave_request(body)
     assert (await service.stop(task, **WHO)).state == "stopping"
     await sidecar.executions.serve()
-    found = await service.task(task)
-    assert found.state == "stopped" and found.detail.endswith("before this move was started (by ann: disks)")
+    task_view = await service.task(task)
+    assert task_view.state == "stopped" and task_view.detail.endswith("before this move was started (by ann: disks)")
     assert sidecar.cluster.model.unloads == []
 
 
@@ -464,14 +456,13 @@ async def test_a_follower_that_has_not_looked_since_stops_a_task_under_way() -> 
     leader, other = await both()
     service = other.service.requests
     task = (await service.manual_move("transfer", BUNDLE, to=B2, execute=True, **WHO)).task
-    asked: list[asyncio.Task[Any]] = []
-    leader.cluster.model.after_unload = lambda _: asked.append(asyncio.ensure_future(service.stop(task, **WHO)))
+    requests: list[asyncio.Task[Any]] = []
+    leader.cluster.model.after_unload = lambda _: requests.append(asyncio.ensure_future(service.stop(task, **WHO)))
     await leader.executions.serve()
-    assert await asked[0] == Stopping(task=task, state="stopping")
+    assert await requests[0] == Stopping(task=task, state="stopping")
 
 
 async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
-    """proposed -> executing -> done, by another one than who proposed it; asked again it is a conflict."""
     sidecar = await uneven(review="required")
     service = sidecar.service.requests
     hash_, body = await plan_of_three(sidecar)
@@ -494,7 +485,6 @@ async def test_a_second_person_approves_and_the_plan_is_carried_out() -> None:
 
 
 async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
-    """Approval is no blank cheque: the leader plans again, and refuses what is different."""
     sidecar = await uneven(review="required")
     service = sidecar.service.requests
     hash_, body = await plan_of_three(sidecar)
@@ -507,7 +497,6 @@ async def test_an_approved_plan_that_has_changed_is_aborted() -> None:
 
 
 async def test_what_is_discarded_or_too_old_is_not_carried_out() -> None:
-    """Also the proposer may discard; after a day nobody can approve."""
     sidecar = await uneven(review="required")
     service = sidecar.service.requests
     hash_, body = await plan_of_three(sidecar)

@@ -22,8 +22,7 @@ EXCLUDED = {"excluded": {"n:t/*": LastingRequest(by="ann", reason="disks", since
 SETTINGS = "until the exclusion is taken out of the settings"
 
 
-async def asked(change: dict[str, Any], **more: Any) -> FakeSidecar:
-    """A leader that has seen the cluster, and what people asked for since."""
+async def pause_scope_of(change: dict[str, Any], **more: Any) -> FakeSidecar:
     sidecar = await seeing(**more)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, **change))
     return sidecar
@@ -42,7 +41,7 @@ async def test_what_leaves_a_bundle_alone_is_named(
     change: dict[str, Any], more: dict[str, Any], code: str, detail: str
 ) -> None:
     """A paused scope was an exclusion without detail, and whoever looked at the exclusions found none."""
-    sidecar = await asked(change, **more)
+    sidecar = await pause_scope_of(change, **more)
     requests = sidecar.service.requests
     for answer in (
         await requests.manual_move("transfer", BUNDLE, to=B2),
@@ -50,23 +49,22 @@ async def test_what_leaves_a_bundle_alone_is_named(
         await requests.unload_namespace("t/ns"),
         await requests.drain(B1, dry_run=True, reason="", by=""),
     ):
-        found = {(item.code, item.detail) for item in answer.refusals if item.bundle == BUNDLE}
-        assert found == {(code, detail)}, answer
+        result = {(item.code, item.detail) for item in answer.refusals if item.bundle == BUNDLE}
+        assert result == {(code, detail)}, answer
     with pytest.raises(Conflict) as caught:
         await requests.manual_move("transfer", BUNDLE, to=B2, execute=True, reason="r", by="ann")
     assert (caught.value.code, detail in caught.value.difference[0], detail in str(caught.value)) == (code, True, True)
     assert {row.code for row in sidecar.service.bundles(broker=B1)} == {code}
     plan = await sidecar.planner.make(PlanRequest())
-    found = {(item.code, item.detail) for item in plan.refusals if item.bundle == BUNDLE}
-    assert found == {(code, detail)} and plan.refusal_counts.keys() == {code}
-    told = await sidecar.service.why(BUNDLE)
-    assert [(item.code, item.detail.endswith(detail)) for item in told.codes] == [(code, True)]
-    assert ("paused" in told.sentence) == (code == "Paused")
+    result = {(item.code, item.detail) for item in plan.refusals if item.bundle == BUNDLE}
+    assert result == {(code, detail)} and plan.refusal_counts.keys() == {code}
+    reason = await sidecar.service.why(BUNDLE)
+    assert [(item.code, item.detail.endswith(detail)) for item in reason.codes] == [(code, True)]
+    assert ("paused" in reason.sentence) == (code == "Paused")
 
 
 async def test_a_paused_broker_takes_nothing_and_says_so() -> None:
-    """As a target, among all candidates, and of the broker itself."""
-    sidecar = await asked({"pauses": {f"broker:{B2}": Pause(reason="disks", by="ann", since_ms=1)}})
+    sidecar = await pause_scope_of({"pauses": {f"broker:{B2}": Pause(reason="disks", by="ann", since_ms=1)}})
     answer, _ = await sidecar.manual_moves.move(BUNDLE, B2)
     (refusal,) = answer.refusals
     assert (refusal.code, refusal.detail) == ("Paused", f"{B2}; broker:{B2}, until resumed, by ann: disks")
@@ -77,15 +75,16 @@ async def test_a_paused_broker_takes_nothing_and_says_so() -> None:
 
 
 async def test_the_plan_itself_stays_as_it_is() -> None:
-    """To the guard a paused scope is an exclusion: its hash does not depend on how it is called."""
-    sidecar = await asked(PAUSED)
-    told, made = await sidecar.planner.make(PlanRequest()), await sidecar.planner.compute(PlanRequest())
-    assert ({item.code for item in told.refusals}, {item.code for item in made.refusals}) == ({"Paused"}, {"Excluded"})
-    assert told.hash == made.hash == plan_hash(made)
+    sidecar = await pause_scope_of(PAUSED)
+    finished, plan = await sidecar.planner.make(PlanRequest()), await sidecar.planner.compute(PlanRequest())
+    assert ({item.code for item in finished.refusals}, {item.code for item in plan.refusals}) == (
+        {"Paused"},
+        {"Excluded"},
+    )
+    assert finished.hash == plan.hash == plan_hash(plan)
 
 
 async def test_the_leader_refuses_a_scope_that_was_paused_meanwhile() -> None:
-    """With who and until when; the row of a task has the code."""
     sidecar = await seeing()
     _, one = await sidecar.manual_moves.move(BUNDLE, B3)
     _, many = await sidecar.manual_moves.unload_namespace("t/ns")

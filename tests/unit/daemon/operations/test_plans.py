@@ -43,12 +43,10 @@ class Replicas:
         return self.plans[url]
 
     async def make_plan(self, url: str, request: Any) -> Json:
-        """What the route does with the body."""
-        given = PlanBody.model_validate(request).request()
-        return asdict(await self._of(url, "make_plan").make(given))
+        model = PlanBody.model_validate(request).request()
+        return asdict(await self._of(url, "make_plan").make(model))
 
     async def plan(self, url: str, hash_: str) -> Json | None:
-        """None for a 404."""
         try:
             return asdict(await self._of(url, "plan").find(hash_, here=True))
         except NotFound:
@@ -73,13 +71,13 @@ class Replicas:
 async def two(cluster: FakeCluster | None = None, *, ceiling: str = "act") -> tuple[Replicas, FakeSidecar, FakeSidecar]:
     """A leader `a` and a follower `b` that have seen an uneven cluster."""
     cluster, replicas = cluster or FakeCluster(), Replicas()
-    made = []
+    created = []
     for name in "ab":
         sidecar = FakeSidecar(cluster, name, mode=ceiling, params=PATIENT)
         sidecar.leadership.member = Member(id=name, url=f"http://{name}")
         replicas.join(sidecar, f"http://{name}")
-        made.append(await sidecar.lead())
-    leader, follower = made
+        created.append(await sidecar.lead())
+    leader, follower = created
     for sidecar in (leader, follower, leader):
         await sidecar.leadership.turn()
         await sidecar.cycle.turn()
@@ -88,11 +86,10 @@ async def two(cluster: FakeCluster | None = None, *, ceiling: str = "act") -> tu
 
 
 async def test_a_plan_is_found_at_every_replica_wherever_it_was_made() -> None:
-    """Made at the leader, shown and carried out at the follower, and the other way round; nobody asks in circles."""
     replicas, leader, _ = await two()
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
-    made = await a.make(AT_ONCE)
-    assert made.moves and (await b.find(made.hash)).moves == made.moves
+    plan = await a.make(AT_ONCE)
+    assert plan.moves and (await b.find(plan.hash)).moves == plan.moves
     assert replicas.asked == [("http://a", "plan")]
     with pytest.raises(NotFound):
         await b.find("feed", here=True)
@@ -100,16 +97,15 @@ async def test_a_plan_is_found_at_every_replica_wherever_it_was_made() -> None:
     alone = await b.make(PlanRequest(ignore_hit_counts=True, parameters={"max_moves_per_cycle": 1}))
     replicas.away.clear()
     assert not alone.by_leader and (await a.find(alone.hash)).request == alone.request
-    left = await b.execute(made.hash, **WHO)
+    left = await b.execute(plan.hash, **WHO)
     await leader.executions.serve()
     (task,) = leader.shared_state.tasks
     assert (task["task"], task["state"]) == (left.task, "done")
-    wanted = {move.bundle: move.target for move in made.moves}
-    assert {bundle: leader.cluster.owners()[bundle] for bundle in wanted} == wanted
+    expected = {move.bundle: move.target for move in plan.moves}
+    assert {bundle: leader.cluster.owners()[bundle] for bundle in expected} == expected
 
 
 async def test_a_plan_nobody_knows_is_not_found() -> None:
-    """It says who did not answer; what is no hash becomes no part of a URL; an expired one stays expired."""
     replicas, leader, _ = await two()
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
     with pytest.raises(NotFound, match="no plan feed"):
@@ -123,38 +119,36 @@ async def test_a_plan_nobody_knows_is_not_found() -> None:
             await b.find(name)
     assert replicas.asked == []
     replicas.away.clear()
-    made = await a.make(AT_ONCE)
+    plan = await a.make(AT_ONCE)
     leader.clock.offset += 16 * 60
     with pytest.raises(NotFound):
-        await b.execute(made.hash, **WHO)
+        await b.execute(plan.hash, **WHO)
 
 
 @pytest.mark.parametrize("at", ["http://a", "http://b"])
 @pytest.mark.parametrize("away", [set(), {"http://a"}], ids=["reached", "leader away"])
 async def test_a_plan_whose_inputs_changed_is_refused_at_once(at: str, away: set[str]) -> None:
-    """409 with what is different, before anything is left for the leader; so at the leader and at a follower."""
     replicas, leader, follower = await two()
     plans = replicas.plans[at]
-    made = await plans.make(AT_ONCE)
+    plan = await plans.make(AT_ONCE)
     replicas.away |= away
-    first = made.moves[0].bundle
+    first = plan.moves[0].bundle
     leader.cluster.model.owners[first] = leader.cluster.model.owners.pop(first).__class__(broker_id=BROKERS[1])
     leader.cluster.publish()
     for sidecar in (leader, follower):
         await sidecar.cycle.turn()
     with pytest.raises(Conflict, match="the inputs changed since the plan was made") as caught:
-        await plans.execute(made.hash, **WHO)
+        await plans.execute(plan.hash, **WHO)
     assert any(first in line for line in caught.value.difference)
     assert await leader.shared_state.take_requests() == [] and leader.cluster.model.unloads == []
 
 
 async def test_the_splits_of_a_plan_are_carried_out_too() -> None:
-    """They were left out, and a plan of splits alone was refused as one of nothing. Once done, it is another plan."""
     replicas, leader, _ = await two(hot_cluster())
     plans = replicas.plans["http://b"]
-    made = await plans.make(AT_ONCE)
-    assert [split.bundle for split in made.splits] == [PARENT] and made.moves == []
-    left = await plans.execute(made.hash, **WHO)
+    plan = await plans.make(AT_ONCE)
+    assert [split.bundle for split in plan.splits] == [PARENT] and plan.moves == []
+    left = await plans.execute(plan.hash, **WHO)
     assert (left.moves, left.splits) == (0, 1)
     await leader.executions.serve()
     (task,) = await plans.tasks()
@@ -162,7 +156,7 @@ async def test_the_splits_of_a_plan_are_carried_out_too() -> None:
     assert {*CHILDREN} <= leader.cluster.owners().keys()
     await leader.cycle.turn()
     with pytest.raises(Conflict) as caught:
-        await plans.execute(made.hash, **WHO)
+        await plans.execute(plan.hash, **WHO)
     assert f"{PARENT} would no longer be split" in caught.value.difference
 
 
@@ -173,9 +167,9 @@ async def test_a_pause_amid_a_plan_leaves_its_other_splits() -> None:
         cluster.put_topics(bundle, 0.2, 0.2)
     cluster.publish()
     replicas, leader, _ = await two(cluster)
-    made = await replicas.plans["http://a"].make(AT_ONCE)
-    assert len(made.splits) == 2 and made.moves == []
-    await replicas.plans["http://a"].execute(made.hash, **WHO)
+    result = await replicas.plans["http://a"].make(AT_ONCE)
+    assert len(result.splits) == 2 and result.moves == []
+    await replicas.plans["http://a"].execute(result.hash, **WHO)
     pauses = list[asyncio.Task[Any]]()
 
     def paused(desired: Desired) -> Desired:
@@ -201,8 +195,8 @@ async def test_a_plan_is_running_while_its_splits_are_and_cycles_between_them_ar
         cluster.put_topics(bundle, 0.2, 0.2)
     cluster.publish()
     replicas, leader, _ = await two(cluster)
-    made = await replicas.plans["http://a"].make(AT_ONCE)
-    left = await replicas.plans["http://a"].execute(made.hash, **WHO)
+    result = await replicas.plans["http://a"].make(AT_ONCE)
+    left = await replicas.plans["http://a"].execute(result.hash, **WHO)
     assert left.splits == 2
     states, turns, divided = list[str](), list[asyncio.Task[Any]](), cluster.model.after_split
 
@@ -229,11 +223,11 @@ async def test_what_was_carried_out_is_not_carried_out_again() -> None:
     """The second time its bundles are where they were to go: a conflict, and no second task."""
     replicas, leader, _ = await two()
     for url in ("http://a", "http://b"):
-        made = await replicas.plans["http://a"].make(AT_ONCE)
+        result = await replicas.plans["http://a"].make(AT_ONCE)
         if url == "http://a":
-            await replicas.plans[url].execute(made.hash, **WHO)
+            await replicas.plans[url].execute(result.hash, **WHO)
             await leader.executions.serve()
-            done = made.hash
+            done = result.hash
         with pytest.raises(Conflict):
             await replicas.plans[url].execute(done, **WHO)
     assert len(leader.shared_state.tasks) == 1 and await leader.shared_state.take_requests() == []
@@ -242,24 +236,24 @@ async def test_what_was_carried_out_is_not_carried_out_again() -> None:
 async def test_a_task_that_fails_for_what_changed_says_what() -> None:
     """Changed between the answer and the leader's own look: the task has the difference."""
     replicas, leader, _ = await two()
-    made = await replicas.plans["http://a"].make(AT_ONCE)
-    await replicas.plans["http://a"].execute(made.hash, **WHO)
+    result = await replicas.plans["http://a"].make(AT_ONCE)
+    await replicas.plans["http://a"].execute(result.hash, **WHO)
     await leader.shared_state.change_desired(
-        lambda desired: desired.__class__(pinned={made.moves[0].bundle: PIN}),
+        lambda desired: desired.__class__(pinned={result.moves[0].bundle: PIN}),
     )
     await leader.executions.serve()
     (task,) = leader.shared_state.tasks
     assert task["state"] == "failed"
-    assert f"{made.moves[0].bundle} would no longer move" in task["difference"]
+    assert f"{result.moves[0].bundle} would no longer move" in task["difference"]
 
 
 async def test_nothing_is_carried_out_where_the_mode_forbids_it() -> None:
     """Before anything is planned again; a what-if never is, wherever it was made."""
     replicas, _, _ = await two(ceiling="recommend")
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
-    made = await a.make(AT_ONCE)
+    plan = await a.make(AT_ONCE)
     with pytest.raises(Forbidden, match="mode is `recommend`"):
-        await b.execute(made.hash, **WHO)
+        await b.execute(plan.hash, **WHO)
     replicas, _, _ = await two()
     a, acting = replicas.plans["http://a"], replicas.plans["http://b"]
     for changed in ({"traffic_scale": 2.0}, {"add_brokers": ("new-1",)}):
@@ -273,11 +267,11 @@ async def test_what_waits_for_the_leader_is_among_the_tasks() -> None:
     hides nothing that is known."""
     replicas, leader, follower = await two()
     a, b = replicas.plans["http://a"], replicas.plans["http://b"]
-    made = await a.make(AT_ONCE)
-    left = await b.execute(made.hash, **WHO)
+    plan = await a.make(AT_ONCE)
+    left = await b.execute(plan.hash, **WHO)
     for plans in (a, b):
         (task,) = await plans.tasks()
-        assert (task.task, task.state, task.hash) == (left.task, "waiting", made.hash)
+        assert (task.task, task.state, task.hash) == (left.task, "waiting", plan.hash)
         assert (task.by, task.reason) == (WHO["by"], WHO["reason"])
     await leader.executions.serve()
     for plans in (a, b):
@@ -299,26 +293,23 @@ async def test_tasks_of_another_release_are_shown_with_what_they_have() -> None:
 
 
 async def test_a_follower_passes_added_brokers_on_to_the_leader() -> None:
-    """The leader makes the plan, and what was asked for is read again as it was."""
     replicas, _, _ = await two()
     request = PlanRequest(ignore_hit_counts=True, add_brokers=("new-1", "new-2"))
-    made = await replicas.plans["http://b"].make(request)
-    assert made.by_leader and replicas.asked == [("http://a", "make_plan")]
-    assert request_of({"request": json.loads(json.dumps(made.request))}) == request
+    result = await replicas.plans["http://b"].make(request)
+    assert result.by_leader and replicas.asked == [("http://a", "make_plan")]
+    assert request_of({"request": json.loads(json.dumps(result.request))}) == request
 
 
 async def test_a_sidecar_of_the_release_before_reads_a_plan_without_added_brokers() -> None:
-    """What it does not know is not said where it is not used: not to a leader, nor with a request in the store."""
     replicas, leader, _ = await two()
-    made = await replicas.plans["http://a"].make(AT_ONCE)
-    await replicas.plans["http://b"].execute(made.hash, **WHO)
+    result = await replicas.plans["http://a"].make(AT_ONCE)
+    await replicas.plans["http://b"].execute(result.hash, **WHO)
     ((_, body),) = await leader.shared_state.take_requests()
-    assert "add_brokers" not in made.request and "add_brokers" not in body["request"]
+    assert "add_brokers" not in result.request and "add_brokers" not in body["request"]
     assert "add_brokers" not in AT_ONCE.to_json() and PlanRequest(add_brokers=("x",)).to_json()["add_brokers"] == ("x",)
 
 
 async def test_a_what_if_in_another_form_begins_with_its_defaults() -> None:
-    """Pulsar's minima stand at those of the form: running `compat: 4.2`, they must not bind the corrected strategy."""
     native = replace(Parameters(), compat="4.2", **compat_defaults("4.2", "avg"))
     corrected = parameters_of(PlanRequest(parameters={"compat": "none"}), native)
     assert (corrected.min_unload_message_rate, corrected.max_unload_ratio) == (0.0, Parameters().max_unload_ratio)

@@ -34,13 +34,11 @@ class Running:
         )
 
     async def read(self, text: str) -> dict[str, Any]:
-        """What the journal has when the file says this."""
         self.file.write_text(text)
         await self.reload.read()
         return self.told[-1]
 
     async def tells(self, times: int) -> None:
-        """Until there are so many records."""
         async with asyncio.timeout(10):
             while len(self.told) < times:  # noqa: ASYNC110 - a journal has no event
                 await asyncio.sleep(0.01)
@@ -87,7 +85,6 @@ async def test_parameters_hold_from_the_next_cycle(tmp_path: Path) -> None:
 
 
 async def test_what_needs_a_restart_is_named(tmp_path: Path) -> None:
-    """Every time, until the file says again what the sidecar was started with. Secrets are named, never shown."""
     run = Running(tmp_path / "c.yaml")
     record = await run.read(
         START + "cycle: {interval: 20s}\nadmin: {token: geheim}\nwindows: []\nadopt_broker_settings: true\n"

@@ -1,4 +1,4 @@
-"""A second person's word, while others speak too: discards amid an approval, a store that fails, forgotten tasks."""
+"""Approval by a second operator with concurrent requests: discards during an approval, store failures, lost tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def proposed() -> tuple[FakeSidecar, Reviews]:
     return sidecar, reviews
 
 
-async def shown(reviews: Reviews) -> Json:
+async def read_review(reviews: Reviews) -> Json:
     """The proposal as people see it."""
     (row,) = await reviews.all()
     return row
@@ -60,7 +60,7 @@ async def test_a_discard_amid_an_approval_moves_nothing(monkeypatch: pytest.Monk
     assert sidecar.cluster.model.unloads == []
     (task,) = sidecar.shared_state.tasks
     assert (task["state"], task["detail"]) == ("failed", "not carried out: its proposal is discarded")
-    assert (await shown(reviews)).state == "discarded"
+    assert (await read_review(reviews)).state == "discarded"
 
 
 async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +73,12 @@ async def test_an_approval_that_the_store_cut_short_is_repeated(monkeypatch: pyt
     on_request(monkeypatch, sidecar.shared_state, failing)
     with pytest.raises(StoreError):
         await reviews.approve(ID, reason="fine", by="bob")
-    row = await shown(reviews)
+    row = await read_review(reviews)
     assert (row.state, row.actions) == ("approved", ["approve", "discard"])
     assert (await reviews.approve(ID, reason="fine", by="bob")).state == "executing"
     await sidecar.executions.serve()
     assert sidecar.cluster.owners()[BUNDLE] == B3
-    assert (await shown(reviews)).state == "done"
+    assert (await read_review(reviews)).state == "done"
 
 
 async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,6 @@ async def test_an_approval_left_twice_is_carried_out_once(monkeypatch: pytest.Mo
 
 
 async def body_of(reviews: Reviews) -> dict[str, Any]:
-    """What was proposed."""
     items, _ = await reviews._read()
     return items[0].body
 
@@ -115,34 +114,31 @@ async def test_a_proposal_that_is_done_stays_done_when_its_task_is_forgotten() -
         await sidecar.shared_state.leave_request({"kind": "levitate"})
     await sidecar.executions.serve()
     assert {task["kind"] for task in sidecar.shared_state.tasks} == {"levitate"}
-    row = await shown(reviews)
+    row = await read_review(reviews)
     assert (row.state, row.actions) == ("done", [])
 
 
 async def test_a_proposal_whose_leader_died_amid_its_task_is_aborted() -> None:
-    """The next leader knows nothing of the task, or finds it abandoned: nobody is to wait for it."""
     sidecar, reviews = await proposed()
     await reviews.approve(ID, reason="fine", by="bob")
-    task = (await shown(reviews)).task
+    task = (await read_review(reviews)).task
     await reviews.begin(ID, task)
     sidecar.shared_state.remember_task({"task": task, "state": "running"})
     await sidecar.shared_state.close_request(task, sidecar.shared_state.current_epoch())
     sidecar.shared_state.tasks = []
-    assert (await shown(reviews)).state == "executing"
+    assert (await read_review(reviews)).state == "executing"
     await sidecar.executions.serve()
-    assert (await shown(reviews)).state == "aborted"
+    assert (await read_review(reviews)).state == "aborted"
 
 
 async def test_what_waits_for_the_leader_is_not_called_lost() -> None:
-    """A request that is still in the store is carried out; its proposal goes on."""
     _, reviews = await proposed()
     await reviews.approve(ID, reason="fine", by="bob")
     await reviews.settle()
-    assert (await shown(reviews)).state == "executing"
+    assert (await read_review(reviews)).state == "executing"
 
 
 async def test_an_approval_without_a_task_expires_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day later nobody carries it out any more."""
     sidecar, reviews = await proposed()
 
     async def failing() -> None:

@@ -17,9 +17,9 @@ def counting(sidecar: FakeSidecar, monkeypatch: Any) -> tuple[list[str], list[st
     requests: list[str] = []
     write, ask = sidecar.coordination.write_shared, sidecar.admin.runtime_configuration
 
-    async def counted_write(name: str, *args: Any, **given: Any) -> Any:
+    async def counted_write(name: str, *args: Any, **options: Any) -> Any:
         writes.append(name)
-        return await write(name, *args, **given)
+        return await write(name, *args, **options)
 
     async def counted_request(broker: str) -> dict[str, str]:
         requests.append(broker)

@@ -31,7 +31,6 @@ async def overwritten(sidecar: FakeSidecar, data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"{}", b'{"schema": 999999, "items": []}', b'{"schema": 1, "items": 5}'])
 async def test_s16_unreadable_reviews_are_not_overwritten(data: bytes) -> None:
-    """Nobody can propose, approve or discard, the leader carries nothing out, and doctor names the node."""
     sidecar, reviews = await proposed()
     await reviews.approve(ID, reason="fine", by="bob")
     await overwritten(sidecar, data)
@@ -55,8 +54,6 @@ async def test_s16_unreadable_reviews_are_not_overwritten(data: bytes) -> None:
 
 
 def test_s16_an_intent_that_appears_during_a_term_is_examined() -> None:
-    """Its bundle is left alone, and the intent is removed once its call must be over."""
-
     async def main() -> tuple[bool, bool]:
         sidecar = FakeSidecar(FakeCluster(clock=LoopClock()))
         run = asyncio.create_task(sidecar.runtime.run())
@@ -80,10 +77,10 @@ def test_s16_an_intent_that_appears_during_a_term_is_examined() -> None:
         await asyncio.sleep(2 * INTENTS_SECONDS)
         frozen = bundle in sidecar.shared_state.frozen
         await asyncio.sleep(300.0)
-        gone = await sidecar.coordination.read(intent_path(bundle)) is None
+        document = await sidecar.coordination.read(intent_path(bundle)) is None
         sidecar.runtime.request_stop()
         await run
-        return frozen, gone
+        return frozen, document
 
     assert run_virtually(main()) == (True, True)
 
@@ -108,8 +105,8 @@ async def test_s16_unreadable_requests_are_not_overwritten(data: bytes) -> None:
     document = await sidecar.coordination.read(DESIRED)
     assert document is not None and document.data == data
     await service.pause(seconds=None, **who)
-    kept = [path for path in await sidecar.coordination.paths() if path.startswith(f"{DESIRED}-")]
-    copies = [await sidecar.coordination.read(path) for path in kept]
+    remaining = [path for path in await sidecar.coordination.paths() if path.startswith(f"{DESIRED}-")]
+    copies = [await sidecar.coordination.read(path) for path in remaining]
     assert [copy.data for copy in copies if copy is not None] == [data]
     assert sidecar.shared_state.desired == Desired(pause=sidecar.shared_state.desired.pause)
     await service.pause(seconds=None, **who)

@@ -1,4 +1,4 @@
-"""Pins, exclusions and pauses: what may be named, how much it matches, and how it ends."""
+"""Pins, exclusions and pauses: valid names, the number of matches, and their end."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO,
 
 
 async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:
-    """With and without an end; what has ended is not shown."""
     leader, _ = await both()
     service = leader.service.requests
     pinned = await service.pin(BUNDLE, seconds=None, **WHO)
     assert (pinned.broker, pinned.until_ms) == (B1, 0)
     await service.exclude("n:shop/*", seconds=1.0, **WHO)
     await service.pause_scope("namespace:t/ns", seconds=1.0, **WHO)
-    shown = await service.operations()
-    for row in (pinned, *shown.pins, *shown.exclusions):
+    view = await service.operations()
+    for row in (pinned, *view.pins, *view.exclusions):
         assert (row.by, row.reason) == ("ann", "disks") and pinned.since_ms <= row.since_ms <= leader.clock.wall_ms()
-    assert shown.pins[0].since_ms == pinned.since_ms > 0
-    assert [row.bundle for row in shown.pins] == [BUNDLE]
-    assert [row.pattern for row in shown.exclusions] == ["n:shop/*"]
-    assert [row.scope for row in shown.pauses] == ["namespace:t/ns"]
+    assert view.pins[0].since_ms == pinned.since_ms > 0
+    assert [row.bundle for row in view.pins] == [BUNDLE]
+    assert [row.pattern for row in view.exclusions] == ["n:shop/*"]
+    assert [row.scope for row in view.pauses] == ["namespace:t/ns"]
     leader.clock.offset += 1.1
-    shown = await service.operations()
-    assert (shown.exclusions, shown.pauses) == ([], [])
+    view = await service.operations()
+    assert (view.exclusions, view.pauses) == ([], [])
     await service.unpin(BUNDLE, **WHO)
     await service.include("n:shop/*", **WHO)
     await service.resume_scope("namespace:t/ns", **WHO)
@@ -88,16 +87,16 @@ async def test_a_scope_says_how_much_it_matches() -> None:
     leader, _ = await both()
     service = leader.service.requests
     owned = len(leader.cluster.model.owned_by(B1))
-    for given, stored, bundles in (
+    for inputs, stored, bundles in (
         (" tenant: t ", "tenant:t", len(leader.cluster.shares)),
         ("namespace:t/ns", "namespace:t/ns", len(leader.cluster.shares)),
         (f"broker:{B1}", f"broker:{B1}", owned),
         ("tenant:nosuch", "tenant:nosuch", 0),
     ):
-        made = await service.pause_scope(given, seconds=None, **WHO)
-        assert (made.scope, made.bundles, made.until_ms) == (stored, bundles, None)
+        view = await service.pause_scope(inputs, seconds=None, **WHO)
+        assert (view.scope, view.bundles, view.until_ms) == (stored, bundles, None)
         assert list(leader.shared_state.desired.pauses) == [stored]
-        assert (await service.resume_scope(given, **WHO)).scope == stored
+        assert (await service.resume_scope(inputs, **WHO)).scope == stored
     excluded = await service.exclude(f" r:{B1}", seconds=None, **WHO)
     assert (excluded.pattern, excluded.bundles) == (f"r:{B1}", owned)
     for pattern in ("n:none/*", "n:none/ns", "t:none", "r:none*"):
@@ -120,16 +119,15 @@ async def service() -> Service:
 
 async def test_a_pause_without_an_end_ends_at_null(service: Service) -> None:
     """Null is until resumed, in the answer and in the state; 0 would be 1970. With an end it is that time."""
-    made = await service.pause(reason="look", by="ann", seconds=None)
-    for view in (made, service.state().paused):
+    result = await service.pause(reason="look", by="ann", seconds=None)
+    for view in (result, service.state().paused):
         assert view.until_ms is None
         assert (view.reason, view.by) == ("look", "ann")
-    made = await service.pause(reason="look", by="ann", seconds=60)
-    assert service.state().paused.until_ms == made.until_ms == made.since_ms + 60_000
+    result = await service.pause(reason="look", by="ann", seconds=60)
+    assert service.state().paused.until_ms == result.until_ms == result.since_ms + 60_000
 
 
 async def test_the_state_says_what_exactly_stops_the_leader() -> None:
-    """Beside the code: here who paused it, and why; nothing while it acts."""
     cluster = PageCluster({"b1:8080": [("shop/orders", 0.3)], "b2:8080": []})
     sidecar = PageSidecar(cluster, mode="act", params=Parameters(), pace=0.0)
     await sidecar.lead()
@@ -143,7 +141,6 @@ async def test_the_state_says_what_exactly_stops_the_leader() -> None:
 
 
 async def test_a_pin_ends_by_the_topic_that_it_was_asked_for() -> None:
-    """Where its bundle was divided meanwhile the topic names another one, without a pin; the old name still ends it."""
     leader, _ = await both()
     service, metadata, whole = leader.service.requests, leader.cluster.metadata, "t/ns/0x00000000_0xffffffff"
     topic = next(iter(leader.cluster.model.topics[BUNDLE]))

@@ -53,21 +53,20 @@ async def seeing(**static: str) -> FakeSidecar:
     return sidecar
 
 
-async def asked(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[str, Any]:
+async def ask_split(sidecar: FakeSidecar, name: str, options: SplitOptions) -> dict[str, Any]:
     """The task after the leader has served it once."""
     answer = await sidecar.service.requests.manual_move("split", name, options=options, execute=True, **WHO)
     await sidecar.executions.serve()
-    return shown(sidecar, answer.task)
+    return show_task(sidecar, answer.task)
 
 
-def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
+def show_task(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
     """The task as people see it now."""
-    (found,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
-    return found
+    (tasks,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
+    return tasks
 
 
 def cut_at(answer: dict[str, Any]) -> list[int]:
-    """Where the children meet."""
     return [int(child.bundle.rpartition("_")[2], 16) for child in answer.children[:-1]]
 
 
@@ -93,7 +92,7 @@ async def test_each_algorithm_cuts_where_its_dry_run_says(
     answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
     assert (cut_at(answer), answer.refusals) == (positions, [])
     assert (answer.algorithm, answer.unload) == (options.algorithm, False)
-    task = await asked(sidecar, BUNDLE, options)
+    task = await ask_split(sidecar, BUNDLE, options)
     assert task["state"] == "done", task["detail"]
     assert [item.positions for item in sidecar.cluster.model.splits] == [sent]
     assert all(child.bundle in sidecar.cluster.owners() for child in answer.children)
@@ -102,17 +101,15 @@ async def test_each_algorithm_cuts_where_its_dry_run_says(
 
 
 async def test_only_halving_the_range_splits_what_has_no_topics() -> None:
-    """As brokers do it."""
     sidecar = await seeing()
     sidecar.cluster.model.topics[BUNDLE] = []
     for algorithm in (SplitAlgorithm.TOPIC_COUNT, SplitAlgorithm.FLOW):
         answer = await sidecar.service.requests.manual_move("split", BUNDLE, options=by(algorithm), **WHO)
         assert [item.code for item in answer.refusals] == [Code.SINGLE_TOPIC]
-    assert (await asked(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
+    assert (await ask_split(sidecar, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
 async def test_flow_below_the_brokers_limits_finds_no_boundary() -> None:
-    """It names what the bundle carries, and the limits its broker has (Pulsar's defaults where it tells none)."""
     sidecar = await seeing(loadBalancerNamespaceBundleMaxBandwidthMbytes="77")
     sidecar.cluster.model.loads = {
         name: replace(load, traffic=(1.0, 1.0, 1.0, 1.0)) for name, load in sidecar.cluster.model.loads.items()
@@ -136,26 +133,25 @@ async def test_what_a_release_or_its_settings_lack_is_said() -> None:
     assert answer.refusals[0].detail.endswith("not specified_positions_divide")
     with pytest.raises(Conflict, match="NotSupported"):
         await fewer.service.requests.manual_move("split", BUNDLE, execute=True, **WHO)
-    assert (await asked(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
+    assert (await ask_split(fewer, BUNDLE, by(SplitAlgorithm.RANGE)))["state"] == "done"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (by(SplitAlgorithm.POSITIONS), "specified_positions_divide needs positions"),
         (by(SplitAlgorithm.RANGE, 0x900), "range_equally_divide takes no positions"),
     ],
 )
-async def test_positions_go_with_one_algorithm(options: SplitOptions, said: str) -> None:
+async def test_positions_go_with_one_algorithm(options: SplitOptions, message: str) -> None:
     """Nothing is guessed."""
     sidecar = await seeing()
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         await sidecar.service.requests.manual_move("split", BUNDLE, options=options, **WHO)
 
 
 @pytest.mark.parametrize("at", [0, 0x10000, 0xFFFFFFFF])
 async def test_a_boundary_outside_of_the_bundle_is_wrong_usage(at: int) -> None:
-    """It names what is inside; the range is not too narrow for another boundary."""
     sidecar = await seeing()
     with pytest.raises(ConfigError, match=f"{BUNDLE} has no boundary at 0x{at:08x}") as caught:
         await sidecar.service.requests.manual_move("split", BUNDLE, options=SplitOptions(at=(at,)), **WHO)
@@ -168,13 +164,12 @@ async def test_a_request_with_an_algorithm_of_another_release_is_refused_with_th
     _, operator_request = await sidecar.manual_moves.split(BUNDLE, by(SplitAlgorithm.RANGE))
     task = await sidecar.shared_state.leave_request({**operator_request, "algorithm": "thirds", **WHO})
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert found["state"] == "failed" and sidecar.cluster.model.splits == []
-    assert "'thirds'" in found["detail"] and ", ".join(SplitAlgorithm) in found["detail"]
+    view = show_task(sidecar, task)
+    assert view["state"] == "failed" and sidecar.cluster.model.splits == []
+    assert "'thirds'" in view["detail"] and ", ".join(SplitAlgorithm) in view["detail"]
 
 
 async def test_largest_is_the_bundle_with_most_load() -> None:
-    """By messages and bytes, not by topics as in Pulsar; by topics where nothing has traffic. The answer says it."""
     sidecar = await seeing()
     busy = bundle_name(2)
     sidecar.cluster.put_topics(busy, 0.06, 0.06)
@@ -208,27 +203,27 @@ async def test_largest_of_nothing_and_hot_are_refused() -> None:
 async def test_children_leave_after_the_split_within_the_budgets() -> None:
     """After the next picture, each to the broker with most room; the task runs until then and may be stopped."""
     sidecar = await seeing()
-    task = await asked(sidecar, BUNDLE, by(SplitAlgorithm.TOPIC_COUNT, unload=True))
+    task = await ask_split(sidecar, BUNDLE, by(SplitAlgorithm.TOPIC_COUNT, unload=True))
     await sidecar.executions.serve()
     assert (task["state"], sidecar.moves()) == ("running", [])
     assert task["detail"].endswith("; 0 of 2 left their brokers")
     children = [name for name in sidecar.cluster.owners() if name in task["detail"]]
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
-    found = shown(sidecar, task["task"])
-    assert found["state"] == "done" and found["detail"].endswith("; 2 of 2 left their brokers")
+    view = show_task(sidecar, task["task"])
+    assert view["state"] == "done" and view["detail"].endswith("; 2 of 2 left their brokers")
     assert {sidecar.cluster.owners()[child] for child in children} <= {B2, B3}
-    stopped = await asked(sidecar, bundle_name(1), by(SplitAlgorithm.RANGE, unload=True))
+    stopped = await ask_split(sidecar, bundle_name(1), by(SplitAlgorithm.RANGE, unload=True))
     await sidecar.service.requests.stop(stopped["task"], **WHO)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
-    found = shown(sidecar, stopped["task"])
-    assert (found["state"], len(sidecar.moves())) == ("stopped", 2)
-    assert {row["code"] for row in found["moves"]} == {Code.STOPPED}
+    view = show_task(sidecar, stopped["task"])
+    assert (view["state"], len(sidecar.moves())) == ("stopped", 2)
+    assert {row["code"] for row in view["moves"]} == {Code.STOPPED}
 
 
 @pytest.mark.parametrize(
-    ("mode", "most", "code", "said"),
+    ("mode", "most", "code", "message"),
     [
         (
             "extensible",
@@ -240,11 +235,11 @@ async def test_children_leave_after_the_split_within_the_budgets() -> None:
     ],
 )
 async def test_several_positions_need_room_and_the_modular_load_manager(
-    mode: str, most: int, code: Code, said: str
+    mode: str, most: int, code: Code, message: str
 ) -> None:
     """One more bundle would do in the namespace, two do not; the broker is not asked."""
     bench = await Bench(mode=mode).lead()
     outcome = await bench.split("by hand", max_bundles=most, at=(0x08000000, POSITION))
-    assert (outcome.outcome, outcome.code, outcome.error, bench.model.splits) == ("refused", code, said, [])
+    assert (outcome.outcome, outcome.code, outcome.error, bench.model.splits) == ("refused", code, message, [])
     one = await bench.split("by hand", max_bundles=most, at=(POSITION,))
     assert (one.outcome, one.positions) == ("done", (POSITION,))

@@ -1,4 +1,4 @@
-"""Takeover and handback, of the cluster or of some namespaces: what was there comes back exactly, nothing is hidden."""
+"""Takeover and handback of the cluster or of some namespaces: earlier settings come back exactly, nothing is hidden."""
 
 from __future__ import annotations
 
@@ -63,16 +63,15 @@ class Office:
         )
 
     def mutations(self) -> list[tuple[str, ...]]:
-        """What was changed, in order."""
         return [call for call in self.admin.calls if call[0] in ("set_dynamic", "delete_dynamic")]
 
 
 @pytest.fixture
 async def office() -> Office:
     """A fresh office, connected."""
-    made = Office()
-    await made.coordination.start()
-    return made
+    result = Office()
+    await result.coordination.start()
+    return result
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -82,15 +81,15 @@ async def test_round_trip_restores_exactly(office: Office, before: str | None, s
     if before is not None:
         office.model.dynamic[SHEDDING] = before
     original = dict(office.model.dynamic)
-    told: list[str] = []
-    context = replace(office.context, tell=told.append)
-    taken = await takeover(context, split=split, reason="we balance now", by="ann")
-    assert told[-1] == f"{len(IDS)} of {len(IDS)} brokers verified"
-    assert taken.complete
+    messages: list[str] = []
+    context = replace(office.context, tell=messages.append)
+    result = await takeover(context, split=split, reason="we balance now", by="ann")
+    assert messages[-1] == f"{len(IDS)} of {len(IDS)} brokers verified"
+    assert result.complete
     # Left there by a takeover whose record is lost, perhaps: the handback below would leave nothing that balances.
-    assert [f"{SHEDDING} was false" in text for text in taken.warnings] == ([True] if before == "false" else [])
-    assert taken.unverified == ()
-    assert taken.splits_by == ("none" if split else "brokers")
+    assert [f"{SHEDDING} was false" in text for text in result.warnings] == ([True] if before == "false" else [])
+    assert result.unverified == ()
+    assert result.splits_by == ("none" if split else "brokers")
     assert await sheds_itself(office.admin, office.context.endpoints) == dict.fromkeys(IDS, False)
     assert office.model.dynamic == {SHEDDING: "false"} | ({SPLITTING: "false"} if split else {})
     back = await handback(office.context)
@@ -106,23 +105,23 @@ async def test_a_preview_warns_as_the_takeover_and_changes_nothing(office: Offic
     """Also of a broker whose placement would be random, and of one whose reports never change."""
     office.model.static[IDS[0]][PLACEMENT] = "org.apache.pulsar.AvgShedder"
     office.model.static[IDS[1]][ENABLED] = "false"
-    shown = await preview(office.context, split=split)
+    preview_result = await preview(office.context, split=split)
     assert office.mutations() == [] and await read_record(office.coordination) is None
-    assert [(row.verified, row.detail, row.values[SHEDDING]) for row in shown.brokers] == [
+    assert [(row.verified, row.detail, row.values[SHEDDING]) for row in preview_result.brokers] == [
         (True, "would be set", "false")
     ] * len(IDS)
-    taken = await takeover(office.context, split=split, reason="r", by="ann")
-    assert len(shown.warnings) == 2
-    assert (shown.warnings, shown.splits_by) == (taken.warnings, taken.splits_by)
+    result = await takeover(office.context, split=split, reason="r", by="ann")
+    assert len(preview_result.warnings) == 2
+    assert (preview_result.warnings, preview_result.splits_by) == (result.warnings, result.splits_by)
 
 
 async def test_a_preview_says_which_broker_could_not_be_asked(office: Office) -> None:
     """A takeover refuses then, so its row is not as wanted."""
     silent = Fault(error=AdminUnreachable("nobody answers"))
     office.admin.fail("runtime_configuration", None, None, silent, silent)
-    shown = await preview(office.context, split=False)
-    assert shown.unverified == (IDS[2],)
-    assert shown.brokers[2].detail == "nobody answers"
+    preview_result = await preview(office.context, split=False)
+    assert preview_result.unverified == (IDS[2],)
+    assert preview_result.brokers[2].detail == "nobody answers"
     with pytest.raises(AdminUnreachable):
         await takeover(office.context, split=False, reason="r", by="ann")
 
@@ -131,9 +130,9 @@ async def test_a_second_takeover_keeps_what_was_there_before_the_first(office: O
     """The second one sees our own override. Who, why and when are its own, so that its line of the journal is."""
     await takeover(office.context, split=False, reason="first", by="ann")
     await takeover(office.context, split=True, reason="second", by="bob")
-    found = await read_record(office.coordination)
-    assert found is not None
-    record = found[0]
+    result = await read_record(office.coordination)
+    assert result is not None
+    record = result[0]
     assert (record.by, record.reason) == ("bob", "second")
     assert record.overrides == {SHEDDING: None, SPLITTING: None}
     assert [record.runtime[b][SHEDDING] for b in IDS] == ["true"] * 3
@@ -149,13 +148,13 @@ async def test_a_takeover_after_a_handback_records_anew(office: Office) -> None:
     await handback(office.context)
     office.model.dynamic[SHEDDING] = "true"
     await takeover(office.context, split=False, reason="second", by="bob")
-    found = await read_record(office.coordination)
-    assert found is not None
-    assert (found[0].by, found[0].overrides) == ("bob", {SHEDDING: "true"})
+    record = await read_record(office.coordination)
+    assert record is not None
+    assert (record[0].by, record[0].overrides) == ("bob", {SHEDDING: "true"})
 
 
 class _Interrupted(MemoryAdmin):
-    """Somebody hands back while a broker's settings are read for the first time."""
+    """Cluster in which an operator hands back during the first read of a broker's settings."""
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
@@ -167,7 +166,6 @@ class _Interrupted(MemoryAdmin):
 
 
 async def test_a_handback_ends_while_a_takeover_begins(office: Office) -> None:
-    """The takeover read our own override: it must not be recorded as what was there before."""
     office.model.dynamic[SHEDDING] = "true"
     await takeover(office.context, split=False, reason="first", by="ann")
     admin = _Interrupted(office.model)
@@ -190,7 +188,6 @@ async def test_the_record_is_written_before_anything_changes(office: Office) -> 
 
 
 async def test_an_unreadable_broker_stops_a_takeover_before_it_begins(office: Office) -> None:
-    """What a broker runs with before is part of the record; unknown, nothing is changed."""
     office.admin.fail("runtime_configuration", None, Fault(error=AdminUnreachable("down")))
     with pytest.raises(AdminUnreachable):
         await takeover(office.context, split=False, reason="r", by="ann")
@@ -201,9 +198,9 @@ async def test_an_unreadable_broker_stops_a_takeover_before_it_begins(office: Of
 async def test_a_stubborn_broker_is_named_and_the_record_stays(office: Office) -> None:
     """A broker that does not take the setting is not verified; doing it again later completes."""
     office.model.stubborn.add(IDS[1])
-    taken = await takeover(office.context, split=False, reason="r", by="ann")
-    assert (taken.complete, taken.unverified) == (False, (IDS[1],))
-    assert taken.brokers[1].detail == f"{SHEDDING} is true, not false"
+    result = await takeover(office.context, split=False, reason="r", by="ann")
+    assert (result.complete, result.unverified) == (False, (IDS[1],))
+    assert result.brokers[1].detail == f"{SHEDDING} is true, not false"
     assert await sheds_itself(office.admin, office.context.endpoints) == {IDS[0]: False, IDS[1]: True, IDS[2]: False}
     assert await read_record(office.coordination) is not None
     office.model.stubborn.clear()
@@ -211,11 +208,10 @@ async def test_a_stubborn_broker_is_named_and_the_record_stays(office: Office) -
 
 
 async def test_a_setting_of_unknown_outcome_is_settled_by_reading(office: Office) -> None:
-    """A timeout after the effect: the brokers are read, they run as asked, and the failure is said."""
     office.admin.fail("set_dynamic", Fault(error=AdminTimeout("no answer"), after=True))
-    taken = await takeover(office.context, split=False, reason="r", by="ann")
-    assert taken.complete
-    assert "no answer" in taken.warnings[0]
+    result = await takeover(office.context, split=False, reason="r", by="ann")
+    assert result.complete
+    assert "no answer" in result.warnings[0]
     assert len(office.mutations()) == 1
 
 
@@ -259,13 +255,12 @@ async def test_a_restarted_broker_is_not_verified_where_nothing_could_be_restore
 
 
 async def test_warnings(office: Office) -> None:
-    """AvgShedder as placement becomes random, and frozen reports balance nothing: both are said."""
     for broker in IDS:
         office.model.static[broker][PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.AvgShedder"
     office.model.static[IDS[0]][ENABLED] = "false"
-    taken = await takeover(office.context, split=False, reason="r", by="ann")
-    assert [warning.split(" ")[0] for warning in taken.warnings] == [PLACEMENT, ENABLED]
-    assert "random" in taken.warnings[0]
+    result = await takeover(office.context, split=False, reason="r", by="ann")
+    assert [warning.split(" ")[0] for warning in result.warnings] == [PLACEMENT, ENABLED]
+    assert "random" in result.warnings[0]
 
 
 async def test_the_extensible_load_manager_ignores_the_placement(office: Office) -> None:
@@ -279,7 +274,6 @@ async def test_the_extensible_load_manager_ignores_the_placement(office: Office)
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"null", json.dumps({"overrides": 1}).encode()])
 async def test_a_record_nobody_can_read_is_never_overwritten(office: Office, data: bytes) -> None:
-    """It alone knows what was there before."""
     await office.coordination.write_shared("takeover", data, version=None)
     with pytest.raises(CodecError):
         await takeover(office.context, split=False, reason="r", by="ann")
@@ -298,11 +292,10 @@ class _Forgetful(MemoryAdmin):
 
 
 async def test_a_handback_reads_the_stored_overrides_back(office: Office) -> None:
-    """Each broker runs as before, since its own file says the same; the override would outlive its next change."""
     for settings in office.model.static.values():
         settings[SHEDDING] = "false"
-    taken = await takeover(office.context, split=False, reason="r", by="ann")
-    assert taken.overrides == {SHEDDING: None}
+    result = await takeover(office.context, split=False, reason="r", by="ann")
+    assert result.overrides == {SHEDDING: None}
     office.model.dynamic[SHEDDING] = "false"
     back = await handback(replace(office.context, commands=_Forgetful(office.model)))
     assert back is not None and back.unverified == () and not back.complete
@@ -336,9 +329,9 @@ async def desk_of(cluster: FakeCluster, release: str = "4.2") -> TakeoverContext
 @pytest.fixture
 def cluster() -> FakeCluster:
     """Brokers that shed by their file, without overrides."""
-    made = FakeCluster(shedding=True)
-    made.model.dynamic.clear()
-    return made
+    fake_cluster = FakeCluster(shedding=True)
+    fake_cluster.model.dynamic.clear()
+    return fake_cluster
 
 
 @pytest.mark.parametrize("before", [None, "x/y", ""], ids=["absent", "other", "empty"])
@@ -348,18 +341,20 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
         cluster.model.dynamic[EXCLUDED] = before
     original = dict(cluster.model.dynamic)
     context = await desk_of(cluster)
-    shown = await preview(context, split=False, namespaces=NAMES)
-    assert {(row.detail, row.values[SHEDDING]) for row in shown.brokers} == {("would leave t/ns to Bundlekeel", "true")}
-    taken = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
-    assert shown.warnings == taken.warnings
-    assert taken.complete and taken.warnings[0] == (
+    preview_result = await preview(context, split=False, namespaces=NAMES)
+    assert {(row.detail, row.values[SHEDDING]) for row in preview_result.brokers} == {
+        ("would leave t/ns to Bundlekeel", "true")
+    }
+    result = await takeover(context, split=False, reason="try it", by="ann", namespaces=NAMES)
+    assert preview_result.warnings == result.warnings
+    assert result.complete and result.warnings[0] == (
         "the takeover is of t/ns only: the brokers go on shedding all other bundles, and they place new bundles of "
         "t/ns in turn (RoundRobinBrokerSelector) instead of by load"
     )
     assert SHEDDING not in cluster.model.dynamic
     assert name_set(cluster.model.dynamic[EXCLUDED]) == {"t/ns"} | ({"x/y"} if before == "x/y" else set())
-    found = await read_record(context.coordination)
-    assert found is not None and found[0].namespaces == NAMES
+    record = await read_record(context.coordination)
+    assert record is not None and record[0].namespaces == NAMES
     back = await handback(context, reason="enough", by="bob")
     assert back is not None and back.complete
     assert cluster.model.dynamic == original
@@ -369,11 +364,10 @@ async def test_round_trip(cluster: FakeCluster, before: str | None) -> None:
     assert ended is not None and (ended.by, ended.reason, ended.deadman) == ("bob", "enough", False)
 
 
-@pytest.mark.parametrize(("before", "kept"), [(None, "a/b,k/l"), ("x/y", "k/l,x/y")], ids=["absent", "other"])
+@pytest.mark.parametrize(("before", "value"), [(None, "a/b,k/l"), ("x/y", "k/l,x/y")], ids=["absent", "other"])
 async def test_what_others_excluded_meanwhile_stays_excluded(
-    cluster: FakeCluster, before: str | None, kept: str
+    cluster: FakeCluster, before: str | None, value: str
 ) -> None:
-    """Handback takes back what we added, no more; without an override before, the file's value is in it too."""
     if before is not None:
         cluster.model.dynamic[EXCLUDED] = before
     cluster.model.static[BROKERS[1]][EXCLUDED] = "[a/b]" if before is None else "[]"
@@ -382,7 +376,7 @@ async def test_what_others_excluded_meanwhile_stays_excluded(
     cluster.model.dynamic[EXCLUDED] += ",k/l"
     back = await handback(context)
     assert back is not None and back.complete
-    assert cluster.model.dynamic == {EXCLUDED: kept}
+    assert cluster.model.dynamic == {EXCLUDED: value}
 
 
 async def test_what_others_excluded_stays_excluded_after_the_whole_cluster_was_taken_over(cluster: FakeCluster) -> None:
@@ -398,7 +392,6 @@ async def test_what_others_excluded_stays_excluded_after_the_whole_cluster_was_t
 
 
 async def test_what_others_excluded_before_a_second_takeover_stays_excluded(cluster: FakeCluster) -> None:
-    """A name that is excluded already is not ours, though a later takeover asks for it, too; what is ours stays so."""
     context = await desk_of(cluster)
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     cluster.model.dynamic[EXCLUDED] += ",k/l"
@@ -409,7 +402,6 @@ async def test_what_others_excluded_before_a_second_takeover_stays_excluded(clus
 
 
 async def test_nothing_is_read_between_the_last_look_and_a_write(cluster: FakeCluster) -> None:
-    """What the failsafe job sees right before a write calls the write off; a read between them takes its time."""
     context = await desk_of(cluster)
     await takeover(context, split=True, reason="r", by="ann", namespaces=NAMES)
     admin = MemoryAdmin(cluster.model)
@@ -439,13 +431,13 @@ async def test_more_namespaces_then_everything(cluster: FakeCluster) -> None:
     context = await desk_of(cluster)
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     await takeover(context, split=False, reason="more", by="bob", namespaces=("t/other",))
-    found = await read_record(context.coordination)
-    assert found is not None and found[0].namespaces == ("t/ns", "t/other") and found[0].by == "bob"
-    assert takeover_request(found[0])["sentence"] == "bob turned the brokers' own shedding off for t/ns, t/other: more"
+    record = await read_record(context.coordination)
+    assert record is not None and record[0].namespaces == ("t/ns", "t/other") and record[0].by == "bob"
+    assert takeover_request(record[0])["sentence"] == "bob turned the brokers' own shedding off for t/ns, t/other: more"
     assert (await takeover(context, split=False, reason="all", by="bob")).complete
     assert cluster.model.dynamic == {SHEDDING: "false"}, "excluded bundles would be placed in turn"
-    found = await read_record(context.coordination)
-    assert found is not None and found[0].namespaces == ()
+    record = await read_record(context.coordination)
+    assert record is not None and record[0].namespaces == ()
     with pytest.raises(Conflict, match="whole cluster"):
         await takeover(context, split=False, reason="less", by="bob", namespaces=NAMES)
     back = await handback(context)
@@ -470,7 +462,6 @@ async def test_a_takeover_that_is_wider_than_the_last_says_so(cluster: FakeClust
 
 
 async def test_a_misspelt_namespace_is_warned_of(cluster: FakeCluster) -> None:
-    """It would be taken over, and nothing of it would ever be balanced; a store that is away is told elsewhere."""
     there = await cluster.metadata.namespaces()
     assert await unknown_namespaces(cluster.metadata, there) == [] and there
     misspelt = there[0] + "x"
@@ -494,7 +485,6 @@ async def test_a_misspelt_namespace_is_warned_of(cluster: FakeCluster) -> None:
 async def test_doctor_names_a_partial_takeover_whose_bundles_are_not_seen(
     cluster: FakeCluster, mode: Literal["extensible", "modular"], names: tuple[str, ...]
 ) -> None:
-    """What extensible brokers publish, which is all that `top` reads, holds no bundle of its namespaces."""
     sidecar = await FakeSidecar(cluster, settings={"extensible.bundles": "top"}).lead()
     cluster.source.mode = mode
     await takeover(await desk_of(cluster), split=False, reason="r", by="ann", namespaces=names)
@@ -504,7 +494,6 @@ async def test_doctor_names_a_partial_takeover_whose_bundles_are_not_seen(
 
 
 async def test_older_brokers_are_refused_before_anything_changes(cluster: FakeCluster) -> None:
-    """Before 4.2 nobody leaves a namespace alone."""
     context = await desk_of(cluster, "4.0")
     with pytest.raises(Conflict, match="Pulsar 4"):
         await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
@@ -517,8 +506,8 @@ async def test_acts_on_the_named_ones_while_the_brokers_shed(cluster: FakeCluste
     """Without the partial takeover nothing moves; with it, bundles of the namespace do."""
     context = await desk_of(cluster)
     sidecar = await FakeSidecar(cluster).lead()
-    held = await sidecar.cycle.turn()
-    assert held.obstacle is not None and held.obstacle.code is Code.BROKERS_SHED_THEMSELVES
+    inputs = await sidecar.cycle.turn()
+    assert inputs.obstacle is not None and inputs.obstacle.code is Code.BROKERS_SHED_THEMSELVES
     await takeover(context, split=False, reason="r", by="ann", namespaces=NAMES)
     await sidecar.shared_state.refresh()
     assert (await sidecar.cycle.turn()).outcomes
@@ -545,9 +534,11 @@ async def test_what_is_not_taken_over_is_told_with_its_remedy(cluster: FakeClust
     sidecar = await FakeSidecar(cluster).lead()
     await sidecar.cycle.turn()
     bundle, owner = next(iter(cluster.owners().items()))
-    told = await sidecar.service.why(bundle)
-    assert [(item.code, item.detail) for item in told.codes] == [("NotTakenOver", "until its namespace is taken over")]
-    assert told.what_would_change_it == "take its namespace over too: `bundlekeel takeover --namespace t/ns`"
+    answer = await sidecar.service.why(bundle)
+    assert [(item.code, item.detail) for item in answer.codes] == [
+        ("NotTakenOver", "until its namespace is taken over")
+    ]
+    assert answer.what_would_change_it == "take its namespace over too: `bundlekeel takeover --namespace t/ns`"
     dry = await sidecar.service.requests.drain(owner, dry_run=True, reason="disks", by="ann")
     assert {item.code for item in dry.refusals} == {"NotTakenOver"} and not dry.moves
 

@@ -39,10 +39,10 @@ async def test_it_deletes_all_once_nothing_is_needed() -> None:
     with pytest.raises(Conflict, match=r"a takeover is in force: run `bundlekeel handback` first"):
         await uninstall(mine, dry_run=False)
     await handback(context, reason="r", by="ann")
-    found = await uninstall(mine, dry_run=True)
-    assert {"takeover", "epoch"} < set(found)
-    assert await mine.paths() == found
-    assert await uninstall(mine, dry_run=False) == found
+    lines = await uninstall(mine, dry_run=True)
+    assert {"takeover", "epoch"} < set(lines)
+    assert await mine.paths() == lines
+    assert await uninstall(mine, dry_run=False) == lines
     assert await mine.paths() == []
     for dry_run in (True, False):
         assert await uninstall(mine, dry_run=dry_run) == []

@@ -19,7 +19,7 @@ from tests.support.world import BROKERS, EAGER, PIN, FakeCluster, FakeSidecar, w
 B1, B2, B3 = BROKERS
 NAMESPACE = "t/ns"
 WHO: dict[str, Any] = {"reason": "new keys", "by": "ann"}
-# What is left of the range: no broker owns it.
+# The rest of the range has no owner.
 REST = "t/ns/0x00050000_0xffffffff"
 # Balanced, so that no cycle moves anything by itself.
 LOADS = {B1: [0.06, 0.05, 0.04], B2: [0.15], B3: [0.15]}
@@ -34,17 +34,17 @@ async def seeing(params: Parameters = SLOWLY, cluster: FakeCluster | None = None
     return sidecar
 
 
-async def asked(sidecar: FakeSidecar, **more: Any) -> str:
+async def ask_unload(sidecar: FakeSidecar, **more: Any) -> str:
     """The id of the task that is left for the leader."""
     answer = await sidecar.service.requests.unload_namespace(NAMESPACE, execute=True, **more, **WHO)
     assert (answer.state, answer.dry_run) == ("waiting", False)
     return str(answer.task)
 
 
-def shown(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
+def show_task(sidecar: FakeSidecar, task: str) -> dict[str, Any]:
     """The task as people see it now."""
-    (found,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
-    return found
+    (tasks,) = [item for item in sidecar.shared_state.tasks if item["task"] == task]
+    return tasks
 
 
 async def test_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> None:
@@ -62,22 +62,21 @@ async def test_dry_run_of_a_namespace_shows_every_bundle_and_moves_none() -> Non
 
 
 async def test_unload_of_a_namespace_goes_on_cycle_by_cycle() -> None:
-    """Two a cycle, never twice in one cycle; each bundle leaves its broker once, and the task tells how far it is."""
     sidecar = await seeing()
     before = sidecar.cluster.owners()
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     for moved in (2, 4):
         await sidecar.executions.serve()
         await sidecar.executions.serve()
         assert len(sidecar.moves()) == moved
-        found = shown(sidecar, task)
-        assert (found["state"], found["kind"], len(found["moves"])) == ("running", "unload", moved)
-        assert f"{5 - moved} wait" in found["detail"] and Code.BUDGET_PER_CYCLE.value in found["detail"]
+        view = show_task(sidecar, task)
+        assert (view["state"], view["kind"], len(view["moves"])) == ("running", "unload", moved)
+        assert f"{5 - moved} wait" in view["detail"] and Code.BUDGET_PER_CYCLE.value in view["detail"]
         await sidecar.cycle.turn()
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert (found["state"], found["detail"]) == ("done", "5 of 5 left their brokers")
-    assert {row["bundle"] for row in found["moves"]} == set(before)
+    view = show_task(sidecar, task)
+    assert (view["state"], view["detail"]) == ("done", "5 of 5 left their brokers")
+    assert {row["bundle"] for row in view["moves"]} == set(before)
     after = sidecar.cluster.owners()
     assert all(after[bundle] != broker for bundle, broker in before.items())
     assert {record["cycle"] for record in sidecar.journal.tail(10, kind="move")} == {task}
@@ -91,11 +90,11 @@ async def test_a_bundle_that_is_back_at_its_broker_has_not_left_it() -> None:
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
     before, model = sidecar.cluster.owners(), sidecar.cluster.model
     model.after_unload = lambda bundle: model.own(bundle, before[bundle])
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert {row["code"] for row in found["moves"]} == {Code.STILL_AT_SOURCE}
-    assert (found["state"], found["detail"]) == ("failed", "0 of 5 left their brokers")
+    view = show_task(sidecar, task)
+    assert {row["code"] for row in view["moves"]} == {Code.STILL_AT_SOURCE}
+    assert (view["state"], view["detail"]) == ("failed", "0 of 5 left their brokers")
 
 
 async def test_many_bundles_that_go_the_other_way_are_no_swap() -> None:
@@ -105,18 +104,17 @@ async def test_many_bundles_that_go_the_other_way_are_no_swap() -> None:
     sidecar = await seeing(context, FakeCluster({B1: [0.06, 0.01], B2: [0.02] * 6, B3: []}))
     await sidecar.service.requests.cordon(B3, **WHO)
     await sidecar.shared_state.refresh()
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     for _ in range(6):
         await sidecar.executions.serve()
         await sidecar.cycle.turn()
-    assert shown(sidecar, task)["detail"] == "8 of 8 left their brokers"
+    assert show_task(sidecar, task)["detail"] == "8 of 8 left their brokers"
 
 
 @pytest.mark.parametrize("queued", [1, 3])
 async def test_a_read_that_fails_ends_no_unload_and_queueing_makes_none_too_old(queued: int) -> None:
-    """The next cycle goes on. Taken in time, it may wait for its turn."""
     sidecar = await seeing()
-    tasks = [await asked(sidecar) for _ in range(queued)]
+    tasks = [await ask_unload(sidecar) for _ in range(queued)]
     await sidecar.executions.serve()
     details = []
     for turn in range(4 * queued):
@@ -127,24 +125,23 @@ async def test_a_read_that_fails_ends_no_unload_and_queueing_makes_none_too_old(
         await sidecar.cycle.turn()
         sidecar.cluster.model.owner_errors = [StoreError("connection lost")] if turn == 0 else []
         await sidecar.executions.serve()
-        details += [shown(sidecar, task)["detail"] for task in tasks]
-    assert shown(sidecar, tasks[0])["state"] == "done", details
-    assert not any(shown(sidecar, task)["state"] == "running" for task in tasks), details
+        details += [show_task(sidecar, task)["detail"] for task in tasks]
+    assert show_task(sidecar, tasks[0])["state"] == "done", details
+    assert not any(show_task(sidecar, task)["state"] == "running" for task in tasks), details
     assert any("wait: connection lost" in detail for detail in details)
     assert not any("too old" in detail for detail in details)
 
 
 async def test_unload_of_a_namespace_is_stopped_between_cycles() -> None:
-    """What is not begun by then is refused with that code, and no cycle goes on with it."""
     sidecar = await seeing()
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     await sidecar.executions.serve()
     await sidecar.service.requests.stop(task, **WHO)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert found["state"] == "stopped" and len(sidecar.moves()) == 2
-    assert [row["code"] for row in found["moves"]].count(Code.STOPPED) == 3
+    view = show_task(sidecar, task)
+    assert view["state"] == "stopped" and len(sidecar.moves()) == 2
+    assert [row["code"] for row in view["moves"]].count(Code.STOPPED) == 3
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     assert len(sidecar.moves()) == 2
@@ -153,29 +150,28 @@ async def test_unload_of_a_namespace_is_stopped_between_cycles() -> None:
 async def test_two_unloads_share_the_budgets_of_a_cycle() -> None:
     """One has its turn after this cycle, the other one after the next."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=3, cool_down_seconds=0.001))
-    first, second = await asked(sidecar), await asked(sidecar, override_cool_down=True)
+    first, second = await ask_unload(sidecar), await ask_unload(sidecar, override_cool_down=True)
     await sidecar.executions.serve()
     await sidecar.executions.serve()
-    assert (len(shown(sidecar, first)["moves"]), len(shown(sidecar, second)["moves"])) == (3, 0)
+    assert (len(show_task(sidecar, first)["moves"]), len(show_task(sidecar, second)["moves"])) == (3, 0)
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     # Three have left by then, for the first one: two are to move.
-    assert (len(shown(sidecar, first)["moves"]), len(sidecar.moves())) == (3, 5)
-    assert shown(sidecar, second)["detail"] == "2 of 5 left their brokers"
+    assert (len(show_task(sidecar, first)["moves"]), len(sidecar.moves())) == (3, 5)
+    assert show_task(sidecar, second)["detail"] == "2 of 5 left their brokers"
 
 
 async def test_a_pause_ends_the_unload_of_a_namespace() -> None:
-    """As any other task: the rest is refused, with who paused."""
     sidecar = await seeing()
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     await sidecar.executions.serve()
     pause = Pause(reason="look", by="bob", since_ms=1)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert found["state"] == "failed" and "by bob: look" in found["detail"]
-    assert "2 of 5 left their brokers" in found["detail"] and len(sidecar.moves()) == 2
+    view = show_task(sidecar, task)
+    assert view["state"] == "failed" and "by bob: look" in view["detail"]
+    assert "2 of 5 left their brokers" in view["detail"] and len(sidecar.moves()) == 2
 
 
 async def test_what_binds_a_person_stays_and_is_said() -> None:
@@ -192,27 +188,25 @@ async def test_what_binds_a_person_stays_and_is_said() -> None:
         REST: Code.UNOWNED,
     }
     assert answer.refusal_counts == {"Pinned": 1, "Unowned": 2}
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert (found["state"], found["detail"]) == ("done", "3 of 3 left their brokers")
+    view = show_task(sidecar, task)
+    assert (view["state"], view["detail"]) == ("done", "3 of 3 left their brokers")
 
 
 async def test_a_bundle_that_left_meanwhile_is_not_moved_again() -> None:
-    """What was asked of it has come about; it is refused with its owner, and the others move."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10))
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     sidecar.cluster.model.own(bundle_name(0), B3)
     await sidecar.executions.serve()
-    rows = {row["bundle"]: row for row in shown(sidecar, task)["moves"]}
+    rows = {row["bundle"]: row for row in show_task(sidecar, task)["moves"]}
     assert rows[bundle_name(0)]["code"] == Code.OWNER_CHANGED and len(sidecar.moves()) == 4
     assert sidecar.cluster.owners()[bundle_name(0)] == B3
 
 
 async def test_a_new_term_does_not_go_on_with_it() -> None:
-    """Its task ends as those of any leader that is gone."""
     sidecar = await seeing()
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     await sidecar.executions.serve()
     sidecar.cluster.store.expire(sidecar.coordination)
     await sidecar.leadership.turn()
@@ -221,33 +215,32 @@ async def test_a_new_term_does_not_go_on_with_it() -> None:
     await sidecar.cycle.turn()
     await sidecar.executions.serve()
     assert sidecar.cycle.leads and len(sidecar.moves()) == 2
-    assert shown(sidecar, task)["detail"].startswith("its leader is gone")
+    assert show_task(sidecar, task)["detail"].startswith("its leader is gone")
 
 
 async def test_a_budget_of_zero_is_no_reason_to_wait() -> None:
     """It never frees: refused at once, by whoever is asked and by the leader."""
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=0))
     with pytest.raises(Conflict, match="BudgetPerCycle"):
-        await asked(sidecar)
+        await ask_unload(sidecar)
     generous = await FakeSidecar(sidecar.cluster, "b").lead()
     await generous.cycle.turn()
-    task = await asked(generous)
+    task = await ask_unload(generous)
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert (found["state"], {row["code"] for row in found["moves"]}) == ("failed", {Code.BUDGET_PER_CYCLE})
-    assert found["detail"] == "0 of 5 left their brokers"
+    view = show_task(sidecar, task)
+    assert (view["state"], {row["code"] for row in view["moves"]}) == ("failed", {Code.BUDGET_PER_CYCLE})
+    assert view["detail"] == "0 of 5 left their brokers"
 
 
 async def test_an_anti_affinity_group_leaves_bundle_by_bundle() -> None:
-    """Where its others may go is known with the next picture only: they wait for it, a budget or none."""
     cluster = FakeCluster(LOADS)
     cluster.metadata.groups[NAMESPACE] = "g"
     sidecar = await seeing(replace(SLOWLY, max_moves_per_cycle=10), cluster)
-    task = await asked(sidecar)
+    task = await ask_unload(sidecar)
     await sidecar.executions.serve()
-    found = shown(sidecar, task)
-    assert (found["state"], len(sidecar.moves())) == ("running", 1)
-    assert "4 wait: AntiAffinity" in found["detail"]
+    view = show_task(sidecar, task)
+    assert (view["state"], len(sidecar.moves())) == ("running", 1)
+    assert "4 wait: AntiAffinity" in view["detail"]
 
 
 async def test_names_that_are_no_namespace_and_nothing_to_unload() -> None:

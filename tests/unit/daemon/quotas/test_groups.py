@@ -1,4 +1,4 @@
-"""Groups in force: made once for what was declared, also when there are many; what was removed of the settings."""
+"""Groups in effect: computed once per declaration, also when there are many, and groups removed from the settings."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from bundlekeel.daemon.state.documents import QuotaRequest
 
 
 def group(name: str, *members: str) -> QuotaGroup:
-    """Of 100 messages/s."""
     return QuotaGroup(name=name, limits=QuotaLimits(publish_messages=100), members=members)
 
 
 def request(*members: str) -> QuotaRequest:
-    """Of 100 messages/s."""
     return QuotaRequest(by="ann", reason="r", since_ms=0, members=members, publish_messages=100.0)
 
 
@@ -34,7 +32,7 @@ class Counted(tuple[str, ...]):
 
 
 def visits(count: int) -> int:
-    """How often members are looked at when so many groups are checked and resolved."""
+    """Count visits of members when this number of groups is checked and resolved."""
     groups = [
         QuotaGroup(
             name=f"g{row}", limits=QuotaLimits(publish_messages=100), members=Counted((f"n:t{row}/a", f"t:u{row}"))
@@ -68,26 +66,24 @@ def test_checking_grows_with_the_groups_only() -> None:
 def test_requests_are_checked_in_one_pass(count: int) -> None:
     """However many there are."""
     checks = Checks()
-    found = declared((group("s", "t:s"),), {f"g{row}": request(f"n:t{row}/a") for row in range(count)}, checks)
-    assert len(found.groups) == count + 1 and not found.problems
+    groups = declared((group("s", "t:s"),), {f"g{row}": request(f"n:t{row}/a") for row in range(count)}, checks)
+    assert len(groups.groups) == count + 1 and not groups.problems
     assert checks.count == 1
 
 
 def test_those_that_do_not_fit_are_found() -> None:
-    """The first by name stays, in far fewer checks than there are requests; each of the others is told."""
     checks, names = Checks(), [f"g{row:02}" for row in range(64)]
     requests = {name: request(f"n:t{row}/a") for row, name in enumerate(names)} | {
         "g40": request("t:s"),
         "g63": request("t:t7"),
     }
-    found = declared((group("s", "t:s"),), requests, checks)
-    assert [item.name for item in found.groups] == ["s", *(name for name in names if name not in ("g40", "g63"))]
-    assert [item.field for item in found.problems] == ["quotas.groups.g40.members", "quotas.groups.g63.members"]
+    groups = declared((group("s", "t:s"),), requests, checks)
+    assert [item.name for item in groups.groups] == ["s", *(name for name in names if name not in ("g40", "g63"))]
+    assert [item.field for item in groups.problems] == ["quotas.groups.g40.members", "quotas.groups.g63.members"]
     assert checks.count < len(names) / 2
 
 
 def test_made_once() -> None:
-    """Until somebody declares something else."""
     register = GroupRegister((group("s", "t:s"),))
     requests = {"a": request("t:a")}
     first = register.now(requests)

@@ -33,7 +33,6 @@ def exchanging() -> QuotaCluster:
 
 
 async def test_recommended_is_only_shown() -> None:
-    """What would be made and attached is counted."""
     sidecar = await native(mode="recommend")
     await sidecar.turn()
     quotas = sidecar.quota_cluster.model.quotas
@@ -87,7 +86,6 @@ async def test_killed_between_two_writes(written: int) -> None:
 
 
 async def test_from_one_enforcer_to_the_other() -> None:
-    """What the first one set is given back."""
     cluster = exchanging()
     first = await native(cluster)
     await first.turn()

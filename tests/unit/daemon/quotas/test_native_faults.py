@@ -31,8 +31,9 @@ TRANSPORT = "org.apache.pulsar.broker.resourcegroup.ResourceUsageTopicTransportM
 
 
 class FaultyAdmin(MemoryQuotaAdmin):
-    """Attaching takes `seconds`, those of `hanging` are done only when nobody waits any more; `refused` and `unread`
-    say why a namespace cannot be attached or read."""
+    """Fake admin with faults. Attaching takes `seconds`; calls of `hanging` end after the caller gave up; `refused` and
+    `unread` contain the reasons why a namespace cannot be attached or read.
+    """
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -70,16 +71,13 @@ class NativeSidecar(QuotaSidecar):
     quota_admin: FaultyAdmin
 
     def reach_quotas(self) -> FaultyAdmin:
-        """How quotas reach the brokers."""
         return FaultyAdmin(self.quota_cluster.model)
 
     def unreadable(self, namespace: str, error: AdminApiError) -> None:
-        """From now on; nothing is remembered of any."""
         self.quota_admin.unread[namespace] = error
         self.quotas.quotas.namespaces.clear()
 
     async def cycles(self, count: int) -> None:
-        """So many, as the sidecar runs them; none takes longer than it may."""
         loop = asyncio.get_running_loop()
         for _ in range(count):
             began = loop.time()
@@ -89,7 +87,6 @@ class NativeSidecar(QuotaSidecar):
 
 
 def exchanging(namespaces: int = 0, clock: TestClock | None = None) -> QuotaCluster:
-    """Brokers that tell each other their usage; so many namespaces more."""
     cluster = QuotaCluster(clock)
     for broker in BROKERS:
         cluster.model.static[broker]["resourceUsageTransportClassName"] = TRANSPORT
@@ -119,7 +116,6 @@ async def led(cluster: QuotaCluster, **more: Any) -> tuple[NativeSidecar, asynci
 
 
 async def test_a_refused_namespace_keeps_no_other_one() -> None:
-    """The others are attached; what failed is named, counted and in the journal, and tried again."""
     sidecar = await leader()
     quotas = sidecar.quota_cluster.model.quotas
     sidecar.quota_admin.refused[EVENTS] = REFUSED
@@ -146,7 +142,6 @@ async def test_a_refused_namespace_keeps_no_other_one() -> None:
 
 
 async def test_one_that_refuses_to_go_keeps_the_group() -> None:
-    """The other one goes; nobody asks to remove a group that is in use, and nothing is forgotten."""
     sidecar = await leader()
     quotas = sidecar.quota_cluster.model.quotas
     await sidecar.turn()
@@ -161,7 +156,6 @@ async def test_one_that_refuses_to_go_keeps_the_group() -> None:
 
 
 async def test_recommended_is_told() -> None:
-    """Which namespaces would be attached, to what."""
     sidecar = await leader(mode="recommend")
     await sidecar.turn()
     (row,) = (await sidecar.quotas.view()).groups
@@ -176,13 +170,11 @@ async def test_recommended_is_told() -> None:
 
 
 async def problems(sidecar: Any) -> list[str]:
-    """What is wrong, apart from a group of the settings that a person removed."""
     return [text for text in (await sidecar.quotas.view()).problems if "declared in the settings" not in text]
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
 async def test_a_deleted_namespace(by_hand: bool) -> None:
-    """The other one gets back what it had, and the group goes."""
     sidecar = await leader()
     quotas = sidecar.quota_cluster.model.quotas
     await sidecar.turn()
@@ -191,8 +183,8 @@ async def test_a_deleted_namespace(by_hand: bool) -> None:
     if by_hand:
         person = FaultyAdmin(sidecar.quota_cluster.model)
         person.unread[EVENTS] = DELETED
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said == ["2 rates and resource groups of quotas given back"]
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert lines == ["2 rates and resource groups of quotas given back"]
     else:
         await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn()
@@ -211,9 +203,9 @@ async def test_a_namespace_that_cannot_be_read(by_hand: bool) -> None:
     if by_hand:
         person = FaultyAdmin(sidecar.quota_cluster.model)
         person.unread[EVENTS] = AdminTimeout("no answer")
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         left = "resource group acme, or a namespace of it, could not be read: not given back"
-        assert said == ["1 rates and resource groups of quotas given back", unread, left]
+        assert lines == ["1 rates and resource groups of quotas given back", unread, left]
     else:
         await sidecar.quotas.remove("acme", **WHO)
         await sidecar.turn(2)
@@ -251,7 +243,6 @@ async def test_renamed() -> None:
 
 @in_virtual_time
 async def test_the_budget_of_writes() -> None:
-    """So many a cycle, and a minute; one that always refuses keeps nobody from his turn."""
     sidecar, lease = await led(exchanging(30, LoopClock()), writes_per_minute=48)
     attached = sidecar.quota_cluster.model.quotas.attached
     sidecar.quota_admin.refused = {f"acme/more{number:03}": REFUSED for number in range(9)}
@@ -267,7 +258,6 @@ async def test_the_budget_of_writes() -> None:
 
 @in_virtual_time
 async def test_cycles_end_in_time() -> None:
-    """What was not reached comes in the next one; what hangs is left alone until it has ended, and nobody waits."""
     sidecar, lease = await led(exchanging(98, LoopClock()), writes_per_minute=6000)
     attached = sidecar.quota_cluster.model.quotas.attached
     sidecar.quota_admin.seconds = 1.0
@@ -279,7 +269,7 @@ async def test_cycles_end_in_time() -> None:
     assert len(attached) == 98 and len(sidecar.quota_admin.begun()) == 100
     await sidecar.cycles(5)
     assert len(attached) == 100 and len(sidecar.quota_admin.begun()) == 100
-    # Also those that were done beside the cycles are counted.
+    # Tasks done outside the cycles are counted, too.
     written = [change for record in sidecar.told("resource_groups") for change in record["changes"]]
     assert len(written) == 101
     lease.cancel()
@@ -287,7 +277,6 @@ async def test_cycles_end_in_time() -> None:
 
 @in_virtual_time
 async def test_groups_that_are_read_slowly() -> None:
-    """An answer that comes beside the cycle counts in the next one."""
     sidecar, lease = await led(exchanging(clock=LoopClock()))
     sidecar.quota_admin.group_seconds = 0.9 * CYCLE
     await sidecar.cycles(1)

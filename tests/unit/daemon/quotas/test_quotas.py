@@ -24,7 +24,7 @@ WHO = {"reason": "r", "by": "ann"}
 
 
 def fair(demands: list[float], limit: float) -> float:
-    """The max-min level: nobody who wants more gets less."""
+    """Return the max-min level: no topic that demands more gets less."""
     left, rest = limit, sorted(demands)
     while rest and rest[0] <= left / len(rest):
         left -= rest.pop(0)
@@ -33,13 +33,13 @@ def fair(demands: list[float], limit: float) -> float:
 
 def least(cluster: QuotaCluster) -> float:
     """The worst topic's part of its fair share."""
-    passed, wanted = dict[str, float](), dict[str, float]()
+    passed, expected = dict[str, float](), dict[str, float]()
     for name, rate in cluster.flow().items():
         base = name.partition("-partition-")[0]
         passed[base] = passed.get(base, 0.0) + rate
-        wanted[base] = wanted.get(base, 0.0) + cluster.demand[name]
-    level = fair(list(wanted.values()), LIMIT)
-    return min(passed[name] / min(wanted[name], level) for name in wanted)
+        expected[base] = expected.get(base, 0.0) + cluster.demand[name]
+    level = fair(list(expected.values()), LIMIT)
+    return min(passed[name] / min(expected[name], level) for name in expected)
 
 
 async def test_recommended_is_only_shown() -> None:
@@ -62,7 +62,7 @@ async def test_recommended_is_only_shown() -> None:
 
 
 async def test_the_limit_holds_and_everybody_has_a_part() -> None:
-    """From the third cycle on within 10 %, and each topic has at least 80 % of its fair share."""
+    """Rule: from the third cycle on within 10 %, and each topic has at least 80 % of its fair share."""
     sidecar = await leading()
     assert sidecar.quota_cluster.total() > 3 * LIMIT
     await sidecar.turn(3)
@@ -85,15 +85,14 @@ async def test_quiet_when_nothing_changes() -> None:
 
 
 async def test_only_brokers_with_limited_bundles_are_asked() -> None:
-    """Apart from every fifth cycle, which looks for what has just come there."""
     cluster = QuotaCluster()
     for number in range(8):
         cluster.move(number, BROKERS[0])
         cluster.move(number, BROKERS[1], "acme/events")
     sidecar = await leading(cluster)
     await sidecar.turn(5)
-    asked = [call[1] for call in sidecar.quota_admin.calls if call[0] == "topic_rates"]
-    assert [asked.count(broker) for broker in BROKERS] == [5, 5, 1]
+    calls = [call[1] for call in sidecar.quota_admin.calls if call[0] == "topic_rates"]
+    assert [calls.count(broker) for broker in BROKERS] == [5, 5, 1]
 
 
 async def test_a_transfer_starves_nobody() -> None:
@@ -108,7 +107,6 @@ async def test_a_transfer_starves_nobody() -> None:
 
 
 async def test_a_dead_broker_leaves_its_part_to_the_others() -> None:
-    """Its topics come up elsewhere; within two cycles the whole limit is in use."""
     sidecar = await leading()
     await sidecar.turn(5)
     sidecar.quota_cluster.die(BROKERS[1], BROKERS[2])
@@ -117,20 +115,18 @@ async def test_a_dead_broker_leaves_its_part_to_the_others() -> None:
 
 
 async def test_an_unresponsive_broker_changes_nothing() -> None:
-    """What it said last stands, and it is told."""
     sidecar = await leading()
     await sidecar.turn(4)
-    held = dict(sidecar.quota_cluster.model.quotas.rates)
+    owned = dict(sidecar.quota_cluster.model.quotas.rates)
     sidecar.quota_admin.fail("topic_rates", *[AdminTimeout("no answer")] * 3)
     await sidecar.turn()
-    assert sidecar.quota_cluster.model.quotas.rates == held
+    assert sidecar.quota_cluster.model.quotas.rates == owned
     view = await sidecar.quotas.view()
     assert [text for text in view.problems if "did not report its usage" in text]
     assert "did not report" in sidecar.told("problems")[-1]["sentence"]
 
 
 async def test_dispatch_and_bytes() -> None:
-    """The other side has a policy of its own."""
     sidecar = await leading(acme={"members": ("t:acme",), "dispatch_bytes": "200kB"})
     await sidecar.turn(4)
     out = sum(load.traffic[3] for load in sidecar.quota_cluster.model.loads.values())
@@ -148,8 +144,6 @@ async def soon(holds: Callable[[], bool]) -> None:
 
 
 async def test_cycles_run_by_themselves() -> None:
-    """Nobody waits for a cycle who has just got a picture, or whose group was just removed; a cycle lasts at least two
-    intervals of the brokers' statistics."""
     sidecar = await leading()
     assert sidecar.quotas.quotas.cycle_seconds == 120.0
     task = asyncio.create_task(sidecar.quotas.quotas.run())
@@ -166,7 +160,6 @@ async def test_cycles_run_by_themselves() -> None:
 
 
 async def test_who_leads_no_more_tells_no_figures() -> None:
-    """They are the next leader's."""
     cluster = QuotaCluster()
     first = await leading(cluster)
     await first.turn(2)
@@ -177,15 +170,14 @@ async def test_who_leads_no_more_tells_no_figures() -> None:
 
 
 async def test_how_long_topics_are_held_back() -> None:
-    """Topics times seconds since the group is seen: the next leader goes on from what the last one told."""
     cluster = QuotaCluster()
     first, since = await leading(cluster), cluster.clock.boot()
     await first.turn(3)
-    (told,) = (await first.quotas.view()).groups
+    (groups,) = (await first.quotas.view()).groups
     cluster.clock.offset += 5.0
     await first.turn()
     (now,) = (await first.quotas.view()).groups
-    added = now.held_back_seconds - told.held_back_seconds
+    added = now.held_back_seconds - groups.held_back_seconds
     assert 5.0 * now.held_back - 0.1 <= added <= (cluster.clock.boot() - since) * now.held_back + 0.1 and added > 0
     await first.leadership.stop()
     second = await leading(cluster, name="b")
@@ -195,7 +187,6 @@ async def test_how_long_topics_are_held_back() -> None:
 
 
 async def test_rates_that_may_not_be_read() -> None:
-    """Left alone with their code, and the reason is told."""
     sidecar = await leading()
     sidecar.quota_admin.fail("topic_rate", *[AdminUnauthorized("403 no permission", status=403)] * 16)
     await sidecar.turn()
@@ -207,7 +198,6 @@ async def test_rates_that_may_not_be_read() -> None:
 
 
 async def test_nothing_is_written_before_it_is_stored() -> None:
-    """A store that does not take it: no rate is set, and the next cycle goes on."""
     sidecar = await leading()
     await sidecar.cycle.turn()
     sidecar.deaf = True
@@ -237,7 +227,6 @@ async def test_topic_policies_off() -> None:
 
 
 async def test_the_budget_of_writes() -> None:
-    """So many a cycle, decreases of those who pass most first; the rest comes in later cycles."""
     sidecar = await leading(writes_per_minute=24)
     written, view = [], {}
     for _ in range(4):
@@ -250,20 +239,18 @@ async def test_the_budget_of_writes() -> None:
 
 
 async def test_paused() -> None:
-    """Rates stay as they are; `resume` goes on."""
     sidecar = await leading()
     await sidecar.turn(3)
-    held = dict(sidecar.quota_cluster.model.quotas.rates)
+    owned = dict(sidecar.quota_cluster.model.quotas.rates)
     pause = Pause(reason="r", by="ann", since_ms=0)
     await sidecar.shared_state.change_desired(lambda desired: msgspec.structs.replace(desired, pause=pause))
     sidecar.quota_cluster.demand[COLD] = 300.0
     await sidecar.turn(3)
-    assert sidecar.quota_cluster.model.quotas.rates == held
+    assert sidecar.quota_cluster.model.quotas.rates == owned
     assert (await sidecar.quotas.view()).obstacle == "Paused"
 
 
 async def test_a_namespace_joins_by_itself() -> None:
-    """Of a tenant that is a member, when it carries something."""
     sidecar = await leading()
     await sidecar.turn(3)
     topic = sidecar.quota_cluster.put("acme/new", 3, BROKERS[0], 100.0)
@@ -300,7 +287,6 @@ async def test_the_target_has_its_share_before_the_transfer() -> None:
 
 
 async def test_a_follower_shows_the_same() -> None:
-    """As the leader stored it, and asks no broker."""
     cluster = QuotaCluster()
     leader = await leading(cluster)
     await leader.turn(2)

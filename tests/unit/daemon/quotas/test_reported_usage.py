@@ -19,7 +19,7 @@ SMALL = "persistent://acme/orders/small"
 
 
 def crowded() -> QuotaCluster:
-    """A cluster with more topics than a report tells, and one of them that passes next to nothing."""
+    """Build a cluster with more topics than a report contains, one of them with negligible traffic."""
     cluster = QuotaCluster()
     (bundle,) = [name for name in cluster.model.topics if name.startswith("acme/orders/0x00000000_")]
     names = [f"persistent://acme/orders/more{number}" for number in range(MOST_TOPICS)]
@@ -35,7 +35,6 @@ class LeaderPeers(NoPeers):
         self.leader, self.asked = leader, list[str]()
 
     async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """As over HTTP: what is not known there is None."""
         self.asked.append(url)
         try:
             return await self.leader.quotas.why(topic, here=True)
@@ -60,7 +59,6 @@ async def test_usage_by_broker() -> None:
 
 
 async def test_a_broker_that_serves_nothing_of_it() -> None:
-    """Is not told, and each group has its own."""
     sidecar = await leading(
         orders={"members": ("n:acme/orders",), "publish_messages": 200},
         events={"members": ("n:acme/events",), "publish_messages": 200},
@@ -81,29 +79,28 @@ async def test_small_topics_are_explained() -> None:
     await leader.turn(2)
     stored = await leader.quotas.quotas.book.read_report()
     assert stored is not None and SMALL not in {row["topic"] for row in stored["groups"][0]["rows"]}
-    told = await leader.quotas.why(SMALL)
-    assert told.group == "acme" and "0 messages/s published, share" in told.sentences[0]
-    assert "served by " in told.sentences[-1] and "no broker" not in told.sentences[-1]
+    answer = await leader.quotas.why(SMALL)
+    assert answer.group == "acme" and "0 messages/s published, share" in answer.sentences[0]
+    assert "served by " in answer.sentences[-1] and "no broker" not in answer.sentences[-1]
     with pytest.raises(NotFound, match="no broker reported persistent://acme/orders/none"):
         await leader.quotas.why("persistent://acme/orders/none")
     follower = await leading(cluster, name="b")
     await follower.turn()
     peers = LeaderPeers(leader)
     service = QuotaService(follower.quotas.quotas, follower.quotas._p, follower.leadership, peers)
-    assert await service.why(SMALL) == told and peers.asked == ["http://leader"]
+    assert await service.why(SMALL) == answer and peers.asked == ["http://leader"]
     with pytest.raises(NotFound):
         await service.why(SMALL, here=True)
 
 
 async def test_a_report_of_another_release_hides_no_group() -> None:
-    """Its figures are left out where they cannot be read; what is declared is shown."""
     leader = await leading(crowded())
     await leader.turn(2)
     assert (await leader.quotas.group("acme")).topics
     assert leader.quotas.quotas.report is not None
     leader.quotas.quotas.report["groups"][0]["rows"][0].pop("loss")
-    shown = await leader.quotas.group("acme")
-    assert (shown.name, shown.topics, shown.rows) == ("acme", None, [])
+    view = await leader.quotas.group("acme")
+    assert (view.name, view.topics, view.rows) == ("acme", None, [])
 
 
 async def test_the_busiest_are_explained_alike() -> None:
@@ -127,7 +124,7 @@ OF_GROUPS = ("quota_limit", "quota_usage", "quota_share", "quota_used_ratio", "q
 
 
 async def skewed_world(topic_metrics: int = 20) -> QuotaSidecar:
-    """All demand of the partitioned topic sits in one of its four partitions; other topics want what is left."""
+    """Build a world where one of four partitions has all demand of its topic; other topics use the rest."""
     cluster = QuotaCluster()
     cluster.demand |= {f"{SKEWED}-partition-{number}": 0.0 for number in range(1, 4)} | {f"{SKEWED}-partition-0": 500.0}
     sidecar = await leading(cluster, topic_metrics=topic_metrics)
@@ -136,7 +133,6 @@ async def skewed_world(topic_metrics: int = 20) -> QuotaSidecar:
 
 
 def figures(sidecar: QuotaSidecar, name: str) -> dict[str, float]:
-    """By topic."""
     pairs = re.findall(r'topic="([^"]+)"[^}]*} (\S+)', sidecar.metric(name))
     return {topic: float(value) for topic, value in pairs}
 
@@ -149,23 +145,22 @@ async def test_loss_and_demand_of_a_skewed_topic() -> None:
         row.topic: {key: getattr(row, key).publish_messages for key in ("usage", "share", "loss", "demand")}
         for row in group.rows
     }
-    found = rows[SKEWED]
-    assert found["loss"] == pytest.approx(found["share"] - found["usage"], abs=0.01)
-    assert found["loss"] > 0.7 * found["share"]
-    assert found["demand"] > found["share"]
+    result = rows[SKEWED]
+    assert result["loss"] == pytest.approx(result["share"] - result["usage"], abs=0.01)
+    assert result["loss"] > 0.7 * result["share"]
+    assert result["demand"] > result["share"]
     assert sum(row["loss"] for row in rows.values()) == pytest.approx(group.skew_loss.publish_messages, abs=0.01)
     assert {name for name, row in rows.items() if row["loss"]} == {SKEWED}
 
 
 async def test_metrics_of_topics_are_bounded_and_begin_with_what_is_lost() -> None:
-    """As many topics as is set, the one that loses most first; all four figures, which are those of the API."""
     sidecar = await skewed_world()
-    shown = [figures(sidecar, name) for name in NAMES]
-    assert len({frozenset(found) for found in shown}) == 1
+    figures_by_name = [figures(sidecar, name) for name in NAMES]
+    assert len({frozenset(result) for result in figures_by_name}) == 1
     bounded = await skewed_world(topic_metrics=1)
     assert [set(figures(bounded, name)) for name in NAMES] == [{SKEWED}] * 4
     rows = {row.topic: row for row in (await sidecar.quotas.group("acme")).rows}
-    usage, limit, share, loss = shown
+    usage, limit, share, loss = figures_by_name
     assert loss[SKEWED] == pytest.approx(rows[SKEWED].loss.publish_messages, abs=0.01)
     assert usage[SKEWED] == pytest.approx(rows[SKEWED].usage.publish_messages, abs=0.01)
     assert share[SKEWED] == pytest.approx(rows[SKEWED].share.publish_messages, abs=0.01)
@@ -173,7 +168,6 @@ async def test_metrics_of_topics_are_bounded_and_begin_with_what_is_lost() -> No
 
 
 async def test_no_metrics_of_topics_without_a_leader() -> None:
-    """They are the next leader's to tell."""
     sidecar = await skewed_world()
     await sidecar.leadership.stop()
     await sidecar.quotas.quotas.step()

@@ -1,4 +1,4 @@
-"""What quotas found at the brokers: stricter rates stay, and everything comes back in the end, whoever was killed."""
+"""Quotas at the brokers: stricter rates stay, and all original rates come back, whichever process was killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ class TestWhatWasThere:
     """Rates that others set."""
 
     async def test_stricter_ones_stay(self) -> None:
-        """Of the topic or the namespace, in force or not by us; the rest is shared out."""
         cluster = QuotaCluster()
         mine = PolicyKey(topic=HOT, side=PUBLISH)
         cluster.model.quotas.rates[mine] = Rate(3, 3000)
@@ -57,7 +56,6 @@ class TestWhatWasThere:
         assert (await sidecar.quotas.view()).sentence == "there are no quota groups"
 
     async def test_given_back_when_the_enforcer_is_off(self) -> None:
-        """As another sidecar with other settings leads."""
         cluster = QuotaCluster()
         first = await leading(cluster)
         await first.turn(3)
@@ -68,7 +66,6 @@ class TestWhatWasThere:
         assert (await second.quotas.view()).obstacle == "QuotasOff"
 
     async def test_given_back_after_a_handback(self) -> None:
-        """And not written again before somebody takes over anew."""
         sidecar = await leading()
         await sidecar.turn(3)
         ended = TakeoverEnd(by="ann", reason="r", wall_ms=1)
@@ -82,7 +79,6 @@ class TestWhatWasThere:
         assert sidecar.quota_cluster.model.quotas.rates
 
     async def test_given_back_at_a_persons_word(self) -> None:
-        """Without a running sidecar; what is stored of it is forgotten by the next leader."""
         cluster = QuotaCluster()
         before = {PolicyKey(topic=COLD, side=PUBLISH): Rate(900, -1)}
         cluster.model.quotas.rates |= before
@@ -90,10 +86,10 @@ class TestWhatWasThere:
         await sidecar.turn(3)
         person = MemoryQuotaAdmin(cluster.model)
         person.fail("set_topic_rate", AdminTimeout("no answer"))
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said[0].startswith("15 rates") and "could not be given back: no answer" in said[1]
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said == ["1 rates and resource groups of quotas given back"]
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert lines[0].startswith("15 rates") and "could not be given back: no answer" in lines[1]
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert lines == ["1 rates and resource groups of quotas given back"]
         assert cluster.model.quotas.rates == before
         await sidecar.leadership.stop()
         second = await leading(cluster, name="b", enforcer="off")
@@ -102,70 +98,70 @@ class TestWhatWasThere:
         assert await give_quotas_back(person, person, sidecar.config, second.coordination, sidecar.clock) == []
 
     async def test_what_could_not_be_read_is_named(self) -> None:
-        """Place by place: what was not given back is not passed over in silence."""
         cluster = QuotaCluster()
         sidecar = await leading(cluster)
         await sidecar.turn(3)
-        held = sidecar.quotas.quotas.rates.owned
+        owned = sidecar.quotas.quotas.rates.owned
         person = MemoryQuotaAdmin(cluster.model)
-        person.fail("topic_rate", *[AdminTimeout("no answer")] * len(held))
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        unread = {f"the {place.side} rate of {place.topic} could not be read: not given back" for place in held}
-        assert said[0].startswith("0 rates") and unread == set(said[1:-1]) and "no answer" in said[-1]
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said == [f"{len(held)} rates and resource groups of quotas given back"]
+        person.fail("topic_rate", *[AdminTimeout("no answer")] * len(owned))
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        unread = {f"the {place.side} rate of {place.topic} could not be read: not given back" for place in owned}
+        assert lines[0].startswith("0 rates") and unread == set(lines[1:-1]) and "no answer" in lines[-1]
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert lines == [f"{len(owned)} rates and resource groups of quotas given back"]
         assert not cluster.model.quotas.rates
 
     async def test_resource_groups_that_could_not_be_read_are_named(self) -> None:
-        """As rates are."""
         sidecar = await leading(enforcer="native")
         await sidecar.turn(3)
         person = MemoryQuotaAdmin(sidecar.quota_cluster.model)
         person.fail("resource_group", AdminTimeout("no answer"))
-        said = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        lines = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         # Its namespaces are given back all the same.
-        assert said[0].startswith("2 rates") and set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
-        assert said[-1] == "resource group acme, or a namespace of it, could not be read: not given back"
+        assert lines[0].startswith("2 rates") and set(sidecar.quota_cluster.model.quotas.groups) == {"acme"}
+        assert lines[-1] == "resource group acme, or a namespace of it, could not be read: not given back"
         (said_again,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert not said_again.startswith("0 rates") and not sidecar.quota_cluster.model.quotas.groups
 
     async def test_what_is_as_before_is_not_named(self) -> None:
-        """Somebody gave it back already."""
         cluster = QuotaCluster()
         sidecar = await leading(cluster)
         await sidecar.turn(3)
         cluster.model.quotas.rates.pop(PolicyKey(topic=HOT, side=PUBLISH))
         person = MemoryQuotaAdmin(cluster.model)
-        (said,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
-        assert said.startswith(f"{len(sidecar.quotas.quotas.rates.owned) - 1} rates")
+        (lines,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
+        assert lines.startswith(f"{len(sidecar.quotas.quotas.rates.owned) - 1} rates")
 
-    @pytest.mark.parametrize("known", [None, "ended", "active"])
-    async def test_put_aside_without_a_takeover(self, known: str | None) -> None:
+    @pytest.mark.parametrize("text", [None, "ended", "active"])
+    async def test_put_aside_without_a_takeover(self, text: str | None) -> None:
         """The running leader then gives back and writes nothing again; what a takeover left stays as it is."""
         sidecar = await leading()
         await sidecar.turn(3)
         ended = TakeoverEnd(by="bob", reason="x", wall_ms=1)
         record = TakeoverRecord(
-            by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=known == "active"
+            by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=text == "active"
         )
         before = replace(record, ended=None if record.active else ended)
-        if known is not None:
+        if text is not None:
             await sidecar.coordination.write_shared("takeover", before.encode(), version=None)
         await put_quotas_aside(sidecar.coordination, sidecar.clock, **WHO)
         document = await sidecar.coordination.read("takeover")
         assert document is not None
-        if known is not None:
+        if text is not None:
             assert decode_takeover(document.data) == before
             return
         await sidecar.turn(3)
         assert not sidecar.quota_cluster.model.quotas.rates
         view = await sidecar.quotas.view()
         assert view.obstacle == Code.PUT_ASIDE.value
-        said = "handed back by ann; no rate is set before the next "
-        said += '`bundlekeel mode act --reason "..."` or `bundlekeel takeover`'
-        assert view.explanations == {"PutAside": said} and f"nothing is written (PutAside: {said})" in view.sentence
-        (told,) = sidecar.journal.tail(10, kind="request")
-        assert told["by"] == "ann" and "quotas" in told["sentence"] and "takeover" in told["sentence"]
+        expected = "handed back by ann; no rate is set before the next "
+        expected += '`bundlekeel mode act --reason "..."` or `bundlekeel takeover`'
+        assert (
+            view.explanations == {"PutAside": expected}
+            and f"nothing is written (PutAside: {expected})" in view.sentence
+        )
+        (entries,) = sidecar.journal.tail(10, kind="request")
+        assert entries["by"] == "ann" and "quotas" in entries["sentence"] and "takeover" in entries["sentence"]
 
     async def test_the_mode_act_that_is_asked_for_after_a_handback_sets_rates_again(self) -> None:
         """Without a takeover, and another mode does not; one that was asked for before the handback does not either."""
@@ -189,13 +185,12 @@ class TestWhatWasThere:
         assert document is not None and not decode_takeover(document.data).active
 
     async def test_how_much_would_be_given_back(self) -> None:
-        """A dry run tells it and touches nothing."""
         sidecar = await leading()
         assert await quotas_owned(sidecar.coordination) == []
         await sidecar.turn(3)
-        (said,) = await quotas_owned(sidecar.coordination)
+        (lines,) = await quotas_owned(sidecar.coordination)
         assert (
-            said == f"{len(sidecar.quotas.quotas.rates.owned)} rates and resource groups of quotas would be given back"
+            lines == f"{len(sidecar.quotas.quotas.rates.owned)} rates and resource groups of quotas would be given back"
         )
 
     async def test_somebody_elses_value_is_theirs(self) -> None:
@@ -210,7 +205,6 @@ class TestWhatWasThere:
         assert sidecar.quota_cluster.model.quotas.rates == {place: Rate(2)}
 
     async def test_a_vanished_topic_is_forgotten(self) -> None:
-        """Its policy went with it."""
         sidecar = await leading()
         await sidecar.turn(3)
         model = sidecar.quota_cluster.model
@@ -226,7 +220,6 @@ class TestWhatWasThere:
 @pytest.mark.parametrize("written", range(0, 17, 4))
 @pytest.mark.parametrize("removed", [False, True])
 async def test_killed_between_two_writes(written: int, removed: bool) -> None:
-    """The next leader completes what was begun, or gives everything back."""
     cluster = QuotaCluster()
     before = {PolicyKey(topic=COLD, side=PUBLISH): Rate(900, -1)}
     cluster.model.quotas.rates |= before

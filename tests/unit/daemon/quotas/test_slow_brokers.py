@@ -1,4 +1,4 @@
-"""Quotas with brokers that answer slowly or not at all, in virtual time: a cycle ends, and goes on where it stopped."""
+"""Quotas with brokers that respond slowly or not at all, in virtual time: a cycle ends and resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -63,17 +63,15 @@ class SlowAdmin(MemoryQuotaAdmin):
 
 
 class SlowSidecar(QuotaSidecar):
-    """Keeps its lease, and tells when cycles of quotas began and ended."""
+    """Sidecar that keeps its lease and records when cycles of quotas start and end."""
 
     settings: ClassVar = {"store.session_timeout": 15.0, "leadership.heartbeat": 5.0}
     quota_admin: SlowAdmin
 
     def reach_quotas(self) -> SlowAdmin:
-        """How quotas reach the brokers."""
         return SlowAdmin(self.quota_cluster.model)
 
     async def cycles(self, count: int) -> list[float]:
-        """So many, as the sidecar runs them; how long each took."""
         took = []
         for _ in range(count):
             began = asyncio.get_running_loop().time()
@@ -88,7 +86,6 @@ class SlowSidecar(QuotaSidecar):
 
 
 def with_new_topics(count: int) -> QuotaCluster:
-    """A cluster with so many topics more."""
     cluster = QuotaCluster(LoopClock())
     for number in range(count):
         name = f"persistent://acme/more/new{number:03}"
@@ -116,8 +113,6 @@ async def led(cluster: QuotaCluster, **more: Any) -> tuple[SlowSidecar, asyncio.
 
 @in_virtual_time
 async def test_a_hundred_new_topics_at_slow_brokers() -> None:
-    """No cycle waits for all of them: each ends in time and tells what is still to come, the next goes on there, and
-    nobody is read or written twice before all were once."""
     sidecar, lease = await led(with_new_topics(100))
     sidecar.quota_admin.seconds = 1.0
     rates, to_come = sidecar.quota_cluster.model.quotas.rates, []
@@ -141,7 +136,6 @@ async def test_a_hundred_new_topics_at_slow_brokers() -> None:
 
 @in_virtual_time
 async def test_some_that_never_answer_keep_nobody_waiting() -> None:
-    """They are left alone while they hang and tried last; the others are read and written as ever."""
     sidecar, lease = await led(with_new_topics(40))
     names = sorted(name for name in sidecar.quota_cluster.demand if "/more/" in name)
     # More than are asked at a time, and the first by name.
@@ -159,7 +153,6 @@ async def test_some_that_never_answer_keep_nobody_waiting() -> None:
 
 @in_virtual_time
 async def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
-    """Its topic is left alone until the outcome is known, and counts as still to come; the failure is told then."""
     sidecar, lease = await led(QuotaCluster(LoopClock()))
     await sidecar.cycles(5)
     place = PolicyKey(topic=HOT, side=PUBLISH)
@@ -183,7 +176,7 @@ async def test_a_write_that_hangs_goes_on_beside_the_cycles() -> None:
 
 
 class _SlowWrites:
-    """From now on writes of the hot topic hang; reads of it do not."""
+    """Admin whose writes of the hot topic hang; reads do not."""
 
     def __init__(self, sidecar: SlowSidecar) -> None:
         self.begun, self.since = 0, 0
@@ -203,13 +196,12 @@ class _SlowWrites:
 
 @in_virtual_time
 async def test_namespaces_that_are_not_reached() -> None:
-    """Their topics wait: without the namespace's rate nobody knows what may be written."""
     sidecar, lease = await led(QuotaCluster(LoopClock()))
     sidecar.quota_admin.namespace_seconds = 0.9 * CYCLE
     assert max(await sidecar.cycles(1)) < CYCLE
     assert not sidecar.quota_cluster.model.quotas.rates
     assert (await sidecar.quotas.view()).left == {Code.RATE_NOT_REACHED.value: 16}
-    # The answers have come beside the cycle by now.
+    # The responses have arrived outside the cycle by now.
     assert max(await sidecar.cycles(1)) < CYCLE
     assert len(sidecar.quota_cluster.model.quotas.rates) == 16
     lease.cancel()
@@ -230,7 +222,6 @@ async def test_the_budget_of_a_minute() -> None:
 
 @in_virtual_time
 async def test_giving_back_goes_round() -> None:
-    """Topics that never answer do not keep the others from getting back what was there."""
     sidecar, lease = await led(with_new_topics(20))
     await sidecar.cycles(2)
     names = sorted({place.topic for place in sidecar.quota_cluster.model.quotas.rates})
@@ -243,7 +234,6 @@ async def test_giving_back_goes_round() -> None:
 
 @in_virtual_time
 async def test_what_hangs_ends_with_the_sidecar() -> None:
-    """Nothing goes on beside cycles that there are no more."""
     sidecar, lease = await led(QuotaCluster(LoopClock()))
     sidecar.quota_admin.hanging = frozenset({HOT})
     await sidecar.cycles(1)
@@ -260,18 +250,16 @@ class TestWithin:
     """Jobs with a time."""
 
     def test_begun_in_order(self) -> None:
-        """So many at a time; what is not begun when the time is over is not begun at all."""
-
         async def main() -> list[int]:
-            begun: list[int] = []
+            started: list[int] = []
 
             async def job(number: int) -> None:
-                begun.append(number)
+                started.append(number)
                 await asyncio.sleep(1)
 
             tasks = await within([lambda n=n: job(n) for n in range(9)], limit=2, seconds=2.5)
             assert [task.done() for task in tasks] == [True] * 4 + [False] * 2
-            return begun
+            return started
 
         assert run_virtually(main()) == [0, 1, 2, 3, 4, 5]
 

@@ -24,7 +24,6 @@ def cluster_of(small: float) -> QuotaCluster:
 
 
 def writes(sidecar: QuotaSidecar) -> int:
-    """How many rates it has written so far."""
     return sum(call[0] == "set_topic_rate" for call in sidecar.quota_admin.calls)
 
 
@@ -36,7 +35,6 @@ class Deaf:
         sidecar.quota_admin.topic_rates = self  # type: ignore[method-assign]
 
     async def __call__(self, broker: str, namespaces: frozenset[str]) -> TopicRates:
-        """What the others tell."""
         if broker in self.brokers:
             raise AdminTimeout("no answer")
         return await self._ask(broker, namespaces)
@@ -55,7 +53,6 @@ async def test_topics_that_are_content_stay_so(small: float) -> None:
 
 
 async def test_what_somebody_else_keeps_a_topic_from_using_goes_to_others() -> None:
-    """Of a policy of 10 and a namespace's, no topic can use more; the limit is used all the same."""
     cluster = cluster_of(1.0)
     cluster.model.quotas.rates[PolicyKey(topic=BIG[0], side=PUBLISH)] = Rate(10, -1)
     sidecar = await leading(cluster)
@@ -67,7 +64,6 @@ async def test_what_somebody_else_keeps_a_topic_from_using_goes_to_others() -> N
 
 
 async def test_a_broker_that_stays_unresponsive_keeps_its_part() -> None:
-    """It serves what it did, so nobody else gets that, however long it lasts."""
     sidecar = await leading()
     await sidecar.turn(5)
     Deaf(sidecar, BROKERS[0])
@@ -111,7 +107,6 @@ async def test_a_topic_that_left_its_broker_counts_once() -> None:
 
 
 async def test_a_write_that_lands_late_is_still_ours() -> None:
-    """Its answer was lost, another value was written since, and then the first one came into force."""
     sidecar = await leading()
     cluster, place = sidecar.quota_cluster, PolicyKey(topic=BIG[0], side=PUBLISH)
     really, lost = sidecar.quota_admin.set_topic_rate, list[Rate | None]()
@@ -151,14 +146,12 @@ FEW = {f"persistent://acme/orders/t{number}": rate for number, rate in enumerate
 
 
 def small_cluster() -> QuotaCluster:
-    """Topics that want 90 messages/s of the 200 together: nobody is held back."""
     cluster = QuotaCluster()
     cluster.demand |= dict.fromkeys(cluster.demand, 0.0) | FEW
     return cluster
 
 
 async def test_a_change_of_less_than_a_tenth_counts_in_the_same_cycle() -> None:
-    """A topic grows by 5 %: the next cycle claims, and shows, what was measured; its share follows."""
     cluster = small_cluster()
     sidecar = await leading(cluster)
     await sidecar.turn(2)
@@ -184,7 +177,6 @@ async def test_a_topic_that_falls_by_a_few_percent_each_cycle_is_followed() -> N
 
 
 async def test_the_last_figures_of_a_broker_that_does_not_answer_count_until_it_answers() -> None:
-    """However long that lasts; then what is measured replaces all of them, topics that have gone too."""
     cluster = small_cluster()
     sidecar = await leading(cluster)
     await sidecar.turn(2)
@@ -202,8 +194,6 @@ async def test_the_last_figures_of_a_broker_that_does_not_answer_count_until_it_
 
 
 async def test_the_last_figures_of_a_broker_end_with_its_registration() -> None:
-    """A broker that did not answer and then died: what it said last is nobody's any more, but for the one cycle that a
-    topic may be absent."""
     cluster = small_cluster()
     sidecar = await leading(cluster)
     await sidecar.turn(2)

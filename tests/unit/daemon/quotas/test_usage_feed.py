@@ -1,4 +1,4 @@
-"""What brokers tell each other of groups, in a whole sidecar over fakes: heard by the leader, shown by everyone."""
+"""Usage that brokers exchange per group, over fakes: received by the leader, shown by every replica."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ async def listening(cluster: QuotaCluster | None = None, **more: Any) -> QuotaSi
     return sidecar
 
 
-async def told(sidecar: QuotaSidecar) -> dict[str, Any]:
+async def read_usage(sidecar: QuotaSidecar) -> dict[str, Any]:
     """The rows of the group acme, by broker."""
     return {row.broker: row for row in (await sidecar.quotas.group("acme")).reported}
 
 
 async def test_told_beside_measured() -> None:
-    """A second, of Pulsar's periods; by broker, with age; what is not heard yet is None; all replicas say the same."""
     sidecar = await listening()
     sidecar.usage_feed.say(
         usage_message(FIRST, acme=(PassedUsage(1000, 50_000), PassedUsage(2000, 90_000)), other=(NOTHING, None))
@@ -54,7 +53,7 @@ async def test_told_beside_measured() -> None:
     sidecar.usage_feed.say(usage_message(SECOND, acme=(None, PassedUsage(40, 400))))
     sidecar.cluster.clock.offset += 7
     await sidecar.turn()
-    rows = await told(sidecar)
+    rows = await read_usage(sidecar)
     assert list(rows) == [BROKERS[0], BROKERS[1], BROKERS[2]], "those that told most first"
     assert list(asdict(rows[BROKERS[0]].reported).values()) == [50.0, 2500.0, 100.0, 4500.0]
     assert list(asdict(rows[BROKERS[1]].reported).values()) == [None, None, 2.0, 20.0]
@@ -66,7 +65,7 @@ async def test_told_beside_measured() -> None:
         assert sum(getattr(row.measured, kind) for row in rows.values()) == pytest.approx(getattr(usage, kind))
     follower = await leading(sidecar.quota_cluster, name="b", enforcer="native")
     await follower.turn()
-    assert await told(follower) == rows and follower.usage_feed.urls == []
+    assert await read_usage(follower) == rows and follower.usage_feed.urls == []
 
 
 @pytest.mark.parametrize("transport", ["", "org.example.Other"])
@@ -91,7 +90,6 @@ async def test_while_there_are_groups(enforcer: str) -> None:
 
 
 async def test_only_the_leader_listens() -> None:
-    """Who leads no more forgets what it heard."""
     sidecar = await listening()
     await sidecar.leadership.stop()
     await sidecar.quotas.quotas.step()
@@ -99,7 +97,6 @@ async def test_only_the_leader_listens() -> None:
 
 
 async def test_a_broken_connection_changes_nothing_else() -> None:
-    """What was heard stays with its age; the cycle goes on, and says what is wrong. So does a message of nonsense."""
     sidecar = await listening()
     sidecar.usage_feed.say(usage_message(FIRST, acme=(PassedUsage(1000, 50_000), None)))
     sidecar.usage_feed.become("down", "not allowed")
@@ -108,11 +105,10 @@ async def test_a_broken_connection_changes_nothing_else() -> None:
     view = await sidecar.quotas.view()
     assert (view.transport.state, view.transport.detail) == ("down", "not allowed")
     assert view.transport.fault == "broker is missing" and view.problems == []
-    assert (await told(sidecar))[BROKERS[0]].reported.publish_messages == 50
+    assert (await read_usage(sidecar))[BROKERS[0]].reported.publish_messages == 50
 
 
 async def test_brokers_that_do_not_answer_for_a_moment() -> None:
-    """Right after they restarted nobody knows whether they exchange usage; what was heard is kept all the same."""
     sidecar = await listening()
     sidecar.usage_feed.say(usage_message(FIRST, acme=(PassedUsage(1000, 50_000), None)))
     sidecar.admin.fail("runtime_configuration", *[Fault(error=AdminUnreachable("silent"))] * 20)
@@ -124,7 +120,6 @@ async def test_brokers_that_do_not_answer_for_a_moment() -> None:
 
 
 async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
-    """Its last word is what counts: nothing is nothing; one that told something, or was not heard, takes its part."""
     for last, defects in ((NOTHING, []), (PassedUsage(9, 9), ["DeadBrokerCounted"]), (None, ["DeadBrokerCounted"])):
         cluster = exchanging()
         sidecar = await listening(cluster)
@@ -133,13 +128,12 @@ async def test_a_dead_broker_that_told_nothing_does_not_count() -> None:
         await sidecar.turn()
         (row,) = (await sidecar.quotas.view()).groups
         assert [item.code for item in row.defects] == defects
-        assert (await told(sidecar))[BROKERS[1]].registered is False
+        assert (await read_usage(sidecar))[BROKERS[1]].registered is False
 
 
 async def test_an_unknown_broker_is_shown_by_its_address() -> None:
-    """One that was gone before anybody looked."""
     sidecar = await listening()
     sidecar.usage_feed.say(usage_message("pulsar://b9:6650", acme=(PassedUsage(20, 20), None)))
     await sidecar.turn()
-    row = (await told(sidecar))["pulsar://b9:6650"]
+    row = (await read_usage(sidecar))["pulsar://b9:6650"]
     assert (row.registered, row.measured, row.reported.publish_messages) == (False, None, 1)

@@ -61,8 +61,8 @@ def test_a_crash_between_writing_and_deleting_doubles_nothing() -> None:
     parts = filled(store)
     store.merge(parts)
     assert len(store.files()) == 4
-    found = check(store)
-    assert (found["ok"], found["cycles"], found["superseded"]) == (True, 6, 3)
+    result = check(store)
+    assert (result["ok"], result["cycles"], result["superseded"]) == (True, 6, 3)
     assert tidy_store(store, OVER_MS, None).removed == 3
     assert [file.name for file in store.files()] == ["1-1-3.parquet"]
 
@@ -71,12 +71,12 @@ def test_a_torn_large_file_does_not_take_its_parts_along(tmp_path: Path) -> None
     """It is set aside, the parts stay and are put together again."""
     store = ParquetStore(tmp_path)
     parts = filled(store)
-    made = store.merge(parts)
-    path = tmp_path / made.path
+    merged = store.merge(parts)
+    path = tmp_path / merged.path
     path.write_bytes(path.read_bytes()[:-100])
     done = tidy_store(store, OVER_MS, None)
-    assert (done.aside, done.merged) == ([f"_aside/{made.path}"], 3)
-    assert (tmp_path / "_aside" / made.path).is_file()
+    assert (done.aside, done.merged) == ([f"_aside/{merged.path}"], 3)
+    assert (tmp_path / "_aside" / merged.path).is_file()
     assert replayed(store)["same"] == 6
 
 
@@ -84,20 +84,19 @@ def test_a_torn_minute_costs_its_hour_no_more_than_itself(tmp_path: Path) -> Non
     """It is set aside, said by `check` as missing cycles, and its neighbours stay to the last byte."""
     store = ParquetStore(tmp_path)
     first, second, third = filled(store)
-    kept = {file.path: (tmp_path / file.path).read_bytes() for file in (first, third)}
+    remaining = {file.path: (tmp_path / file.path).read_bytes() for file in (first, third)}
     path = tmp_path / second.path
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     before = check(store)
     assert [row["file"] for row in before["unreadable"]] == [second.path]
     assert set_torn_aside(store, store.files()) == [f"_aside/{second.path}"]
-    assert {file.path: (tmp_path / file.path).read_bytes() for file in store.files()} == kept
-    found = check(store)
-    assert (found["ok"], found["gaps"]) == (False, [{"epoch": 1, "after": 2, "before": 5, "missing": 2}])
-    assert [row["cycle"] for row in found["broken"]] == [5, 6]
+    assert {file.path: (tmp_path / file.path).read_bytes() for file in store.files()} == remaining
+    result = check(store)
+    assert (result["ok"], result["gaps"]) == (False, [{"epoch": 1, "after": 2, "before": 5, "missing": 2}])
+    assert [row["cycle"] for row in result["broken"]] == [5, 6]
 
 
 def test_a_file_broken_in_the_middle_is_found_when_it_is_copied(tmp_path: Path) -> None:
-    """Its footer is good, so only reading it tells: it is set aside, and the round after puts the others together."""
     store = ParquetStore(tmp_path)
     files = filled(store, cycles=8)
     path = tmp_path / files[3].path
@@ -110,7 +109,6 @@ def test_a_file_broken_in_the_middle_is_found_when_it_is_copied(tmp_path: Path) 
 
 
 def test_what_is_too_old_is_deleted() -> None:
-    """By whole days; with null nothing is."""
     store = MemoryStore()
     filled(store)
     later = START_MS + 10 * 24 * HOUR_MS
@@ -149,9 +147,9 @@ def test_a_publication_that_was_torn_is_written_again(tmp_path: Path) -> None:
 def by_another_release(path: Path, columns: Callable[[pa.Table], pa.Table], **more: Any) -> bytes:
     """Write a file again as one of the next schema, with other columns, and more to say of itself."""
     with pq.ParquetFile(path) as file:
-        told, table = json.loads(file.metadata.metadata[b"bundlekeel"]), columns(file.read())
+        parsed, table = json.loads(file.metadata.metadata[b"bundlekeel"]), columns(file.read())
     with pq.ParquetWriter(path, table.schema) as writer:
-        writer.add_key_value_metadata({"bundlekeel": json.dumps(told | {"schema": SCHEMA + 1} | more)})
+        writer.add_key_value_metadata({"bundlekeel": json.dumps(parsed | {"schema": SCHEMA + 1} | more)})
         writer.write_table(table)
     return path.read_bytes()
 
@@ -168,7 +166,6 @@ OTHER: dict[str, Callable[[pa.Table], pa.Table]] = {
 def test_what_another_release_recorded_stays_as_it_is(
     tmp_path: Path, columns: Callable[[pa.Table], pa.Table], schema: int
 ) -> None:
-    """Its file is neither torn nor ours to merge, and the hour's other files are merged."""
     store = ParquetStore(tmp_path)
     newer, *_ = filled(store)
     path = tmp_path / newer.path
@@ -203,7 +200,7 @@ def test_foreign_columns_do_not_end_the_housekeeping(tmp_path: Path) -> None:
 
 
 class Kept(MemoryStore):
-    """A leader tidies the store after so many files have been read."""
+    """Store in which a leader tidies up after this number of reads."""
 
     def __init__(self, after: int, now_ms: int, keep_days: int | None = None) -> None:
         super().__init__()
@@ -226,9 +223,9 @@ def test_reading_goes_on_where_minutes_are_put_together_meanwhile(after: int) ->
     store = Kept(after, OVER_MS)
     filled(store)
     store.reads = 0
-    found = check(store)
+    result = check(store)
     assert [file.name for file in store.files()] == ["1-1-3.parquet"]
-    assert (found["ok"], found["cycles"], found["doubles"], found["gaps"]) == (True, 6, [], [])
+    assert (result["ok"], result["cycles"], result["doubles"], result["gaps"]) == (True, 6, [], [])
 
 
 def test_reading_passes_over_what_is_deleted_as_too_old_meanwhile() -> None:

@@ -72,7 +72,6 @@ def test_rotation_keeps_the_files_asked_for(tmp_path: Path) -> None:
 
 
 def test_full_disk_is_counted_and_stops_nothing() -> None:
-    """Balancing goes on without the record, and the newest records stay in memory."""
     full, telemetry = journal(Path("/dev/full"))
     full.append({"kind": "cycle", "n": 1})
     assert full.tail(1)[0]["n"] == 1
@@ -91,11 +90,11 @@ def test_path_that_cannot_be_made_is_counted(tmp_path: Path) -> None:
 
 def test_memory_only() -> None:
     """Without a path nothing is written anywhere."""
-    held, _ = journal(None)
-    held.append({"kind": "move", "n": 1})
-    held.close()
-    assert held.tail(1) == [{"kind": "move", "n": 1}]
-    assert held.tail(0) == []
+    file_journal, _ = journal(None)
+    file_journal.append({"kind": "move", "n": 1})
+    file_journal.close()
+    assert file_journal.tail(1) == [{"kind": "move", "n": 1}]
+    assert file_journal.tail(0) == []
 
 
 def test_only_the_end_of_a_large_file_is_read_back(tmp_path: Path) -> None:
@@ -116,7 +115,6 @@ def test_only_the_end_of_a_large_file_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_rotation_that_fails_costs_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records go on into the full file, no older file is lost, and the rotation is made up for later."""
     path = tmp_path / "journal.jsonl"
     really = os.replace
 
@@ -143,14 +141,13 @@ def test_a_rotation_that_fails_costs_no_record(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_character_that_is_none_costs_no_record(tmp_path: Path) -> None:
-    """Half a surrogate pair, as JSON of others may hold it, is no UTF-8: it is replaced, in the file and in memory."""
     path = tmp_path / "journal.jsonl"
-    made, telemetry = journal(path)
-    made.append({"kind": "move", "error": "a\ud800b", "deep": [{"\udfff": 1.5}]})
-    made.close()
+    file_journal, telemetry = journal(path)
+    file_journal.append({"kind": "move", "error": "a\ud800b", "deep": [{"\udfff": 1.5}]})
+    file_journal.close()
     (read,) = lines(path)
-    assert {name: read[name] for name in ("kind", "error", "deep")} == made.tail(1)[0]
-    assert made.tail(1) == [{"kind": "move", "error": "a\ufffdb", "deep": [{"\ufffd": 1.5}]}]
+    assert {name: read[name] for name in ("kind", "error", "deep")} == file_journal.tail(1)[0]
+    assert file_journal.tail(1) == [{"kind": "move", "error": "a\ufffdb", "deep": [{"\ufffd": 1.5}]}]
     assert b"journal_errors_total 0.0" in telemetry.render("text/plain")[0]
 
 
@@ -205,17 +202,16 @@ def test_the_folder_is_synced_with_the_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "fsync", noted)
     path = tmp_path / "journal.jsonl"
-    made, _ = journal(path, max_bytes=100)
-    made.append({"kind": "cycle", "n": 1})
+    file_journal, _ = journal(path, max_bytes=100)
+    file_journal.append({"kind": "cycle", "n": 1})
     assert synced == []
-    made.append({"kind": "cycle", "n": 2})
+    file_journal.append({"kind": "cycle", "n": 2})
     assert synced == ["journal.jsonl.1", tmp_path.name]
-    made.close()
+    file_journal.close()
     assert synced[2:] == ["journal.jsonl", tmp_path.name]
 
 
 def test_records_of_a_time_are_read_from_the_files_where_memory_does_not_go_back(tmp_path: Path) -> None:
-    """Yesterday is longer ago than what is kept in memory, and may be in the file before."""
     path = tmp_path / "journal.jsonl"
     written, _ = journal(path, max_bytes=300_000, backups=1)
     for number in range(1, 3001):

@@ -26,13 +26,12 @@ from tests.support.world import FakeCluster, FakeSidecar, TestClock
 
 
 class StoppedClock(TestClock):
-    """Wall time stands where a test puts it."""
+    """Wall clock that a test stops at a time."""
 
     __test__ = False
     wall = START_MS
 
     def wall_ms(self) -> int:
-        """As put."""
         return self.wall
 
 
@@ -108,7 +107,6 @@ def _order(file: HistoryFile) -> tuple[int, int]:
 
 
 async def test_every_cycle_of_the_leader_replays() -> None:
-    """What was taken is published a file a minute when the recorder closes, whole in each new hour, and replays."""
     bench = Bench()
     inputs = list(sequence(20, 1, start_ms=START_MS + HOUR_MS - 100_000))
     async with bench.running():
@@ -141,8 +139,9 @@ async def test_a_follower_records_nothing() -> None:
 
 
 async def test_a_leader_change_leaves_no_gap_and_no_double(tmp_path: Path) -> None:
-    """Two sidecars one after the other, one of them killed with its last minute in the log only and started again: all
-    cycles are there once, and `history check` finds nothing wrong."""
+    """Two sidecars in sequence, one of them killed with its last minute in the log only and started again: each cycle
+    is there once, and `history check` reports no error.
+    """
     inputs = list(sequence(12, 3))
     store = ParquetStore(tmp_path / "store")
     killed = FileWal(tmp_path / "wal-a")
@@ -159,14 +158,12 @@ async def test_a_leader_change_leaves_no_gap_and_no_double(tmp_path: Path) -> No
     again = Bench(FileWal(tmp_path / "wal-a"), store)
     async with again.running():
         await again.until(lambda: again.wal.closed() == [])
-    found = check(store)
-    assert (found["ok"], found["cycles"], found["gaps"], found["doubles"]) == (True, 12, [], [])
+    result = check(store)
+    assert (result["ok"], result["cycles"], result["gaps"], result["doubles"]) == (True, 12, [], [])
     assert replayed(store)["same"] == 12
 
 
 async def test_a_slow_disk_never_holds_up_a_cycle_and_what_is_dropped_is_said() -> None:
-    """With the writer stuck `take` still returns at once; cycles beyond the queue are counted, and the next record
-    says how many there were, so that a check knows them from lost ones."""
     wal = SlowWal()
     bench = Bench(wal)
     inputs = list(sequence(QUEUE + 5, 4))
@@ -187,7 +184,6 @@ async def test_a_slow_disk_never_holds_up_a_cycle_and_what_is_dropped_is_said() 
 
 
 async def test_a_full_disk_costs_cycles_and_nothing_else() -> None:
-    """While the log refuses, cycles are counted as dropped; afterwards recording goes on from the last record."""
     bench = Bench()
     inputs = list(sequence(6, 5))
     async with bench.running():
@@ -242,13 +238,13 @@ async def test_cycles_without_a_plan_are_told_from_missing_ones() -> None:
         bench.recorder.take(1, None, None, {"cycle": 2, "acted": False})
         await bench.recorded(inputs[1:], first=3)
     assert [(record.cycle, record.outcome.skipped) for record in bench.published()] == [(1, 0), (3, 1)]
-    found = check(bench.store)
-    assert (found["ok"], found["undecided"]) == (True, 1)
+    result = check(bench.store)
+    assert (result["ok"], result["undecided"]) == (True, 1)
 
 
 async def test_places_that_cannot_be_opened_are_tried_again(tmp_path: Path) -> None:
     """A log folder in use by another process is no reason not to start; nothing is raised to the cycle."""
-    held = FileWal(tmp_path)
+    wal = FileWal(tmp_path)
     bench = Bench()
     tries: list[str] = []
 
@@ -267,24 +263,23 @@ async def test_places_that_cannot_be_opened_are_tried_again(tmp_path: Path) -> N
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await blocked.close()
-    held.close()
+    wal.close()
     assert "in use by another process" in tries[0]
 
 
 async def test_the_leader_keeps_the_store_tidy() -> None:
-    """Old hours are put together and what is too old is deleted, without a word from anybody."""
     bench = Bench(keep_days=3)
     for day in range(4):
         start = START_MS - day * 24 * HOUR_MS
         for seq in (1, 2):
-            made = replace(next(sequence(1, day)), seed=day)
-            made = replace(made, snapshot=replace(made.snapshot, wall_ms=start))
+            changed = replace(next(sequence(1, day)), seed=day)
+            changed = replace(changed, snapshot=replace(changed.snapshot, wall_ms=start))
             record = recorded(
                 None,
-                frame_of(made),
+                frame_of(changed),
                 epoch=day + 1,
                 cycle=seq,
-                outcome=outcome_of(plan(made), {}, acted=False, software="test"),
+                outcome=outcome_of(plan(changed), {}, acted=False, software="test"),
             )
             bench.store.publish(day + 1, seq, [record])
     bench.clock.wall = START_MS + 2 * HOUR_MS
@@ -319,17 +314,15 @@ class RecordedSidecar(FakeSidecar):
 
 
 async def test_every_cycle_of_a_leader_replays_with_what_it_did() -> None:
-    """Cycles that move and cycles that wait for the reports: the recorded plan is the one the cycle reported, a replay
-    gives it again, and the record says what became of it."""
     sidecar = await RecordedSidecar(FakeCluster()).lead()
     reports = [await sidecar.cycle.turn() for _ in range(4)]
     assert [item.outcome.plan_hash for item in sidecar.records] == [
         report.plan.hash for report in reports if report.plan is not None
     ]
-    made = [replay(item) for item in rebuilt(sidecar.records)]
-    assert [item.same for item in made] == [True] * 4
+    result = [replay(item) for item in rebuilt(sidecar.records)]
+    assert [item.same for item in result] == [True] * 4
     first = sidecar.records[0].outcome
-    assert first.acted and first.planned == made[0].moves > 0
+    assert first.acted and first.planned == result[0].moves > 0
     assert first.details["report"]["outcomes"] == {"done": first.planned}
     assert len(first.details["moves"]) == first.planned
 

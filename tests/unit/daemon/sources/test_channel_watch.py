@@ -1,4 +1,4 @@
-"""The channel watch over fakes: findings come and go with their journal lines and metrics, health is told."""
+"""The channel watch over fakes: findings appear and end with their journal lines and metrics; health is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ IN_FLIGHT_KEY = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
 
 
 def codes(rows: list[Any]) -> list[tuple[str, str]]:
-    """What is wrong with which bundle."""
     return [(row.code, row.bundle) for row in rows]
 
 
@@ -33,17 +32,17 @@ async def test_a_dead_owner_is_found_and_gone() -> None:
     stage.topic.own(OTHER, B)
     assert await stage.look(after=60) == []
     stage.source.remove(A)
-    (found,) = await stage.look()
+    (findings,) = await stage.look()
     now = stage.clock.wall_ms()
-    assert (found.code, found.bundle, found.brokers, found.state) == (
+    assert (findings.code, findings.bundle, findings.brokers, findings.state) == (
         "OwnerNotAlive",
         BUNDLE,
         (A,),
         "Owned",
     )
-    assert 0 < found.since_ms <= now
-    assert found.deadline_ms == found.since_ms + 90_000
-    assert found.remedy
+    assert 0 < findings.since_ms <= now
+    assert findings.deadline_ms == findings.since_ms + 90_000
+    assert findings.remedy
     assert codes(await stage.look(after=5)) == [("OwnerNotAlive", BUNDLE)]
     stage.topic.publish(BUNDLE, UnitState.OWNED, C, force=True)
     assert await stage.look(after=5) == []
@@ -51,13 +50,12 @@ async def test_a_dead_owner_is_found_and_gone() -> None:
         ("appeared", "OwnerNotAlive", [BUNDLE]),
         ("gone", "OwnerNotAlive", [BUNDLE]),
     ]
-    assert stage.lines[0]["since_ms"] == found.since_ms
-    assert stage.lines[0]["remedy"] == found.remedy
+    assert stage.lines[0]["since_ms"] == findings.since_ms
+    assert stage.lines[0]["remedy"] == findings.remedy
     assert "is gone after" in stage.lines[1]["sentence"]
 
 
 async def test_a_broker_that_came_just_now_is_not_dead() -> None:
-    """Its first bundle may be seen before its registration; one that never registers is found a second later."""
     stage = ChannelStage()
     await stage.look()
     stage.topic.own(BUNDLE, "b4:8080")
@@ -85,14 +83,13 @@ async def test_what_brokers_mend_at_once_is_found_all_the_same() -> None:
         ("gone", "TargetNotAlive"),
     ]
     stage.source.remove(C)
-    found = codes(await stage.look())
+    code_list = codes(await stage.look())
     stage.topic.publish(BUNDLE, UnitState.OWNED, B, C, force=True)
     stage.topic.publish(OTHER, UnitState.OWNED, B, C, force=True)
-    assert (len(found), await stage.look()) == (2, []), "what was found already is not found again"
+    assert (len(code_list), await stage.look()) == (2, []), "what was found already is not found again"
 
 
 async def test_deadlines_are_those_the_brokers_run_with() -> None:
-    """The longest of them: what no broker would call late yet is no finding."""
     stage = ChannelStage()
     stage.model.static[A][IN_FLIGHT_KEY] = "5000"
     stage.model.static[B][IN_FLIGHT_KEY] = "12000"
@@ -101,8 +98,8 @@ async def test_deadlines_are_those_the_brokers_run_with() -> None:
     stage.topic.publish(BUNDLE, UnitState.RELEASING, B, A)
     assert await stage.look() == []
     assert await stage.look(after=11) == []
-    (found,) = await stage.look(after=2)
-    assert (found.code, found.state) == ("InFlightTooLong", "Releasing")
+    (findings,) = await stage.look(after=2)
+    assert (findings.code, findings.state) == ("InFlightTooLong", "Releasing")
     assert stage.watch.summary().deadlines.in_flight_ms == 12_000
 
 
@@ -167,11 +164,11 @@ async def test_what_cannot_be_read_is_not_concluded_from() -> None:
 
 
 @pytest.mark.parametrize(
-    ("serves_channel", "owned", "told"),
+    ("serves_channel", "owned", "message"),
     [(False, [BUNDLE, OTHER], "2 bundles"), (True, [BUNDLE, OTHER], "2 bundles"), (False, [BUNDLE], "1 bundle")],
 )
 async def test_an_owner_that_refuses_connections_is_found_before_its_session_ends(
-    serves_channel: bool, owned: list[str], told: str
+    serves_channel: bool, owned: list[str], message: str
 ) -> None:
     """One finding a broker, also while the channel is away because it is that broker that served it."""
     stage = ChannelStage()
@@ -181,12 +178,12 @@ async def test_an_owner_that_refuses_connections_is_found_before_its_session_end
     stage.source.exclude(A, "AdminUnreachable", "connection refused")
     stage.source.exclude(B, "AdminUnreachable", "connection refused")
     stage.topic.suspended = serves_channel
-    (found,) = await stage.look(after=5)
-    since = found.since_ms
-    assert (found.code, found.brokers, found.bundle) == ("OwnerUnreachable", (A,), "")
-    assert f"owns {told} and" in found.detail and "connection refused" in found.detail
-    (found,) = await stage.look(after=5)
-    assert found.since_ms == since
+    (findings,) = await stage.look(after=5)
+    since = findings.since_ms
+    assert (findings.code, findings.brokers, findings.bundle) == ("OwnerUnreachable", (A,), "")
+    assert f"owns {message} and" in findings.detail and "connection refused" in findings.detail
+    (findings,) = await stage.look(after=5)
+    assert findings.since_ms == since
     stage.topic.suspended = False
     stage.register(A)
     assert await stage.look() == []
@@ -207,7 +204,6 @@ async def test_without_channel_answers_are_a_conflict() -> None:
 
 
 async def test_before_the_first_look_nothing_is_known() -> None:
-    """Neither a finding nor a claim that all is well."""
     stage = ChannelStage()
     with pytest.raises(StoreError, match="the channel has not been read yet"):
         stage.watch.findings()
@@ -215,7 +211,6 @@ async def test_before_the_first_look_nothing_is_known() -> None:
 
 
 async def test_without_an_answer_of_a_broker_it_is_said_why() -> None:
-    """Where the channel is only brokers know: health tells what they answered, nothing is claimed."""
     stage = ChannelStage()
     stage.admin.set_endpoints({})
     await stage.watch.turn()
@@ -232,11 +227,11 @@ async def test_brokers_that_disagree_are_a_finding() -> None:
     stage = ChannelStage()
     await stage.look()
     stage.set_variant(STORE_CLASS, B)
-    (found,) = await stage.look(after=1)
-    assert (found.code, found.bundle, found.state) == (VARIANT_DISAGREES, "", None)
-    assert A in found.detail and stage.watch.obstacle() == found.detail
+    (findings,) = await stage.look(after=1)
+    assert (findings.code, findings.bundle, findings.state) == (VARIANT_DISAGREES, "", None)
+    assert A in findings.detail and stage.watch.obstacle() == findings.detail
     (again,) = await stage.look(after=30)
-    assert again.since_ms == found.since_ms
+    assert again.since_ms == findings.since_ms
     stage.set_variant(TOPIC_CLASS)
     assert await stage.look(after=1) == []
     assert stage.watch.obstacle() == ""
@@ -247,24 +242,21 @@ async def test_brokers_that_disagree_are_a_finding() -> None:
 
 
 async def test_boundaries_tell_which_of_two_is_left_over() -> None:
-    """Two entries overlap; the namespace's boundaries say which one is no bundle any more."""
     stage = ChannelStage()
     child = "t/ns/0x00000000_0x20000000"
     stage.topic.own(BUNDLE, A)
     stage.topic.own(child, B)
     stage.metadata.bundle_boundaries["t/ns"] = [0, 0x20000000, 0x40000000, 0xFFFFFFFF]
     await stage.look()
-    (found,) = await stage.look(after=5)
-    assert found.code == "OwnedTwice"
-    assert f"gives {BUNDLE} up" in found.remedy
+    (findings,) = await stage.look(after=5)
+    assert findings.code == "OwnedTwice"
+    assert f"gives {BUNDLE} up" in findings.remedy
     stage.metadata.suspended = True
-    (found,) = await stage.look(after=5)
-    assert "pulsar-admin namespaces bundles t/ns" in found.remedy
+    (findings,) = await stage.look(after=5)
+    assert "pulsar-admin namespaces bundles t/ns" in findings.remedy
 
 
 async def test_it_looks_by_itself() -> None:
-    """As a task: an event is seen soon, a deadline without event too. On the bench it does not look, and nothing that
-    was found before goes on in metrics and answers."""
     stage = ChannelStage()
     task = asyncio.create_task(stage.watch.run())
     try:
@@ -275,16 +267,16 @@ async def test_it_looks_by_itself() -> None:
         await eventually(followed, within=30)
         stage.topic.own(BUNDLE, A)
 
-        async def seen() -> bool:
+        async def is_seen() -> bool:
             return BUNDLE in stage.watch.current().units
 
-        await eventually(seen, within=30)
+        await eventually(is_seen, within=30)
         stage.source.remove(A)
 
-        async def found() -> bool:
+        async def has_finding() -> bool:
             return codes(stage.watch.findings()) == [("OwnerNotAlive", BUNDLE)]
 
-        await eventually(found, within=30)
+        await eventually(has_finding, within=30)
         assert stage.metric("channel_up", variant="system_topic") == 1
         stage.seated = False
 
@@ -328,7 +320,6 @@ async def test_doctor_checks() -> None:
 
 
 async def test_rows_are_filtered_and_paged() -> None:
-    """By state, broker (either end) and namespace; a page begins after the last bundle of the one before."""
     stage = ChannelStage()
     names = [f"t/n{number % 2}/0x{number:08x}_0x{number + 1:08x}" for number in range(10)]
     for number, name in enumerate(names):

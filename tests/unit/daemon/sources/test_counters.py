@@ -26,9 +26,11 @@ BROKERS = ("a:8080", "b:8080")
 
 
 class Counting:
-    """`ports.TopicCounters`: one topic a broker, which carries as many bytes a second as the test says (below 0: it has
-    none). `more`: further
-    topics by broker and hash, with the bytes they have counted. `namespaces`: those that the broker names."""
+    """`ports.TopicCounters` with one topic per broker that carries a number of bytes per second (below 0: no topic).
+
+    `more`: further topics by broker and hash, with the bytes they have counted. `namespaces`: those that the broker
+    names.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.rates = dict.fromkeys(BROKERS, 1000.0)
@@ -158,9 +160,9 @@ def play(scene: Any, *, seconds: float = 0.0) -> Stage:
         stage.live.register(stage.endpoints)
         following = asyncio.create_task(stage.live.run())
         await asyncio.sleep(seconds)
-        made: Coroutine[Any, Any, None] | None = scene(stage)
-        if made is not None:
-            await made
+        result: Coroutine[Any, Any, None] | None = scene(stage)
+        if result is not None:
+            await result
         following.cancel()
         await stage.live.close()
         return stage
@@ -177,11 +179,11 @@ def test_two_readings_take_the_place_of_an_old_report() -> None:
     """Traffic, CPU and the moment are those of the readings."""
 
     def scene(stage: Stage) -> None:
-        found = stage.shown()["a:8080"]
-        assert found.traffic[THROUGHPUT_IN] == pytest.approx(1000.0)
-        assert found.usage[CPU] == pytest.approx(10.0)
-        assert 3000 <= found.interval_ms <= 4000
-        assert found.last_update > stage.reported_ms
+        view = stage.shown()["a:8080"]
+        assert view.traffic[THROUGHPUT_IN] == pytest.approx(1000.0)
+        assert view.usage[CPU] == pytest.approx(10.0)
+        assert 3000 <= view.interval_ms <= 4000
+        assert view.last_update > stage.reported_ms
         assert stage.news == 2
 
     play(scene, seconds=4.5)
@@ -191,18 +193,18 @@ async def _begin_with_three(stage: Stage) -> None:
     first = [item for _ in range(3) for item in await _counted_later(stage)]
     later = await _counted_later(stage)
 
-    async def kept(broker: BrokerEndpoint) -> list[CounterReading]:
-        return [*first, *(later if stage.clock.boot() > begun + 4.0 else [])][-3:]
+    async def keep_readings(broker: BrokerEndpoint) -> list[CounterReading]:
+        return [*first, *(later if stage.clock.boot() > started_at + 4.0 else [])][-3:]
 
-    begun = stage.clock.boot()
-    stage.counting.counters = kept  # type: ignore[method-assign]
+    started_at = stage.clock.boot()
+    stage.counting.counters = keep_readings  # type: ignore[method-assign]
     stage.leads = True
-    seen = []
+    entries = []
     for _ in range(8):
         await asyncio.sleep(1.0)
-        seen.append(stage.shown()["a:8080"].last_update)
-    assert list(dict.fromkeys(seen)) == [item.to_ms for item in (*first[1:], *later)]
-    assert seen.count(first[1].to_ms) == 2
+        entries.append(stage.shown()["a:8080"].last_update)
+    assert list(dict.fromkeys(entries)) == [item.to_ms for item in (*first[1:], *later)]
+    assert entries.count(first[1].to_ms) == 2
 
 
 async def _counted_later(stage: Stage) -> list[CounterReading]:
@@ -212,7 +214,6 @@ async def _counted_later(stage: Stage) -> list[CounterReading]:
 
 @played()
 async def test_readings_that_are_there_at_once_are_shown_one_after_the_other(stage: Stage) -> None:
-    """Of three scrapes the first two are shown for two seconds, so that a cycle sees them: a shedder's first hit."""
     stage.leads = False
     await asyncio.sleep(1.0)
     await _begin_with_three(stage)
@@ -236,9 +237,9 @@ def test_quickly_at_first_then_at_leisure() -> None:
 async def _change(stage: Stage) -> None:
     stage.counting.carry()
     stage.counting.rates["a:8080"] = 2000.0
-    seen = len(stage.counting.moments("b:8080"))
+    count = len(stage.counting.moments("b:8080"))
     await asyncio.sleep(16.0 + 9.0)
-    assert len(stage.counting.moments("b:8080")) - seen >= 3
+    assert len(stage.counting.moments("b:8080")) - count >= 3
 
 
 def test_a_changed_load_is_followed_quickly() -> None:
@@ -248,13 +249,12 @@ def test_a_changed_load_is_followed_quickly() -> None:
 
 async def _moves(stage: Stage) -> None:
     stage.moves = True
-    seen = len(stage.counting.asked)
+    count = len(stage.counting.asked)
     await asyncio.sleep(60.0)
-    assert len(stage.counting.asked) - seen >= 2 * 15
+    assert len(stage.counting.asked) - count >= 2 * 15
 
 
 def test_quickly_while_moves_do_not_show_yet() -> None:
-    """As long as the ledger holds open entries, and not only for half a minute."""
     play(_moves, seconds=70.0)
 
 
@@ -264,9 +264,9 @@ async def test_many_topics_are_read_less_often(stage: Stage, topics: int, readin
     """Two minutes at leisure: what reading costs us is bounded, and above a limit reports stay in charge."""
     stage.topics = topics
     stage.shown()
-    seen = len(stage.counting.moments("a:8080"))
+    count = len(stage.counting.moments("a:8080"))
     await asyncio.sleep(105.0)
-    assert len(stage.counting.moments("a:8080")) - seen == readings
+    assert len(stage.counting.moments("a:8080")) - count == readings
 
 
 async def _carried_out(stage: Stage) -> None:
@@ -290,8 +290,8 @@ async def test_readings_from_the_future(stage: Stage) -> None:
     read, ahead = stage.counting.counters, 600_000
 
     async def early(broker: BrokerEndpoint) -> list[CounterReading]:
-        (found,) = await read(broker)
-        return [replace(found, from_ms=found.from_ms + ahead, to_ms=found.to_ms + ahead)]
+        (reading,) = await read(broker)
+        return [replace(reading, from_ms=reading.from_ms + ahead, to_ms=reading.to_ms + ahead)]
 
     stage.counting.counters = early  # type: ignore[method-assign]
     await asyncio.sleep(20.0)
@@ -305,10 +305,10 @@ async def test_scrapes_of_the_process_before(stage: Stage) -> None:
     await asyncio.sleep(1.0)
     before = [item for _ in range(3) for item in await _counted_later(stage)]
 
-    async def kept(broker: BrokerEndpoint) -> list[CounterReading]:
+    async def keep_readings(broker: BrokerEndpoint) -> list[CounterReading]:
         return before
 
-    stage.counting.counters = kept  # type: ignore[method-assign]
+    stage.counting.counters = keep_readings  # type: ignore[method-assign]
     stage.endpoints["a:8080"] = replace(stage.endpoints["a:8080"], start_timestamp=stage.clock.wall_ms())
     stage.live.register(stage.endpoints)
     stage.leads = True
@@ -320,7 +320,6 @@ async def test_scrapes_of_the_process_before(stage: Stage) -> None:
 
 @played(seconds=30.0)
 async def test_a_bundle_whose_topics_come_and_go(stage: Stage) -> None:
-    """What it carried when all of its topics were known is shown for two statistics intervals, no longer."""
     stage.counting.rates["b:8080"] = -1.0
     stage.counting.carry()
     stage.counting.rates["a:8080"] = 200.0
@@ -386,7 +385,6 @@ def test_counters_of_no_topics(had_topics: bool, reported_seconds: int, rate: fl
 
 @played(seconds=10.0)
 async def test_a_namespace_whose_division_cannot_be_read(stage: Stage) -> None:
-    """Brokers that serve it go by their reports, until it can."""
     stage.counting.namespaces = ("t/n", "t/odd")
 
     async def unreadable(namespace: str) -> list[int] | None:
@@ -402,23 +400,21 @@ async def test_a_namespace_whose_division_cannot_be_read(stage: Stage) -> None:
 
 @played(seconds=10.0)
 async def test_a_division_that_is_told_while_a_reading_is_made(stage: Stage) -> None:
-    """The reading goes by the boundaries that were looked up for it."""
-
     async def slow(_broker: str) -> float | None:
         await asyncio.sleep(0.4)
         return None
 
     stage.live.share_of = slow
     stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
-    told = replace(stage.shown()["b:8080"], bundle_names=("t/n/0x00000000_0x80000000",))
-    other = replace(told, bundle_names=(BUNDLE,))
+    changed = replace(stage.shown()["b:8080"], bundle_names=("t/n/0x00000000_0x80000000",))
+    other = replace(changed, bundle_names=(BUNDLE,))
     for turn in range(100):
         picture = RawClusterView(
             wall_ms=0,
             boot=0.0,
             generation=turn,
             mode="modular",
-            reports=(told if turn % 2 else other,),
+            reports=(changed if turn % 2 else other,),
             endpoints=stage.endpoints,
         )
         stage.live.fused(picture)
@@ -428,15 +424,14 @@ async def test_a_division_that_is_told_while_a_reading_is_made(stage: Stage) -> 
 
 @played(seconds=10.0)
 async def test_only_who_leads_reads(stage: Stage) -> None:
-    """A follower costs brokers nothing and goes by reports; the first reading of a term is half of a measurement."""
     stage.leads = False
     await asyncio.sleep(5.0)
-    seen = len(stage.counting.asked)
+    count = len(stage.counting.asked)
     await asyncio.sleep(100.0)
-    assert (len(stage.counting.asked), stage.rate("a:8080")) == (seen, 50.0)
+    assert (len(stage.counting.asked), stage.rate("a:8080")) == (count, 50.0)
     stage.leads = True
     await asyncio.sleep(1.5)
-    assert len(stage.counting.asked) == seen + 2
+    assert len(stage.counting.asked) == count + 2
     assert stage.rate("a:8080") == 50.0
 
 
@@ -452,7 +447,6 @@ async def test_a_slow_broker_rests(stage: Stage) -> None:
 
 @played()
 async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
-    """Its reports stay in charge, the others' do not, and it is asked again only a minute later."""
     stage.counting.faults = {"a:8080"}
     await asyncio.sleep(20.0)
     assert (stage.rate("a:8080"), len(stage.counting.moments("a:8080"))) == (50.0, 1)
@@ -464,7 +458,6 @@ async def test_a_broker_that_does_not_tell(stage: Stage) -> None:
 
 @played(seconds=20.0)
 async def test_the_cpu_of_others_on_the_host(stage: Stage) -> None:
-    """The report is of the whole host, and tells more than the process ever used: that much stays."""
     stage.cpu = 95.0
     assert stage.shown()["a:8080"].usage[CPU] == pytest.approx(95.0)
     stage.counting.carry()
@@ -492,7 +485,6 @@ async def test_n_e_an_old_report_does_not_show_others_on_the_host(stage: Stage) 
 @pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
 @played(seconds=60.0)
 async def test_n_f_a_restarted_broker_with_a_wrong_clock_is_read(stage: Stage, ahead_ms: int) -> None:
-    """Its start by its own clock does not tell which readings are of the process before."""
     start = stage.clock.wall_ms() + ahead_ms
     stage.endpoints["a:8080"] = replace(stage.endpoints["a:8080"], start_timestamp=start)
     stage.live.register(stage.endpoints)
@@ -503,7 +495,6 @@ async def test_n_f_a_restarted_broker_with_a_wrong_clock_is_read(stage: Stage, a
 
 @played(seconds=60.0)
 async def test_a_restarted_broker_begins_anew(stage: Stage) -> None:
-    """Counters of an earlier life are no half of a measurement."""
     stage.endpoints["a:8080"] = BrokerEndpoint(broker_id="a:8080", web_url="http://a:8080", start_timestamp=9)
     stage.live.register(stage.endpoints)
     assert stage.rate("a:8080") == 50.0
@@ -516,7 +507,6 @@ async def test_a_restarted_broker_begins_anew(stage: Stage) -> None:
 async def test_an_older_figure_never_takes_the_place_of_a_newer_one(
     stage: Stage, later_seconds: float, rate: float
 ) -> None:
-    """What a broker reports is of the last two statistics intervals: readings from before them are older."""
     stage.counting.takes = 1000.0
     await asyncio.sleep(1.0)
     stage.reported_ms = stage.clock.wall_ms() + int(1000 * later_seconds)
@@ -525,11 +515,10 @@ async def test_an_older_figure_never_takes_the_place_of_a_newer_one(
 
 @played(seconds=1.0)
 async def test_brokers_with_quick_statistics_are_not_read(stage: Stage) -> None:
-    """Their reports are as good."""
     stage.live.statistics_seconds = lambda _broker: 1.0
-    seen = len(stage.counting.asked)
+    count = len(stage.counting.asked)
     await asyncio.sleep(60.0)
-    assert len(stage.counting.asked) == seen
+    assert len(stage.counting.asked) == count
 
 
 @played()
@@ -549,11 +538,10 @@ async def test_a_broker_without_known_cores_is_asked_for_a_share(stage: Stage) -
 
 @played(seconds=5.0)
 async def test_a_divided_namespace_is_looked_up_anew(stage: Stage) -> None:
-    """Once a report names bundles that the known boundaries do not give, the store is asked again."""
     assert stage.shown()["a:8080"].bundle_names == (BUNDLE,)
     stage.metadata.bundle_boundaries["t/n"] = [0, 0x80000000, FULL]
     lower = "t/n/0x00000000_0x80000000"
-    told = BrokerReport(
+    report = BrokerReport(
         broker_id="b:8080",
         usage=np.zeros(4),
         limit=np.zeros(4),
@@ -564,7 +552,7 @@ async def test_a_divided_namespace_is_looked_up_anew(stage: Stage) -> None:
         bundle_counts=np.zeros((1, 3), dtype=np.int64),
     )
     picture = RawClusterView(
-        wall_ms=0, boot=0.0, generation=2, mode="modular", reports=(told,), endpoints=stage.endpoints
+        wall_ms=0, boot=0.0, generation=2, mode="modular", reports=(report,), endpoints=stage.endpoints
     )
     stage.live.fused(picture)
     await asyncio.sleep(5.0)

@@ -30,7 +30,7 @@ def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundl
     """Reports as the daemon makes them: each broker's bundles (bytes/s each way) and score, through the book."""
     book = ExtensibleBrokers(bundles="all" if bundles == "all" else "top", stats_interval=10.0)
     book.register({broker(row): BrokerEndpoint(broker_id=broker(row), web_url="http://x") for row in range(len(owned))})
-    heard, answers, number = {}, {}, 1
+    received, answers, number = {}, {}, 1
     for row, (sizes, score) in enumerate(zip(owned, scores, strict=True)):
         rows = np.array([(size / 1000, size / 1000, size, size) for size in sizes]).reshape(-1, 4)
         names = [bundle_name(number + place) for place in range(len(sizes))]
@@ -41,10 +41,10 @@ def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundl
             names=tuple(names[place] for place in largest), traffic=rows[largest], counts=stats.counts[largest]
         )
         load = broker_load(broker(row), score, rows.sum(axis=0).tolist() or [0.0] * 4, NOW_MS, len(sizes))
-        heard[broker(row)] = LatestLoad(load=load, bundles=top, load_ms=NOW_MS, bundles_ms=NOW_MS)
+        received[broker(row)] = LatestLoad(load=load, bundles=top, load_ms=NOW_MS, bundles_ms=NOW_MS)
         answers[broker(row)] = stats
     moment = Instant(NOW_MS, 0.0)
-    book.take_in(LoadTables(latest=heard, state="ok"), moment)
+    book.take_in(LoadTables(latest=received, state="ok"), moment)
     if bundles == "all":
         for name, stats in answers.items():
             book.polled(name, stats, moment)
@@ -108,7 +108,6 @@ def test_avg_brings_three_brokers_together(bundles: str) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_balanced_brokers_are_left_alone(strategy: str) -> None:
-    """By the score given, also where one of them was imputed."""
     thirds = [SIZES[row::3] for row in range(3)]
     even = [[sum(SIZES) / 3 / len(part)] * len(part) for part in thirds]
     result = run(seen(pictured(even, (0.4, 0.4, 0.4))), strategy=strategy, **HOT)

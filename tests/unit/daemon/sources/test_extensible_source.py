@@ -49,7 +49,6 @@ class SlowAdmin(MemoryAdmin):
             self.asking -= 1
 
     def asked(self, broker_id: str) -> int:
-        """How often a broker was asked and answered."""
         return self.calls.count(("bundle_loads", broker_id))
 
 
@@ -79,7 +78,7 @@ class Stage:
         self.model = BrokerModel(BROKERS)
         self.admin = SlowAdmin(self.model)
         self.telemetry = Recorder()
-        given = {"stats_interval": 0.05, "batch_window": 0.01, **options}
+        values = {"stats_interval": 0.05, "batch_window": 0.01, **options}
         self.metadata = MemoryMetadata()
         quick = CounterOptions(interval=0.1, quick_interval=0.1)
         self.live = LiveLoads(self.admin, self.metadata, self.clock, quick)
@@ -89,7 +88,7 @@ class Stage:
             admin=self.admin,
             clock=self.clock,
             telemetry=self.telemetry,
-            options=ExtensibleOptions(**given),  # type: ignore[arg-type]
+            options=ExtensibleOptions(**values),  # type: ignore[arg-type]
             live=self.live,
         )
 
@@ -107,45 +106,43 @@ class Stage:
     async def called(self, *call: str) -> None:
         """Wait for the first such call."""
 
-        async def seen() -> bool:
+        async def is_seen() -> bool:
             return call in self.admin.calls
 
-        await eventually(seen, within=30.0)
+        await eventually(is_seen, within=30.0)
 
     async def until(self, holds: Callable[[RawClusterView], bool]) -> RawClusterView:
         """The first picture of which this holds, waiting for pictures as the daemon does."""
-        found: list[RawClusterView] = []
+        results: list[RawClusterView] = []
 
-        async def seen() -> bool:
+        async def is_seen() -> bool:
             try:
                 picture = await self.source.picture()
             except SnapshotError:
                 return False
-            found[:] = [picture]
+            results[:] = [picture]
             return holds(picture)
 
-        await eventually(seen, within=30.0)
-        return found[0]
+        await eventually(is_seen, within=30.0)
+        return results[0]
 
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     """Three extensible brokers are registered; `b1` serves a bundle."""
-    made = Stage()
-    made.serve("b1:8080", **{X: BUSY})
-    await made.source.start()
-    made.registry.register(*BROKERS)
-    yield made
-    await made.source.close()
+    result = Stage()
+    result.serve("b1:8080", **{X: BUSY})
+    await result.source.start()
+    result.registry.register(*BROKERS)
+    yield result
+    await result.source.close()
 
 
 def brokers(picture: RawClusterView) -> list[str]:
-    """Those with a report."""
     return [item.broker_id for item in picture.reports]
 
 
 async def test_modular_brokers_are_left_to_the_registry() -> None:
-    """The very picture, nothing listened to, nobody asked; averages come from there too."""
     stage = Stage(mode="modular")
     await stage.source.start()
     with pytest.raises(SnapshotError):
@@ -163,7 +160,6 @@ async def test_modular_brokers_are_left_to_the_registry() -> None:
 
 
 async def test_extensible_brokers_get_reports(stage: Stage) -> None:
-    """Scores heard, bundles asked; a broker that nobody heard is filled in; addresses as registered."""
     stage.say("b1:8080", 0.8)
     stage.say("b2:8080", 0.1, (0.0, 0.0, 0.0, 0.0))
     picture = await stage.until(lambda p: len(p.reports) == 3 and p.reports[0].bundle_names == (X,))
@@ -176,7 +172,6 @@ async def test_extensible_brokers_get_reports(stage: Stage) -> None:
 
 
 async def test_a_silent_cluster_is_seen_at_once() -> None:
-    """No broker says anything: traffic by its statistics, score by its JVM. One that does not tell is left out."""
     stage = Stage()
     stage.serve("b1:8080", **{X: BUSY})
     stage.model.cpu = {"b1:8080": 0.9, "b2:8080": 0.1}
@@ -227,7 +222,6 @@ async def test_the_first_picture_waits_for_the_brokers() -> None:
 
 
 async def test_a_hung_broker_delays_no_other() -> None:
-    """They are asked again and again while it has not answered once; never more at a time than is set."""
     stage = Stage(at_once=2)
     stage.admin.hung = {"b2:8080"}
     await stage.source.start()
@@ -238,7 +232,6 @@ async def test_a_hung_broker_delays_no_other() -> None:
 
 
 async def test_a_broker_that_leaves_and_comes_back(stage: Stage) -> None:
-    """Out with its registration, whatever was heard; back with it, asked anew; the feed follows the addresses."""
     for broker in BROKERS:
         stage.say(broker, 0.5)
     await stage.until(lambda p: len(p.reports) == 3)
@@ -246,9 +239,9 @@ async def test_a_broker_that_leaves_and_comes_back(stage: Stage) -> None:
     picture = await stage.source.picture()
     assert (brokers(picture), picture.excluded) == (["b1:8080", "b3:8080"], ())
     await stage.until(lambda _: len(stage.feed.urls) == 2)
-    asked = stage.admin.asked("b2:8080")
+    answer = stage.admin.asked("b2:8080")
     stage.registry.register("b2:8080", started=stage.clock.wall_ms())
-    await stage.until(lambda _: stage.admin.asked("b2:8080") > asked)
+    await stage.until(lambda _: stage.admin.asked("b2:8080") > answer)
     stage.say("b2:8080", 0.3)
     picture = await stage.until(lambda p: len(p.reports) == 3)
     assert float(picture.reports[1].usage[0]) == pytest.approx(30.0)
@@ -256,7 +249,6 @@ async def test_a_broker_that_leaves_and_comes_back(stage: Stage) -> None:
 
 
 async def test_each_kind_of_news_is_a_new_generation(stage: Stage) -> None:
-    """Of the registry, of the topics, of a broker's figures; and none without."""
     for broker in BROKERS:
         stage.say(broker, 0.5)
     picture = await stage.until(lambda p: len(p.reports) == 3 and stage.admin.asked("b3:8080") > 0)
@@ -276,7 +268,6 @@ async def test_each_kind_of_news_is_a_new_generation(stage: Stage) -> None:
 
 
 async def test_a_broker_that_refuses_to_answer(stage: Stage) -> None:
-    """The others are as they were; why is said."""
     stage.admin.fail("bundle_loads", *[Fault(error=AdminTimeout("no answer in time"))] * 3)
     picture = await stage.until(lambda p: len(p.excluded) == 3)
     assert {item.code for item in picture.excluded} == {Code.NO_LOAD_DATA}
@@ -286,7 +277,6 @@ async def test_a_broker_that_refuses_to_answer(stage: Stage) -> None:
 
 
 async def test_s02_an_unforeseen_error_of_one_broker_is_not_for_ever(stage: Stage) -> None:
-    """It is asked again; pictures go on meanwhile."""
     stage.admin.fail("bundle_loads", Fault(error=ZeroDivisionError("oops")))
     stage.say("b1:8080", 0.8)
     picture = await stage.until(lambda p: len(p.reports) == 3)
@@ -328,7 +318,6 @@ async def test_a_mixed_cluster_may_be_forced(modular_since: int, mode: str, part
 
 
 async def test_the_state_of_the_topics_is_shown(stage: Stage) -> None:
-    """In the tables and as a metric; the picture goes on."""
     for broker in BROKERS:
         stage.say(broker, 0.5)
     await stage.until(lambda p: len(p.reports) == 3)
@@ -350,7 +339,6 @@ async def test_addresses_may_be_given() -> None:
 
 
 async def test_what_a_jvm_tells_first_is_no_share() -> None:
-    """Where cores are not known the JVM is asked for its share; its first answer may be of its start."""
     stage = Stage()
     stage.model.cpu["b1:8080"] = 0.9
     # So the source itself does not ask for it.
@@ -387,7 +375,7 @@ async def test_an_error_nobody_foresaw_is_not_hidden(stage: Stage) -> None:
     stage.feed.wait_changed = broken  # type: ignore[method-assign]
     stage.say("b1:8080", 0.7)
 
-    async def told() -> bool:
+    async def is_logged() -> bool:
         try:
             await stage.source.picture()
         except StoreError as error:
@@ -396,11 +384,10 @@ async def test_an_error_nobody_foresaw_is_not_hidden(stage: Stage) -> None:
             return False
         return False
 
-    await eventually(told, within=30.0)
+    await eventually(is_logged, within=30.0)
 
 
 async def count_up(stage: Stage, broker: str, topic: str, cpu_cores: float) -> None:
-    """The broker's counters go on for ever: 1,000 bytes a second into one topic."""
     began = stage.clock.boot()
     while True:
         seconds = stage.clock.boot() - began
@@ -411,7 +398,6 @@ async def count_up(stage: Stage, broker: str, topic: str, cpu_cores: float) -> N
 
 @pytest.mark.parametrize("mode", ["modular", "extensible"])
 async def test_counters_take_the_place_of_old_figures(mode: str) -> None:
-    """With either load manager: the broker carries what its counters say, and a reading is news."""
     stage = Stage(mode=mode)
     topic = parse_topic("persistent://t/ns/x")
     bundle = str(bundle_for_hash("t/ns", [0, FULL_UPPER], topic.hash))
@@ -426,10 +412,10 @@ async def test_counters_take_the_place_of_old_figures(mode: str) -> None:
         stage.feed.say(replace(broker_load("b1:8080", 0.9, BUSY, stage.clock.wall_ms()), cores=2.0))
     await stage.source.start()
     try:
-        picture = await stage.until(lambda seen: any(item.interval_ms for item in seen.reports))
-        (found,) = picture.reports
-        assert found.bundle_names == (bundle,)
-        assert found.bundle_traffic[0, THROUGHPUT_IN] == pytest.approx(1000.0, rel=0.3)
+        picture = await stage.until(lambda current: any(item.interval_ms for item in current.reports))
+        (result,) = picture.reports
+        assert result.bundle_names == (bundle,)
+        assert result.bundle_traffic[0, THROUGHPUT_IN] == pytest.approx(1000.0, rel=0.3)
         assert await stage.source.wait_changed(picture.generation, 5.0)
     finally:
         counting.cancel()

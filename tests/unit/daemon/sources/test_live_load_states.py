@@ -1,4 +1,4 @@
-"""Which brokers are seen by their counters, from the beginning of a term on, and what is told of the others."""
+"""Brokers observed by their counters from the start of a term, and the reports about the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.unit.daemon.sources.test_counters import BROKERS, BUNDLE, Stage, play
 
 @played()
 async def test_at_first_all_brokers_are_shown_by_their_counters_together(stage: Stage) -> None:
-    """A plan beside reports that are minutes old would send bundles to whom they fitted then."""
     late = stage.counting.counters
 
     async def slow(broker: BrokerEndpoint) -> list[CounterReading]:
@@ -24,11 +23,11 @@ async def test_at_first_all_brokers_are_shown_by_their_counters_together(stage: 
         return await late(broker)
 
     stage.counting.counters = slow  # type: ignore[method-assign]
-    seen = set()
+    names = set()
     for _ in range(80):
         await asyncio.sleep(0.1)
-        seen.add(tuple(item.interval_ms > 0 for item in stage.shown().values()))
-    assert seen == {(False, False), (True, True)}
+        names.add(tuple(item.interval_ms > 0 for item in stage.shown().values()))
+    assert names == {(False, False), (True, True)}
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -201,5 +200,5 @@ async def test_what_each_broker_is_seen_by(stage: Stage) -> None:
     assert set(stage.live.states().values()) == {"too_many_topics"}
     stage.leads = False
     assert (stage.live.states(), stage.live.ages()) == ({}, {})
-    told = live_loads_check(stage.live).detail
-    assert "only the leader reads them" in told and "of extensible brokers only in mode act" in told
+    detail = live_loads_check(stage.live).detail
+    assert "only the leader reads them" in detail and "of extensible brokers only in mode act" in detail

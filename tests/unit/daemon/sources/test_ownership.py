@@ -1,4 +1,4 @@
-"""Who owns a bundle in either load manager, and which variant of the channel is followed."""
+"""Owners of a bundle in either load manager, and the variant of the channel in use."""
 
 from __future__ import annotations
 
@@ -44,9 +44,8 @@ async def follow(stage: ChannelStage) -> None:
 def test_who_serves_a_bundle(
     state: UnitState, destination: str, source: str, expected: tuple[str, bool] | None
 ) -> None:
-    """Owned: the destination. On its way: whoever serves it or is to, marked so. Else nobody."""
-    found = serving(ServiceUnit(state=state, destination=destination, source=source))
-    assert found == (None if expected is None else Owner(broker_id=expected[0], disabled=expected[1]))
+    owner = serving(ServiceUnit(state=state, destination=destination, source=source))
+    assert owner == (None if expected is None else Owner(broker_id=expected[0], disabled=expected[1]))
     assert serving(None) is None
 
 
@@ -59,13 +58,13 @@ async def test_the_owner_right_after_each_step() -> None:
     assert await stage.ownership.owner(BUNDLE) == Owner(
         broker_id=A, web_url=f"http://{A}", service_url="pulsar://b1:6650"
     )
-    seen = []
+    entries = []
     for state in (UnitState.RELEASING, UnitState.ASSIGNING, UnitState.OWNED):
         stage.topic.publish(BUNDLE, state, B, A)
         owner = await stage.ownership.owner(BUNDLE)
         assert owner is not None
-        seen.append((owner.broker_id, owner.disabled))
-    assert seen == [(A, True), (B, True), (B, False)]
+        entries.append((owner.broker_id, owner.disabled))
+    assert entries == [(A, True), (B, True), (B, False)]
     stage.topic.unload(BUNDLE)
     assert await stage.ownership.owner(BUNDLE) is None
 
@@ -83,7 +82,6 @@ async def test_the_listeners_of_an_extensible_owner_are_those_it_registered() ->
 
 
 async def test_an_owner_that_is_gone_is_still_named() -> None:
-    """The channel says so, whether it lives or not; there is no address."""
     stage = ChannelStage()
     await follow(stage)
     stage.topic.own(BUNDLE, "gone:8080")
@@ -121,7 +119,6 @@ async def test_a_mixed_cluster_has_both() -> None:
 
 
 async def test_before_the_first_picture_nothing_is_guessed() -> None:
-    """Which load manager runs is not known: StoreError, which makes a move wait."""
     stage = ChannelStage()
     stage.source.suspended = True
     with pytest.raises(StoreError):
@@ -145,12 +142,11 @@ async def test_the_variant_is_what_brokers_run_with(name: str, variant: ChannelV
 
 
 async def test_a_service_url_of_the_settings_wins() -> None:
-    """Where brokers register addresses that this host cannot reach."""
     stage = ChannelStage()
-    made = stage.topic
-    channel = ChannelByVariant({"system_topic": lambda: made}, stage.config, service_url="pulsar://proxy:6650")
+    result = stage.topic
+    channel = ChannelByVariant({"system_topic": lambda: result}, stage.config, service_url="pulsar://proxy:6650")
     await channel.follow(await stage.source.picture())
-    assert made.service_urls == ("pulsar://proxy:6650",)
+    assert result.service_urls == ("pulsar://proxy:6650",)
 
 
 async def test_brokers_without_the_key_use_the_topic() -> None:
@@ -163,7 +159,6 @@ async def test_brokers_without_the_key_use_the_topic() -> None:
 
 
 async def test_a_switch_of_the_variant_is_followed() -> None:
-    """The old channel is closed, the generation goes on growing, and who waits hears of it."""
     stage = ChannelStage()
     await follow(stage)
     for _ in range(20):
@@ -211,7 +206,6 @@ async def test_a_migration_is_an_obstacle() -> None:
 
 
 async def test_brokers_that_do_not_answer_change_nothing() -> None:
-    """What was found before holds on; before that there is no channel, and the reason is told."""
     stage = ChannelStage()
     stage.admin.set_endpoints({})
     await follow(stage)
@@ -228,7 +222,6 @@ async def test_brokers_that_do_not_answer_change_nothing() -> None:
 
 
 async def test_a_broker_that_hangs_holds_nobody_up() -> None:
-    """Its settings are waited for in the background; the others' are taken once all have been asked."""
     stage = ChannelStage()
     hanging = HangingAdmin(stage.model)
     hanging.set_endpoints(stage.model.endpoints())

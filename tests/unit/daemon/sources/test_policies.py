@@ -36,14 +36,13 @@ async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> Non
     assert not report.outcomes and not cluster.model.unloads
     rows = sidecar.service.bundles()
     assert {(row.may_move, row.code) for row in rows} == {(False, "PolicyForbids")}
-    told = await sidecar.service.why(rows[0].bundle)
-    assert told.codes[0].code == "PolicyForbids" and "policy" in told.what_would_change_it
+    answer = await sidecar.service.why(rows[0].bundle)
+    assert answer.codes[0].code == "PolicyForbids" and "policy" in answer.what_would_change_it
     isolated(cluster)
     assert (await sidecar.cycle.turn()).outcomes
 
 
 async def test_n_m_a_policy_that_matches_no_broker_is_named() -> None:
-    """By `why`, by a metric, and by the check before each move."""
     cluster = FakeCluster()
     isolated(
         cluster,
@@ -118,7 +117,6 @@ async def test_what_cannot_be_read_stops_moves_and_says_so(fault: str) -> None:
 
 
 async def test_switches_come_from_the_brokers() -> None:
-    """Dynamic ones too, as brokers spell them; what is absent has Pulsar's default."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
@@ -172,7 +170,6 @@ async def test_policies_are_asked_once_more_before_each_move(change: Any, code: 
 
 
 async def test_a_destination_nobody_knows_is_forbidden() -> None:
-    """A broker that went is no target once there are policies; those of a namespace nobody reports are read as well."""
     cluster = FakeCluster()
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     early = await sidecar.policies.forbids("t/ns/0x00000000_0x00010000", BROKERS[1])
@@ -187,11 +184,11 @@ async def test_a_destination_nobody_knows_is_forbidden() -> None:
         ("t/new/0x00000000_0x00010000", BROKERS[1], None),
         ("t/other/0x00000000_0x00010000", BROKERS[1], Code.POLICY_FORBIDS),
     ):
-        found = await sidecar.policies.forbids(bundle, broker)
-        assert (found.code if found else None) == code
+        refusal = await sidecar.policies.forbids(bundle, broker)
+        assert (refusal.code if refusal else None) == code
 
 
-async def asked(sidecar: FakeSidecar, *names: str) -> list[dict[str, Any]]:
+async def ask_assignments(sidecar: FakeSidecar, *names: str) -> list[dict[str, Any]]:
     """The answers of `/assignments`."""
     cluster = sidecar.cluster
     return await assignments(
@@ -200,7 +197,6 @@ async def asked(sidecar: FakeSidecar, *names: str) -> list[dict[str, Any]]:
 
 
 async def test_assignments_answer_without_touching_anything() -> None:
-    """Bundle, topic and namespace; the policy of a namespace that nobody has loaded yet is read for the answer."""
     cluster = FakeCluster()
     cluster.metadata.bundle_boundaries |= {"t/new": QUARTERS, "t/ns": QUARTERS}
     cluster.metadata.partition_counts["persistent://t/new/parts"] = 2
@@ -209,12 +205,12 @@ async def test_assignments_answer_without_touching_anything() -> None:
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
     before = len(sidecar.admin.calls), dict(cluster.model.owners)
-    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    (row,) = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000")
     assert (row.chosen, row.candidates, row.state, row.owner) == (BROKERS[1], [BROKERS[1]], "unowned", None)
     dropped = next(step for step in row.steps if step.name == "policies").dropped
     assert {(item.broker, item.code) for item in dropped} == {(b, "NotInPolicy") for b in (BROKERS[0], BROKERS[2])}
-    assert len(await asked(sidecar, "t/new")) == 4
-    parts = await asked(sidecar, "persistent://t/new/parts", "persistent://t/ns/one")
+    assert len(await ask_assignments(sidecar, "t/new")) == 4
+    parts = await ask_assignments(sidecar, "persistent://t/new/parts", "persistent://t/ns/one")
     assert [item.chosen for item in parts[:2]] == [BROKERS[1]] * 2
     expected = bundle_for_hash("t/ns", QUARTERS, parse_topic("persistent://t/ns/one").hash)
     assert (parts[2].bundle, parts[2].chosen) == (str(expected), BROKERS[2])
@@ -223,19 +219,18 @@ async def test_assignments_answer_without_touching_anything() -> None:
 
 
 async def test_assignments_follow_the_brokers_load_manager() -> None:
-    """The same question to the same cluster, before and after its migration."""
     cluster = FakeCluster()
     cluster.metadata.bundle_boundaries["t/new"] = QUARTERS
     for values in cluster.model.static.values():
         values[PLACEMENT] = "org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector"
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
-    found = []
+    results = []
     for mode in ("modular", "extensible"):
         cluster.source.mode = mode
         await sidecar.cycle.turn()
-        (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
-        found.append((row.placement, row.steps[1].name, row.sentence.rpartition(", ")[2]))
-    assert found == [
+        (row,) = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000")
+        results.append((row.placement, row.steps[1].name, row.sentence.rpartition(", ")[2]))
+    assert results == [
         ("round_robin", "policies", "by round_robin among 3"),
         ("least_resource_usage", "load manager class", "by least_resource_usage among 3"),
     ]
@@ -251,7 +246,7 @@ async def test_assignments_of_a_partial_takeover(mode: str) -> None:
         values["loadBalancerSheddingExcludedNamespaces"] = "[t/new, x/y]"
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
-    ours, other = await asked(sidecar, "t/new/0x00000000_0x40000000", "t/other/0x00000000_0x40000000")
+    ours, other = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000", "t/other/0x00000000_0x40000000")
     assert (ours.placement, ours.chosen, ours.code, ours.candidates) == ("round_robin", None, None, list(BROKERS))
     assert ours.sentence == "any of the candidates, by round_robin among 3"
     default = "least_resource_usage" if mode == "extensible" else "least_long_term_message_rate"
@@ -276,7 +271,7 @@ async def test_n_n_assignments_use_the_placement_of_the_brokers(class_name: str,
         values[PLACEMENT] = class_name
     sidecar = await FakeSidecar(cluster, mode="recommend", params=with_params(placement="round_robin")).lead()
     await sidecar.cycle.turn()
-    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    (row,) = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000")
     assert row.placement == placement
     assert row.sentence.startswith(sentence or "one of these: ")
     assert row.sentence.endswith(f"by {placement} among 3")
@@ -290,27 +285,26 @@ async def test_assignments_of_a_group_nobody_has_loaded() -> None:
     cluster.metadata.groups |= {"t/new": "g", "t/ns": "g"}
     sidecar = await FakeSidecar(cluster, mode="recommend").lead()
     await sidecar.cycle.turn()
-    (row,) = await asked(sidecar, "t/new/0x00000000_0x40000000")
+    (row,) = await ask_assignments(sidecar, "t/new/0x00000000_0x40000000")
     assert row.candidates == list(BROKERS[1:])
 
 
 async def test_assignments_say_what_is_preallocated_and_what_is_wrong() -> None:
-    """A move under way answers for itself; unreadable policies choose nobody; too much at once is refused."""
     cluster = FakeCluster()
     sidecar = FakeSidecar(cluster, mode="recommend")
     with pytest.raises(SnapshotError):
-        await asked(sidecar, "t/ns")
+        await ask_assignments(sidecar, "t/ns")
     await sidecar.lead()
     await sidecar.cycle.turn()
     with pytest.raises(NotFound):
-        await asked(sidecar, "t/nowhere")
+        await ask_assignments(sidecar, "t/nowhere")
     cluster.metadata.bundle_boundaries["t/ns"] = QUARTERS
     cluster.metadata.unreadable.add("t/ns")
-    rows = await asked(sidecar, "t/ns")
+    rows = await ask_assignments(sidecar, "t/ns")
     assert {(row.chosen, row.code) for row in rows} == {(None, "PolicyUnreadable")}
     assert rows[0].sentence.startswith("no broker: ")
     with pytest.raises(ConfigError) as caught:
-        await asked(sidecar, *["t/ns"] * 51)
+        await ask_assignments(sidecar, *["t/ns"] * 51)
     assert caught.value.field == "names"
 
 

@@ -100,7 +100,6 @@ async def test_a_false_sign_costs_no_more_than_the_usual_readings(stage: Stage) 
 
 @played(seconds=100.0)
 async def test_brokers_that_answer_no_probe_are_read_at_the_usual_interval(stage: Stage) -> None:
-    """They are probed again once a minute."""
     stage.counting.takes = 0.5
     stage.counting.probes_fail = True
     await asyncio.sleep(30.0)

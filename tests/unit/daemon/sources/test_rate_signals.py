@@ -34,9 +34,9 @@ def test_an_answer() -> None:
     """Latency is the mean over all namespaces, by the middles of its buckets; failures and connections are summed."""
     first = {"brk_AddEntryLatencyBuckets_0.0_0.5": 3.0, "brk_AddEntryLatencyBuckets_5.0_10.0": 1.0}
     second = {"brk_AddEntryLatencyBuckets_1000.0_OVERFLOW": 1.0, "brk_ml_EntrySizeBuckets_0.0_128.0": 9.0}
-    found = decode_signs(body(first, second, OPENED, {"brk_topic_load_failed_count": 5.0}))
-    assert found.latency_ms == pytest.approx((3 * 0.25 + 7.5 + 1000) / 5)
-    assert (found.failures, found.connections) == (7, 40)
+    signs = decode_signs(body(first, second, OPENED, {"brk_topic_load_failed_count": 5.0}))
+    assert signs.latency_ms == pytest.approx((3 * 0.25 + 7.5 + 1000) / 5)
+    assert (signs.failures, signs.connections) == (7, 40)
 
 
 def test_an_idle_broker_has_no_latency() -> None:
@@ -46,7 +46,6 @@ def test_an_idle_broker_has_no_latency() -> None:
 
 @pytest.mark.parametrize("bad", [b"", b"{}", b"[1]", b"\xff", b"[" * 5000, body({"other": 1})])
 def test_what_is_no_answer(bad: bytes) -> None:
-    """What cannot be read is an error with a code, never figures."""
     with pytest.raises(CodecError):
         decode_signs(bad)
 
@@ -70,7 +69,6 @@ def test_odd_figures_count_as_nothing() -> None:
     ],
 )
 def test_failed_lookups_on_the_page_of_prometheus(page: bytes, failed: int | None) -> None:
-    """With and without labels; what is not told, or is no figure, is None."""
     assert decode_lookup_failures(page) == failed
 
 
@@ -95,7 +93,6 @@ class Looking:
         )
 
     def picture(self) -> RawClusterView:
-        """All of them are registered."""
         endpoints: dict[str, BrokerEndpoint] = dict(self.model.endpoints())
         return RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode=self.mode, reports=(), endpoints=endpoints)
 
@@ -125,7 +122,6 @@ async def test_the_guard_hears_of_it() -> None:
 
 
 async def test_failed_lookups_are_a_sign() -> None:
-    """Only between two looks that both told of them, and not when the broker began to count anew."""
     looking = Looking()
     for failed in (0, 3, None, 900, 4):
         looking.model.signs["b000:8080"] = ClientSigns(latency_ms=5.0, lookups_failed=failed)
@@ -147,7 +143,6 @@ async def test_a_broker_that_does_not_answer_is_no_sign() -> None:
 
 
 async def test_extensible_brokers_are_never_asked() -> None:
-    """Their averages would advance: no request leaves, and there is no limit."""
     looking = Looking(mode="extensible")
     looking.admin.fail("client_signs", Fault(error=AssertionError("asked")))
     await looking.look(3)
@@ -156,23 +151,21 @@ async def test_extensible_brokers_are_never_asked() -> None:
 
 
 async def test_of_many_brokers_those_concerned_are_asked_each_time() -> None:
-    """A look asks so many brokers at most: those that gave or took lately, and the others in turn."""
     looking = Looking(count=2 * MOST + 10)
     looking.concerned = {"b109:8080"}
     sizes, all_asked = [], set[str]()
     for _ in range(3):
         before = dict(looking.signals.memory.last)
         await looking.look()
-        asked = {broker for broker, item in looking.signals.memory.last.items() if before.get(broker) != item}
-        assert "b109:8080" in asked
-        sizes.append(len(asked))
-        all_asked |= asked
+        request = {broker for broker, item in looking.signals.memory.last.items() if before.get(broker) != item}
+        assert "b109:8080" in request
+        sizes.append(len(request))
+        all_asked |= request
     assert sizes == [MOST] * 3
     assert all_asked == set(looking.model.brokers)
 
 
 def test_concerned_are_those_of_late() -> None:
-    """Brokers that gave or took within the time; what was refused concerns nobody."""
     records = deque(
         [
             {"source": "a", "landed_on": "b", "landed_ms": NOW_MS - 100, "outcome": "done"},
@@ -186,10 +179,10 @@ def test_concerned_are_those_of_late() -> None:
 
 @pytest.mark.parametrize("limits", ["1.2.3_5", "..._5", "0.5_1.2.3", f"{'9' * 400}_5", f"0.5_{'9' * 5000}"])
 def test_s07_a_bucket_with_an_unusual_name_is_skipped(limits: str) -> None:
-    found = decode_signs(
+    signs = decode_signs(
         body({f"brk_AddEntryLatencyBuckets_{limits}": 5.0, "brk_AddEntryLatencyBuckets_5.0_10.0": 1.0}, OPENED)
     )
-    assert found.latency_ms == pytest.approx(7.5)
+    assert signs.latency_ms == pytest.approx(7.5)
 
 
 class _Breaking(MemoryAdmin):

@@ -21,7 +21,6 @@ from tests.unit.daemon.sources.test_counters import Stage, played
 
 @played(seconds=10.0)
 async def test_s02_invented_namespaces_are_read_in_bounded_numbers(stage: Stage) -> None:
-    """Together, not one after the other; the broker goes by its reports until all of them are known."""
     stage.counting.namespaces = ("t/n", *(f"t/invented-{number}" for number in range(4999)))
     read: list[str] = []
     most = together = 0
@@ -51,12 +50,11 @@ async def test_s02_namespaces_of_the_past_are_forgotten(stage: Stage) -> None:
 
 
 async def test_s02_stored_averages_of_invented_namespaces_are_read_in_bounded_numbers() -> None:
-    """Of each report; those of another broker are read all the same, and the first bundles all have their defaults."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     class Stored(MemoryLoadSource):
         async def seeds(self, bundles: Sequence[str]) -> list[BundleAverages]:
-            asked.extend(bundles)
+            requests.extend(bundles)
             return []
 
     observer = Observer(Stored(RealClock()), RealClock(), PrometheusTelemetry(), ())
@@ -70,5 +68,5 @@ async def test_s02_stored_averages_of_invented_namespaces_are_read_in_bounded_nu
     await observer.absorb(
         RawClusterView(wall_ms=NOW_MS, boot=0.0, generation=1, mode="modular", reports=(bad, good), endpoints={})
     )
-    assert asked == [*names[:4000], *good.bundle_names]
-    assert len({namespace_of(name) for name in asked}) == 2001 and len(observer.averages) == rows + 1
+    assert requests == [*names[:4000], *good.bundle_names]
+    assert len({namespace_of(name) for name in requests}) == 2001 and len(observer.averages) == rows + 1

@@ -1,4 +1,4 @@
-"""What is shown as in effect is what plans run with, with where each value is from."""
+"""Parameters shown as in effect are those that plans use, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def effective_parameters_of(loaded: LoadedSettings, adopted: Adopted | None = No
     return EffectiveParameters(merging(loaded), lambda: adopted)
 
 
-def shown(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> dict[str, tuple[object, str]]:
-    """Parameters as the API tells them: value and origin by key."""
+def show_parameters(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> dict[str, tuple[object, str]]:
     rows = describe(loaded, effective_parameters.effective)
     return {row["key"].removeprefix("parameters."): (row["value"], row["origin"]) for row in rows}
 
@@ -49,7 +48,7 @@ def test_settings_shown_are_those_of_the_plan(
     loaded = load_settings(file, environ={})
     effective_parameters = effective_parameters_of(loaded, adopted)
     params = effective_parameters(BROKERS, namespaces)
-    told = shown(loaded, effective_parameters)
+    settings_shown = show_parameters(loaded, effective_parameters)
     for name in (
         "strategy",
         "max_unload_ratio",
@@ -57,16 +56,18 @@ def test_settings_shown_are_those_of_the_plan(
         "avg_low_threshold_percent",
         "statistics_interval_seconds",
     ):
-        assert told[name][0] == getattr(params, name)
+        assert settings_shown[name][0] == getattr(params, name)
     for name in ("included_namespaces", "excluded_namespaces"):
-        assert told[name][0] == list(getattr(params, name))
-    assert told["strategy"] == (("threshold", "broker") if adopt else ("avg", "default"))
-    assert told["max_unload_ratio"] == ((0.2, "broker") if adopt else (0.5, "default"))
-    assert told["statistics_interval_seconds"] == (30.0, "broker")
-    assert told["cpu_weight"] == (0.9, f"file:{file}:3")
-    # What was adopted is for strategy avg.
+        assert settings_shown[name][0] == list(getattr(params, name))
+    assert settings_shown["strategy"] == (("threshold", "broker") if adopt else ("avg", "default"))
+    assert settings_shown["max_unload_ratio"] == ((0.2, "broker") if adopt else (0.5, "default"))
+    assert settings_shown["statistics_interval_seconds"] == (30.0, "broker")
+    assert settings_shown["cpu_weight"] == (0.9, f"file:{file}:3")
+    # The adopted values are for strategy avg.
     laid = adopted is not None and not adopt
-    assert told["avg_low_threshold_percent"] == ((20, "calibration") if laid else (15, "default"))
-    assert told["included_namespaces"] == ((list(namespaces), "takeover") if namespaces else ([], "default"))
+    assert settings_shown["avg_low_threshold_percent"] == ((20, "calibration") if laid else (15, "default"))
+    assert settings_shown["included_namespaces"] == ((list(namespaces), "takeover") if namespaces else ([], "default"))
     # Brokers leave alone what a partial takeover names: no exclusion of ours.
-    assert told["excluded_namespaces"] == ((["a/b"], "broker") if adopt and not namespaces else ([], "default"))
+    assert settings_shown["excluded_namespaces"] == (
+        (["a/b"], "broker") if adopt and not namespaces else ([], "default")
+    )

@@ -1,4 +1,4 @@
-"""Leadership: our own deadline, fencing, campaigning anew, and what a suspended store forbids; to the second."""
+"""Leadership: own deadline, fencing, repeated campaigns, and limits while the store is suspended; to the second."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ async def test_heartbeat_renews_the_deadline() -> None:
 
 
 async def test_suspended_store_forbids_at_once() -> None:
-    """While the connection is suspended nothing is asked, although the deadline has not passed; the term goes on."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.cluster.store.suspend(sidecar.coordination)
     assert sidecar.leadership.leading
@@ -96,7 +95,6 @@ async def test_fourth_sidecar_sits_on_the_bench() -> None:
 
 
 async def test_leads_again_after_its_own_deadline_passed_in_a_living_session() -> None:
-    """A leader that dropped itself while its node lived on campaigns anew; otherwise nobody would ever lead."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     before = sidecar.leadership.epoch
     sidecar.leadership._drop("test")
@@ -121,7 +119,6 @@ class NoChroot(MemoryCoordination):
     missing = True
 
     async def members(self) -> list[Member]:
-        """As `NodeLayout` says it."""
         if self.missing:
             raise StoreError("/bundlekeel cannot be made: its parent is missing. Does the chroot '/wrong' exist?")
         return await super().members()
@@ -185,16 +182,15 @@ class Place:
         return self
 
     def told(self) -> dict[str, float]:
-        """What is exported of the leadership, and the transitions that were made, by role."""
-        found = {}
+        result = {}
         for line in self.telemetry.render("text/plain")[0].decode().splitlines():
             name, _, value = line.rpartition(" ")
             name = name.removeprefix("bundlekeel_")
             if name in ("leader", "lease_remaining_seconds", "store_connected", "epoch") or (
                 "transitions_total{" in name and float(value)
             ):
-                found[name] = float(value)
-        return found
+                result[name] = float(value)
+        return result
 
 
 def virtually(scenario: Callable[[Callable[..., Place]], Awaitable[None]]) -> None:
@@ -208,14 +204,12 @@ def virtually(scenario: Callable[[Callable[..., Place]], Awaitable[None]]) -> No
 
 
 def test_a_lease_is_over_at_its_deadline() -> None:
-    """To the moment, and never less than nothing."""
     lease = Lease(epoch=1, deadline=100.0)
     assert [lease.remaining(boot) for boot in (90.0, 99.5, 100.0, 105.0)] == [10.0, 0.5, 0.0, 0.0]
 
 
 @staged(virtually)
 async def test_what_metrics_tell_of_a_term(place: Callable[..., Place]) -> None:
-    """Before it, in it, cut off in it, and after it; a follower tells the leader's epoch."""
     first, second = place("a"), place("b")
     await first.leadership.turn()
     assert first.told() == {"leader": 0, "lease_remaining_seconds": 0, "store_connected": 0, "epoch": -1}
@@ -256,7 +250,6 @@ async def test_everybody_knows_who_leads_and_who_is_there(place: Callable[..., P
 
 @staged(virtually)
 async def test_settings_that_were_read_anew_are_known_with_the_next_turn(place: Callable[..., Place]) -> None:
-    """Of the leader as of a follower: `doctor` compares them."""
     first, second = await place("a").join(), await place("b").join()
     for item in (first, second):
         item.leadership.member = replace(item.leadership.member, settings=f"of {item.leadership.member.id}")
@@ -267,7 +260,6 @@ async def test_settings_that_were_read_anew_are_known_with_the_next_turn(place: 
 
 @staged(virtually)
 async def test_who_loses_its_seat_waits_for_another(place: Callable[..., Place]) -> None:
-    """Its session ended, somebody who waited has the seat: it is on the bench, and comes back when one is free."""
     first, second, third = await place("a").join(), await place("b").join(), await place("c").join()
     second.store.expire(second.coordination)
     for item in (third, second):
@@ -292,7 +284,6 @@ async def test_a_campaign_that_somebody_else_won_names_the_winner(place: Callabl
 
 @staged(virtually)
 async def test_who_stops_leads_no_more_and_campaigns_no_more(place: Callable[..., Place]) -> None:
-    """At once, without a turn; and a turn under way does not win anew. `run` ends."""
     only = await place("a").join()
     running = asyncio.create_task(only.leadership.run())
     await asyncio.sleep(2.5)
@@ -344,7 +335,6 @@ async def test_where_nothing_may_be_changed_no_permit_is_given(place: Callable[.
 
 @staged(virtually)
 async def test_a_term_that_could_not_be_begun_is_won_anew(place: Callable[..., Place]) -> None:
-    """What earlier leaders left cannot be read at first: nobody acts in that term, and the next turn wins another."""
     only = place("a")
     won: list[int] = []
 
@@ -361,7 +351,7 @@ async def test_a_term_that_could_not_be_begun_is_won_anew(place: Callable[..., P
 
 
 class Silent(MemoryCoordination):
-    """From `silent` on it does not answer who leads."""
+    """Coordination that stops to report the leader from `silent` on."""
 
     silent = False
 

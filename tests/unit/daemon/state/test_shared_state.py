@@ -35,7 +35,6 @@ from tests.support.world import FakeCluster, FakeSidecar
 
 
 def test_document_survives_encoding() -> None:
-    """What is written is what is read."""
     recent = {"t/ns/0x0_0x1": RecentMove(at_ms=5, source="b1:8080")}
     state = LeaderState(epoch=3, cycle_state=CycleState(cycle=9, recent=recent))
     assert decode(encode(state), LeaderState) == state
@@ -51,7 +50,6 @@ def test_unreadable_document_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("kind", [Desired, LeaderState, documents.AveragesPart])
 @pytest.mark.parametrize("schema", [SCHEMA - 1, SCHEMA + 1])
 def test_a19_a_document_of_another_schema_is_refused(kind: type, schema: int) -> None:
-    """Its values may mean something else."""
     with pytest.raises(CodecError, match=f"of schema {schema}, and this release reads only schema {SCHEMA}"):
         decode(encode({"schema": schema}), kind)
     assert decode(encode({"schema": SCHEMA}), kind) == kind()
@@ -65,7 +63,6 @@ def state_with(task: object) -> LeaderState:
 
 @pytest.mark.parametrize("task", [{"task": "r1"}, {"task": "r1", "state": "done", "hash": 5}, 5])
 def test_a_state_with_a_task_that_is_none_is_refused(task: object) -> None:
-    """As a whole, where it is read: the list of tasks never fails on it."""
     assert state_with({"task": "r1", "state": "done"}).tasks
     with pytest.raises(CodecError, match="state"):
         state_with(task)
@@ -97,7 +94,7 @@ async def test_large_state_is_stored_in_chunks_and_shrinks() -> None:
 
 
 class Counting(MemoryCoordination):
-    """Knows what was read of it."""
+    """Coordination that counts its reads."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store)
@@ -136,7 +133,7 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
     assert state.shared.cycle_state.cycle == 1
     for changed, change in (
         ([], asyncio.sleep(0)),
-        ([shared_state.DESIRED], saved.change_desired(lambda held: structs.replace(held, mode="observe"))),
+        ([shared_state.DESIRED], saved.change_desired(lambda owned: structs.replace(owned, mode="observe"))),
         ([shared_state.STATE, shared_state.MOVES], saved.save(CycleState(cycle=2), {}, epoch=saved.current_epoch())),
         ([], asyncio.sleep(0)),
     ):
@@ -148,7 +145,6 @@ async def test_a_follower_reads_what_has_changed_and_nothing_else() -> None:
 
 
 async def test_whether_a_takeover_is_known_is_told_apart_from_none() -> None:
-    """Before the store has been read, or while the record cannot be read, nobody can say that there is none."""
     sidecar = FakeSidecar(FakeCluster())
     assert not sidecar.service.state().takeover_known
     await sidecar.lead()
@@ -159,7 +155,6 @@ async def test_whether_a_takeover_is_known_is_told_apart_from_none() -> None:
 
 
 async def test_moves_that_could_not_be_read_are_read_again() -> None:
-    """Although the state that told of them has been read and stays as it is."""
     leader = await FakeSidecar(FakeCluster()).lead()
     saved = leader.shared_state
     await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(_moved(1).record()))
@@ -175,21 +170,20 @@ async def test_moves_that_could_not_be_read_are_read_again() -> None:
 
 
 async def test_a_follower_decodes_moves_that_it_has_not_read_yet() -> None:
-    """A large cluster has thousands of them, and the state that tells of new ones changes with each cycle."""
     leader = await FakeSidecar(FakeCluster()).lead()
     saved = leader.shared_state
     follower = FakeSidecar(leader.cluster, "b")
     await follower.coordination.start()
-    state, seen = follower.shared_state, []
-    for cycle, made in enumerate(([_moved(1)], [], [_moved(2)]), start=1):
-        for move in made:
+    state, current = follower.shared_state, []
+    for cycle, result in enumerate(([_moved(1)], [], [_moved(2)]), start=1):
+        for move in result:
             await leader.coordination.write_fenced(saved.current_epoch(), saved.move_change(move.record()))
         await asyncio.sleep(0.002)  # states of one millisecond count as the same
         await saved.save(CycleState(cycle=cycle), {}, epoch=saved.current_epoch())
         await state.refresh()
-        seen.append(list(state.moves))
-    assert [[move["bundle"] for move in moves] for moves in seen] == [["1"], ["1"], ["1", "2"]]
-    assert seen[1][0] is seen[0][0], "the same record, not decoded again"
+        current.append(list(state.moves))
+    assert [[move["bundle"] for move in moves] for moves in current] == [["1"], ["1"], ["1", "2"]]
+    assert current[1][0] is current[0][0], "the same record, not decoded again"
 
 
 async def test_concurrent_requests_both_hold() -> None:
@@ -253,9 +247,9 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
     leader, other = await FakeSidecar(cluster, "a").lead(), await FakeSidecar(cluster, "b").lead()
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
     await other.cycle.turn()
-    made = await other.planner.make(PlanRequest())
-    moves = [[move.bundle, move.source, move.target] for move in made.moves]
-    body = {"hash": made.hash, "reason": "r", "by": "me", "moves": moves, "request": {}}
+    plan = await other.planner.make(PlanRequest())
+    moves = [[move.bundle, move.source, move.target] for move in plan.moves]
+    body = {"hash": plan.hash, "reason": "r", "by": "me", "moves": moves, "request": {}}
     await other.shared_state.leave_request(body)
     leader.cycle.status.params = other.cycle.params
     snapshot, picture = await leader.observer.snapshot()
@@ -270,7 +264,6 @@ async def test_request_left_by_a_follower_is_carried_out_once() -> None:
 
 
 async def test_request_whose_inputs_changed_is_not_carried_out() -> None:
-    """If what is now gives another plan, the request fails and says what changed."""
     cluster = FakeCluster()
     leader = await FakeSidecar(cluster, mode="act").lead()
     leader.cycle.adopt(leader.cycle.cycle_state, leader.leadership.epoch)
@@ -303,7 +296,6 @@ class NewDesired(Desired, frozen=True, kw_only=True):
 
 
 def test_what_a_newer_release_stored_stays_when_we_write() -> None:
-    """Its fields, and the fields inside entries that we do not touch."""
     newer = NewDesired(
         mode="act",
         drains={
@@ -313,11 +305,13 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
         holidays=["2026-12-25"],
     )
     stored = encode(newer)
-    seen = decode(stored, Desired)
-    assert seen is not None
+    current = decode(stored, Desired)
+    assert current is not None
     other = OperatorRequest(by="cid", reason="fans", since_ms=9)
-    wanted = msgspec.structs.replace(seen, mode="recommend", drains={"b1:8080": seen.drains["b1:8080"], "b3:1": other})
-    again = decode(rewritten(stored, wanted), NewDesired)
+    expected = msgspec.structs.replace(
+        current, mode="recommend", drains={"b1:8080": current.drains["b1:8080"], "b3:1": other}
+    )
+    again = decode(rewritten(stored, expected), NewDesired)
     assert again == msgspec.structs.replace(
         newer,
         mode="recommend",
@@ -328,10 +322,10 @@ def test_what_a_newer_release_stored_stays_when_we_write() -> None:
 def test_a_pause_of_ours_does_not_inherit_what_belonged_to_another() -> None:
     """An entry that is changed is changed as a whole."""
     stored = encode({"pause": {"reason": "a", "by": "b", "since_ms": 1, "only": ["t/ns"]}, "future": 1})
-    wanted = Desired(pause=Pause(reason="fire", by="ann", since_ms=2))
-    made = msgspec.json.decode(zlib.decompress(rewritten(stored, wanted)))
-    assert made["pause"] == {"reason": "fire", "by": "ann", "since_ms": 2, "until_ms": 0}
-    assert made["future"] == 1
+    desired = Desired(pause=Pause(reason="fire", by="ann", since_ms=2))
+    decoded = msgspec.json.decode(zlib.decompress(rewritten(stored, desired)))
+    assert decoded["pause"] == {"reason": "fire", "by": "ann", "since_ms": 2, "until_ms": 0}
+    assert decoded["future"] == 1
 
 
 def test_a_document_nobody_can_read_is_replaced() -> None:

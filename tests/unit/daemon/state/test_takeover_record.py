@@ -17,7 +17,6 @@ NAMES = ("t/ns",)
 
 
 def test_scope_of_the_parameters() -> None:
-    """What the settings include is narrowed, never widened; what the brokers leave to us is not adopted as excluded."""
     params = Parameters()
     assert partial_takeover.scoped(params, ()) is params
     assert partial_takeover.scoped(params, NAMES).included_namespaces == NAMES
