@@ -1,116 +1,116 @@
 // Made from config/openapi.json by `python -m dev.ui build`; do not edit.
 
-/** Thresholds that lie over the settings. */
+/** Adopted thresholds, which override the settings. */
 export interface AdoptedView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** digest of the proposal */
   digest: string;
-  /** by parameter, the value that the settings (or the brokers' settings, where they are adopted) had at the adoption, not that of an earlier adoption; an adopted value is in force while it is still this one */
+  /** by parameter, the value of the settings (or of the brokers' settings, if those are used) at the adoption; an adopted value is in effect until this setting changes */
   instead_of: Record<string, number>;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** trial: they are observed */
+  /** trial: the adoption is still observed */
   state: "trial" | "kept";
-  /** whose parameters they are */
+  /** strategy of the parameters */
   strategy: string;
-  /** how they do; null when the trial is over */
+  /** results of the trial; null: the trial is over */
   trial: TrialView | null;
-  /** those in force, by parameter */
+  /** values in effect, by parameter */
   values: Record<string, number>;
 }
 
 /** A decision about thresholds. */
 export interface AdoptionRecord {
-  /** who decided: a person, or Bundlekeel itself */
+  /** operator who decided, or `bundlekeel` */
   by: string;
-  /** `Thresholds` and that word */
+  /** `Thresholds` followed by the value of `what` */
   code: string;
-  /** codes of what speaks against them */
+  /** codes of the objections */
   codes: (string)[];
-  /** what it is about */
+  /** kind of the record */
   kind: "adoption";
-  /** why, in the words of who asked; empty: nobody asked */
+  /** reason that the operator entered; empty: automatic decision */
   reason: string;
-  /** whether they were taken back */
+  /** whether the thresholds were reverted */
   reverted: boolean;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
   /** digest of the thresholds */
   version: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
   /** `recommended`, `refused`, `adopted`, `kept` or `reverted` */
   what: string;
 }
 
-/** What came into force. */
+/** A new adoption. */
 export interface AdoptionView {
-  /** what it changed */
+  /** changed parameters */
   changes: (ThresholdChange)[];
   /** digest of the proposal */
   digest: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
 }
 
-/** Where a bundle would be placed if no broker owned it. */
+/** The broker that would receive a bundle if no broker owned it. */
 export interface AssignmentView {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** brokers that were left to choose from */
+  /** remaining candidates */
   candidates: (string)[];
-  /** where it would be placed; null: any of the candidates (`round_robin`), or none (`code`) */
+  /** broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`) */
   chosen: string | null;
-  /** the code of why no broker is chosen; null: one is, or any */
+  /** code of why no broker is selected; null: one or any is */
   code: string | null;
-  /** of the topic, which decides on its bundle; null for a bundle */
+  /** hash of the topic, which determines the bundle; null: the request named a bundle */
   hash: string | null;
-  /** brokers, `chosen` among them, of which Pulsar takes one at random or in turn; empty: no choice */
+  /** brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice */
   one_of: (string)[];
-  /** the broker that owns it now */
+  /** broker that owns the bundle now; null: none */
   owner: string | null;
-  /** the brokers' placement, which decides */
+  /** placement of the brokers, which selects the target */
   placement: string;
-  /** the broker it is on its way to */
+  /** broker that the bundle is in transit to; null: none */
   preallocated: string | null;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** whether a broker owns it now */
+  /** whether a broker owns the bundle now */
   state: "owned" | "unowned" | "unloading";
-  /** the pipeline, in its order */
+  /** steps of the pipeline, in order */
   steps: (StepView)[];
-  /** the topic that was asked for */
+  /** requested topic; null: the request named a bundle */
   topic: string | null;
 }
 
-/** A request to the API that changes something, and how it was answered. */
+/** A mutating request to the API, and its response status. */
 export interface AuditRecord {
   /** IP address of the caller, or `unix socket` */
   address: string;
-  /** only where it was refused before it was read: how many requests like it since the record before */
+  /** only if refused before it was read: number of similar requests since the previous record */
   attempts: number | null;
-  /** the authenticated name; on the unix socket the name given; empty: no valid credentials */
+  /** authenticated name; on the unix socket the name that the caller sent; empty: no valid credentials */
   by: string;
-  /** what it is about */
+  /** kind of the record */
   kind: "audit";
-  /** why, in the words of who asked; empty: the request was refused before it was read */
+  /** reason that the caller entered; empty: the request was refused before it was read */
   reason: string;
   /** role of the credentials; empty: no valid credentials */
   role: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** HTTP status of the answer */
+  /** HTTP status of the response */
   status: number;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
   /** method and path of the request */
   what: string;
 }
 
-/** A mean over held-out time and its bootstrap interval; of one run both ends are the mean. */
+/** A mean over held-out time and its bootstrap interval. For a single run both ends are the mean. */
 export interface BootstrapInterval {
   /** upper end of the interval */
   high: number;
@@ -142,63 +142,63 @@ export interface BrokerLoad {
   throughput_before: number;
 }
 
-/** One registered broker: its load as reported and as predicted with the ledger, and why it is left or chosen. What is null cannot be told, since its report cannot be used. */
+/** One registered broker: its reported load, its predicted load with the ledger, and the last plan's verdict. Fields are null if the broker's report is unusable. */
 export interface BrokerView {
-  /** whether it is registered */
+  /** whether the broker is registered */
   alive: boolean;
   /** a broker id */
   broker: string;
-  /** how many, with the moves of the ledger */
+  /** number of bundles, including the moves of the ledger */
   bundles: number | null;
   /** learned CPU costs; null: unknown, or no CPU limit */
   cpu_costs: CpuCostsView | null;
   /** details; empty: none */
   detail: string;
-  /** its load manager's class */
+  /** class of the load manager */
   load_manager: string;
-  /** its bundles' long-term averages (1,000 samples) */
+  /** long-term average of its bundles (1,000 samples) */
   long: TotalsView | null;
-  /** the time between the two readings of its counters that its figures come from; null: its own report */
+  /** time between the two counter readings behind the values; null: values are from its load report */
   measured_seconds: number | null;
   /** msg/s published, latest report */
   msg_rate_in: number | null;
   /** msg/s delivered, latest report */
   msg_rate_out: number | null;
-  /** bundles on their way to it */
+  /** bundles in transit to the broker */
   preallocated: (ComingView)[] | null;
-  /** bytes/s both ways, with the moves of the ledger */
+  /** bytes/s in and out, including the moves of the ledger */
   predicted_throughput: number | null;
-  /** age of its figures */
+  /** age of the reported values */
   report_age_seconds: number | null;
-  /** its load score as reported */
+  /** reported load score */
   reported_score_ratio: number | null;
-  /** what people asked of it; empty: nothing */
+  /** operators' request for the broker; empty: none */
   requested: "" | "drain" | "cordon" | "warm";
   /** usage and limit of `cpu` (percent of a core), `direct_memory` (MiB), `bandwidth_in` and `bandwidth_out` (kbit/s), `msg_rate` (msg/s) and `throughput` (bytes/s) */
   resources: Record<string, ResourceView> | null;
-  /** its load score, with the moves of the ledger */
+  /** load score, including the moves of the ledger */
   score_ratio: number | null;
-  /** whether the mean of max/mean counts it: a usable report, and neither drained, cordoned nor excluded */
+  /** whether the mean includes it: its report is usable, and it is not drained, cordoned or excluded */
   shares_load: boolean;
-  /** whether its own shedding is on; null: not known */
+  /** whether the broker's own shedding is on; null: unknown */
   sheds_itself: boolean | null;
-  /** its bundles' short-term averages (10 samples) */
+  /** short-term average of its bundles (10 samples) */
   short: TotalsView | null;
-  /** whether its own splitting is on; null: not known */
+  /** whether the broker's own splitting is on; null: unknown */
   splits_itself: boolean | null;
-  /** ok, or the code of why its report is not used */
+  /** ok, or the code of why the report is not used */
   state: string;
   /** bytes/s published, latest report */
   throughput_in: number | null;
   /** bytes/s delivered, latest report */
   throughput_out: number | null;
-  /** how many it reports */
+  /** number of topics in the report */
   topics: number | null;
-  /** whether its report may not show the last moves yet */
+  /** whether the report may not include the last moves yet */
   unsettled: boolean;
-  /** what the last plan says of it */
+  /** verdict of the last plan on the broker */
   verdict: Verdict | null;
-  /** the release of Pulsar it runs */
+  /** Pulsar release of the broker */
   version: string;
 }
 
@@ -206,13 +206,13 @@ export interface BrokerView {
 export interface BundleView {
   /** the broker that owns it */
   broker: string | null;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** the code of what prevents it; null: nothing */
+  /** code of the obstacle; null: none */
   code: string | null;
-  /** how many consumers its topics have */
+  /** number of consumers of its topics */
   consumers: number;
-  /** when it moved last */
+  /** time of the last move; null: unknown */
   last_move_ms: number | null;
   /** traffic of the latest sample */
   latest: TrafficView;
@@ -220,35 +220,35 @@ export interface BundleView {
   long: TrafficView;
   /** samples behind `long` */
   long_samples: number;
-  /** whether the guard lets it move */
+  /** whether the guard allows a move */
   may_move: boolean;
-  /** since that was decided */
+  /** time since the move was decided */
   preallocated_age_seconds: number | null;
-  /** the broker it is on its way to */
+  /** broker that the bundle is in transit to; null: none */
   preallocated_to: string | null;
-  /** how many producers its topics have */
+  /** number of producers of its topics */
   producers: number;
-  /** what it adds to its broker's score */
+  /** part of the broker's score that the bundle causes */
   score_ratio: number;
   /** traffic as short-term average */
   short: TrafficView;
   /** samples behind `short` */
   short_samples: number;
-  /** how many topics it has */
+  /** number of topics */
   topics: number;
 }
 
-/** A broker a bundle may go to, or why not there. */
+/** A possible target of a bundle, or the reason against it. */
 export interface CandidateView {
   /** a broker id */
   broker: string;
-  /** the code of why not there; null: it may */
+  /** code of the reason against this broker; null: none */
   code: string | null;
-  /** what the code means */
+  /** meaning of the code */
   explanation: string;
-  /** a ratio, with the bundle on it; null: not computed */
+  /** score with the bundle, a ratio; null: not computed */
   score_after: number | null;
-  /** its score now, a ratio */
+  /** current score, a ratio */
   score_before: number;
 }
 
@@ -274,85 +274,85 @@ export interface ChannelFinding {
 
 /** The ownership channel. */
 export interface ChannelSummary {
-  /** how many have an entry */
+  /** number of bundles with an entry */
   bundles: number;
-  /** how long brokers take at most */
+  /** longest times that brokers may take */
   deadlines: Deadlines;
-  /** why it is not followed */
+  /** why the channel is not followed; empty: it is */
   detail: string;
-  /** what is wrong, by code */
+  /** number of findings by code */
   findings: Record<string, number>;
-  /** age of the oldest assignment, release or split under way */
+  /** age of the oldest assignment, release or split in progress */
   in_flight_oldest_seconds: number;
-  /** why nothing may be done on its basis, as a sentence; empty: nothing is in the way */
+  /** why Bundlekeel must not act on the channel, as a sentence; empty: it may */
   obstacle: string;
-  /** entries that could not be read */
+  /** number of unreadable entries */
   rejected: number;
-  /** bundles by state */
+  /** number of bundles by state */
   states: Record<string, number>;
-  /** whether it is followed */
+  /** whether this sidecar follows the channel */
   up: boolean;
-  /** where it is kept; null: not known */
+  /** where the brokers store the channel; null: unknown */
   variant: "system_topic" | "metadata_store" | null;
-  /** of the newest view */
+  /** time of the newest view of the channel; null: none yet */
   wall_ms: number | null;
 }
 
-/** One test of `doctor` or of a probe: whether it holds, what is wrong and the fix. */
+/** One check of `doctor` or of a probe: its result, details and the fix. */
 export interface Check {
-  /** what was found */
+  /** result of the check */
   detail: string;
-  /** what to do; empty: nothing */
+  /** what to do; empty: nothing to do */
   fix: string;
-  /** what was tested */
+  /** name of the check */
   name: string;
-  /** whether it holds */
+  /** whether the check passed */
   ok: boolean;
-  /** of what does not hold */
+  /** severity of a failed check */
   severity: "error" | "warning";
 }
 
-/** What a split makes. */
+/** A bundle that a split creates. */
 export interface ChildView {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** its share of the messages */
+  /** share of the messages */
   msg_rate_ratio: number;
-  /** its share of the bytes */
+  /** share of the bytes */
   throughput_ratio: number;
-  /** its share of the topics */
+  /** share of the topics */
   topics_ratio: number;
 }
 
-/** A code and what it means. */
+/** A code and its meaning. */
 export interface CodeView {
-  /** a code of docs/reference/codes.md */
+  /** code, listed in docs/reference/codes.md */
   code: string;
   /** details; empty: none */
   detail: string;
-  /** what the code means */
+  /** meaning of the code */
   explanation: string;
 }
 
-/** A bundle that is on its way to a broker. */
+/** A bundle that is in transit to a broker. */
 export interface ComingView {
-  /** since its move was decided */
+  /** time since the move was decided */
   age_seconds: number;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
 }
 
-/** A broker that was cordoned. */
+/** A newly cordoned broker. */
 export interface CordonedView {
   /** a broker id */
   broker: string;
-  /** what it is now */
+  /** new state of the broker */
   state: "cordoned";
 }
 
-/** CPU of a broker as learned from its traffic: a base that no bundle causes, and the cost of messages and bytes. */
+/** CPU costs of a broker, learned from its traffic: a base load, and the costs of messages and bytes. */
 export interface CpuCostsView {
-  /** share of the CPU limit that no bundle causes; moving bundles does not free it */
+  /** share of the CPU limit that does not depend on bundles; moves do not reduce it */
   base_ratio: number;
   /** CPU seconds per byte, in or out */
   byte_seconds: number;
@@ -360,7 +360,7 @@ export interface CpuCostsView {
   byte_seconds_high: number;
   /** lower end of the 95 % interval */
   byte_seconds_low: number;
-  /** msg/s, in and out, at which its present mix of traffic uses up the CPU; null: unknown */
+  /** msg/s, in and out, at which the current mix of traffic uses the whole CPU; null: unknown */
   capacity_msg_rate: number | null;
   /** CPU seconds per message, in or out */
   message_seconds: number;
@@ -370,83 +370,83 @@ export interface CpuCostsView {
   message_seconds_low: number;
 }
 
-/** A cycle: what was planned, and what came of it. */
+/** A cycle: its plan and the results. */
 export interface CycleRecord {
-  /** whether moves were begun */
+  /** whether moves were started */
   acted: boolean;
   /** code of the verdict */
   code: string;
   /** number of the cycle */
   cycle: number;
-  /** digest of the picture of the cluster that was planned on; null: no plan could be made */
+  /** digest of the snapshot that the plan is based on; null: no plan was possible */
   digest: string | null;
-  /** number of the leader's term; null: this sidecar did not lead */
+  /** epoch of the leader's term; null: this sidecar did not lead */
   epoch: number | null;
-  /** what it is about */
+  /** kind of the record */
   kind: "cycle";
-  /** the longest time between two readings of a broker's counters; null: from a report */
+  /** longest time between two readings of a broker's counters; null: values are from load reports */
   measured_seconds: number | null;
-  /** code of why nothing was carried out; null: nothing prevented it */
+  /** code of the obstacle to executing the plan; null: none */
   obstacle: string | null;
-  /** only with drains: by broker, how far its drain is, as `DrainView` has it */
+  /** only with drains: progress of each drain by broker, in the form of `DrainView` */
   operations: Record<string, Record<string, unknown>> | null;
-  /** how many moves ended, by outcome */
+  /** number of finished moves by outcome */
   outcomes: Record<string, number>;
-  /** hash of the plan; null: no plan could be made */
+  /** hash of the plan; null: no plan was possible */
   plan: string | null;
-  /** how many moves were planned */
+  /** number of planned moves */
   planned: number;
-  /** how many splits were planned */
+  /** number of planned splits */
   planned_splits: number;
-  /** how many bundles were refused, by code */
+  /** number of refused bundles by code */
   refused: Record<string, number>;
-  /** how long each part took, in seconds: `plan`, `execute`, `split`, `total` */
+  /** duration of each part in seconds: `plan`, `execute`, `split`, `total` */
   seconds: Record<string, number>;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** only with `shadow.strategies`: `cycle`, the one they planned along with, and `strategies`: by name `strategy`, `moves`, `disagreement` (a ratio of the moves), `agreement`, `regret` (a difference of max/mean), `plan_hash` */
+  /** only with `shadow.strategies`: `cycle`, the number of the planned cycle, and `strategies`: by name `strategy`, `moves`, `disagreement` (a ratio of the moves), `agreement`, `regret` (a difference of max/mean), `plan_hash` */
   shadow: Record<string, unknown> | null;
-  /** how many splits ended, by outcome */
+  /** number of finished splits by outcome */
   splits: Record<string, number>;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
 /** One cycle's verdict. */
 export interface CycleVerdict {
-  /** the number of the cycle */
+  /** number of the cycle */
   cycle: number;
-  /** how many it planned */
+  /** number of planned moves */
   moves: number;
-  /** candidates that do not move, by code */
+  /** number of candidates that do not move, by code */
   refusals: Record<string, number>;
-  /** why it did what it did */
+  /** verdict on the plan */
   verdict: Verdict;
-  /** time of the picture of the cluster on which it was decided */
+  /** time of the snapshot on which the decision is based */
   wall_ms: number;
 }
 
 /** The leader's last cycle. */
 export interface CycleView {
-  /** the number of the cycle */
+  /** number of the cycle */
   id: number;
-  /** how many it planned */
+  /** number of planned moves */
   moves: number;
-  /** the code of why nothing of it was carried out; null: nothing prevented it */
+  /** code of the obstacle to executing the plan; null: none */
   obstacle: string | null;
-  /** what that code means; empty without one */
+  /** meaning of the code; empty: no code */
   obstacle_explanation: string;
-  /** how long it took */
+  /** duration of the cycle */
   seconds: number | null;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the code of its verdict */
+  /** code of the verdict */
   verdict: string;
-  /** time of the picture of the cluster on which it was decided */
+  /** time of the snapshot on which the decision is based */
   wall_ms: number;
 }
 
-/** The history that a proposal rests on. Bad days count as nothing in `coverage`. */
+/** The history that a proposal is based on. Bad days do not count in `coverage`. */
 export interface Data {
   /** days that were left out, each with the reason */
   bad_days: Record<string, string>;
@@ -462,7 +462,7 @@ export interface Data {
   until_ms: number;
 }
 
-/** How long brokers take at most. */
+/** Maximum times of brokers' repairs. */
 export interface Deadlines {
   /** milliseconds that an assignment, release or split takes at most */
   in_flight_ms: number;
@@ -474,77 +474,77 @@ export interface Deadlines {
   tombstone_ms: number;
 }
 
-/** A drain and how far it is. */
+/** A drain and its progress. */
 export interface DrainView {
-  /** bundles that cannot leave, by code */
+  /** number of bundles that cannot leave, by code */
   blocked: Record<string, number>;
   /** a broker id */
   broker: string;
-  /** bundles times seconds that were still there */
+  /** sum over all bundles of the seconds that they stayed since the drain started */
   bundle_seconds: number;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** details; empty: none */
   detail: string;
-  /** when it was empty first; 0: not yet */
+  /** time at which the broker was first empty; 0: not yet */
   emptied_ms: number;
-  /** until it is empty; null: unknown, or it is blocked */
+  /** estimated time until the broker is empty; null: unknown, or blocked */
   eta_seconds: number | null;
-  /** bundles it still owns; null: the broker does not say */
+  /** number of bundles that the broker still owns; null: unknown */
   left: number | null;
-  /** bundles that have left */
+  /** number of bundles that have left the broker */
   moved: number;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** blocked: nothing that is left may move */
+  /** blocked: none of the remaining bundles may move */
   state: "draining" | "empty" | "blocked" | "unknown";
 }
 
-/** A broker that a step dropped. */
+/** A broker that a step of the pipeline dropped. */
 export interface DroppedView {
   /** a broker id */
   broker: string;
-  /** the code of why it is no candidate */
+  /** code of why the broker is not a candidate */
   code: string;
-  /** what the code means */
+  /** meaning of the code */
   explanation: string;
 }
 
-/** What the moves from one broker to another did. */
+/** Effect of the moves from one broker to another. */
 export interface EffectRecord {
-  /** when the first of the moves was planned */
+  /** time at which the first move was planned */
   begun_ms: number;
-  /** the bundles that were moved */
+  /** moved bundles */
   bundles: (string)[];
-  /** the broker that took them */
+  /** broker that received the bundles */
   destination: string;
-  /** what it is about */
+  /** kind of the record */
   kind: "effect";
   /** `helped`, `no_benefit` or `worse` */
   outcome: string;
-  /** how much the peak of the two brokers was to go down, a ratio of capacity */
+  /** planned decrease of the higher load of the two brokers, as a ratio of capacity */
   predicted: number;
-  /** how much it went down, a ratio of capacity; negative: up */
+  /** measured decrease, as a ratio of capacity; negative: an increase */
   realised: number;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the broker that gave the bundles */
+  /** broker that the bundles left */
   source: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
 /** The end of a takeover. */
 export interface EndedView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** whether the failsafe job ended it */
   deadman: boolean;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
@@ -568,87 +568,87 @@ export interface Evidence {
   unbroken: Unbroken | null;
 }
 
-/** An exclusion that was set. */
+/** A new exclusion. */
 export interface ExcludedView {
-  /** how many known bundles it matches now; none yet may be meant so */
+  /** number of known bundles that match now; null: unknown. 0 can be intended */
   bundles: number | null;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; 0: a person ends it */
+  /** end time; 0: it lasts until an operator ends it */
   until_ms: number;
 }
 
-/** What is left alone. */
+/** An exclusion of bundles or brokers from moves. */
 export interface ExclusionView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** `t:TENANT`, `n:TENANT/NAMESPACE`, `b:BUNDLE` or `r:BROKER`, globs allowed */
   pattern: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; 0: a person ends it */
+  /** end time; 0: it lasts until an operator ends it */
   until_ms: number;
 }
 
-/** A move that was not ours. */
+/** A move that Bundlekeel did not start. */
 export interface ExternalMoveRecord {
   /** the bundle */
   bundle: string;
-  /** the broker that owns it now */
+  /** broker that owns the bundle now */
   destination: string;
-  /** what it is about */
+  /** kind of the record */
   kind: "external_move";
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the broker that owned it */
+  /** broker that owned the bundle */
   source: string;
-  /** whether it took a move of Bundlekeel back */
+  /** whether the move reverted a move of Bundlekeel */
   undone: boolean;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
-/** A field of a request that would not do. */
+/** A fault in a field of a request. */
 export interface FieldFault {
-  /** what is allowed, where it is known */
+  /** allowed values, if known */
   allowed: string | null;
-  /** its path in the body (`a.b`), or the name of a parameter; `body`: the body as a whole */
+  /** path in the body (`a.b`), or name of a parameter; `body`: the whole body */
   field: string;
-  /** what is wrong with it */
+  /** the fault */
   reason: string;
-  /** what was given, where it is known */
+  /** received value, if known */
   value: unknown;
 }
 
-/** Findings of one code of the ownership channel that appeared or are gone. */
+/** Findings of the ownership channel that appeared or disappeared, all of one code. */
 export interface FindingRecord {
-  /** the brokers they are about */
+  /** brokers with this finding */
   brokers: (string)[];
-  /** the first bundles they are about */
+  /** first bundles with this finding */
   bundles: (string)[];
-  /** code of the findings, which this record counts together */
+  /** code of the findings */
   code: string;
-  /** how many findings it is about */
+  /** number of findings */
   count: number;
   /** `appeared` or `gone` */
   event: string;
-  /** what it is about */
+  /** kind of the record */
   kind: "finding";
-  /** what to do; empty: nothing, it is gone */
+  /** what to do; empty: the findings are gone */
   remedy: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** since when the oldest of them is known */
+  /** time at which the oldest finding was detected */
   since_ms: number;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
@@ -668,115 +668,115 @@ export interface Finish {
 
 /** A group with its busiest topics. */
 export interface GroupDetailView {
-  /** usage by broker that serves it; where there are very many groups, of the busiest ones */
+  /** usage by broker; with very many groups, of the most loaded brokers only */
   brokers: Record<string, RatesView> | null;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** what Pulsar does to it that its limits do not ask for */
+  /** faults of Pulsar's enforcement in this group */
   defects: (CodeView)[];
-  /** by how much shares add up to more than the limit */
+  /** part of the sum of shares above the limit */
   excess: RatesView | null;
-  /** topics that are at their limit */
+  /** number of topics at their limit */
   held_back: number | null;
-  /** topics times seconds at their limit */
+  /** sum over all topics of the seconds at their limit */
   held_back_seconds: number | null;
-  /** the limits, over all brokers */
+  /** limits over all brokers */
   limits: RatesView;
   /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
   members: (string)[];
-  /** the name of the group */
+  /** name of the group */
   name: string;
-  /** how many are in it */
+  /** number of namespaces in the group */
   namespaces: number | null;
-  /** where it was declared */
+  /** source of the group's declaration */
   origin: "settings" | "api";
-  /** what was, or is to be, written of its ResourceGroup and its namespaces */
+  /** written or planned changes of its ResourceGroup and namespaces */
   planned: (string)[];
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** what brokers report to each other; empty where they do not */
+  /** reports between brokers; empty: none */
   reported: (ReportedUsageView)[];
-  /** its busiest topics */
+  /** most loaded topics */
   rows: (TopicView)[];
-  /** the shares of its topics, added up */
+  /** sum of the shares of its topics */
   shares: RatesView | null;
-  /** when it was set; 0: it is of the settings */
+  /** time at which it was set; 0: declared in the settings */
   since_ms: number;
-  /** shares lost because demand sits in too few partitions */
+  /** unused shares, because the demand is in too few partitions */
   skew_loss: RatesView | null;
-  /** how many are in it */
+  /** number of topics in the group */
   topics: number | null;
-  /** what its topics pass */
+  /** throughput of its topics */
   usage: RatesView | null;
-  /** usage of the limit */
+  /** usage divided by the limit */
   used_ratio: RatesView | null;
 }
 
-/** A group that was taken out of force. */
+/** A group that an operator removed. */
 export interface GroupRemoved {
-  /** the name of the group */
+  /** name of the group */
   name: string;
-  /** where it was declared */
+  /** source of the group's declaration */
   origin: "settings" | "api";
 }
 
-/** A group that was set. */
+/** A group that an operator set. */
 export interface GroupSetView {
-  /** null: the settings do not declare it any more */
+  /** limits over all brokers; null: the settings no longer declare the group */
   limits: RatesView | null;
   /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
   members: (string)[];
-  /** the name of the group */
+  /** name of the group */
   name: string;
-  /** where it was declared */
+  /** source of the group's declaration */
   origin: "settings" | "api";
 }
 
-/** A group. What the leader has not seen yet is null. */
+/** A quota group. Fields are null until the leader has measured them. */
 export interface GroupView {
-  /** usage by broker that serves it; where there are very many groups, of the busiest ones */
+  /** usage by broker; with very many groups, of the most loaded brokers only */
   brokers: Record<string, RatesView> | null;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** what Pulsar does to it that its limits do not ask for */
+  /** faults of Pulsar's enforcement in this group */
   defects: (CodeView)[];
-  /** by how much shares add up to more than the limit */
+  /** part of the sum of shares above the limit */
   excess: RatesView | null;
-  /** topics that are at their limit */
+  /** number of topics at their limit */
   held_back: number | null;
-  /** topics times seconds at their limit */
+  /** sum over all topics of the seconds at their limit */
   held_back_seconds: number | null;
-  /** the limits, over all brokers */
+  /** limits over all brokers */
   limits: RatesView;
   /** `t:TENANT` or `n:TENANT/NAMESPACE`, globs allowed */
   members: (string)[];
-  /** the name of the group */
+  /** name of the group */
   name: string;
-  /** how many are in it */
+  /** number of namespaces in the group */
   namespaces: number | null;
-  /** where it was declared */
+  /** source of the group's declaration */
   origin: "settings" | "api";
-  /** what was, or is to be, written of its ResourceGroup and its namespaces */
+  /** written or planned changes of its ResourceGroup and namespaces */
   planned: (string)[];
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** what brokers report to each other; empty where they do not */
+  /** reports between brokers; empty: none */
   reported: (ReportedUsageView)[];
-  /** the shares of its topics, added up */
+  /** sum of the shares of its topics */
   shares: RatesView | null;
-  /** when it was set; 0: it is of the settings */
+  /** time at which it was set; 0: declared in the settings */
   since_ms: number;
-  /** shares lost because demand sits in too few partitions */
+  /** unused shares, because the demand is in too few partitions */
   skew_loss: RatesView | null;
-  /** how many are in it */
+  /** number of topics in the group */
   topics: number | null;
-  /** what its topics pass */
+  /** throughput of its topics */
   usage: RatesView | null;
-  /** usage of the limit */
+  /** usage divided by the limit */
   used_ratio: RatesView | null;
 }
 
-/** Measures of thresholds on held-out days; less is better. In a `difference` below 0: they are better. */
+/** Measures of thresholds on held-out days; less is better. Negative values of a `difference` are an improvement. */
 export interface HeldOutMeasures {
   /** max/mean of score less 1 (0: even), over time; of plans and `/state` it is max/mean */
   imbalance: BootstrapInterval;
@@ -788,7 +788,7 @@ export interface HeldOutMeasures {
   thrash_per_day: BootstrapInterval;
 }
 
-/** The busiest broker over the mean of those that share the load, as the last plan saw it; 1: even, 0: no load. */
+/** max/mean in the last plan: most loaded broker divided by the mean of those sharing load; 1: balanced, 0: idle. */
 export interface ImbalanceView {
   /** max/mean of scores */
   score_max_mean: number | null;
@@ -796,81 +796,81 @@ export interface ImbalanceView {
   throughput_max_mean: number | null;
 }
 
-/** An exclusion that was ended. */
+/** A removed exclusion. */
 export interface IncludedView {
-  /** the pattern, as it was set */
+  /** pattern of the exclusion */
   pattern: string;
 }
 
 export type JournalRecord = CycleRecord | MoveRecord | SplitRecord | FindingRecord | RequestRecord | AuditRecord | EffectRecord | ExternalMoveRecord | AdoptionRecord | QuotaRecord | SettingsRecord | OtherRecord;
 
-/** Moves whose load the brokers' reports do not show yet. */
+/** Moves whose load the brokers' reports do not include yet. */
 export interface LedgerView {
-  /** how many such moves there are */
+  /** number of these moves */
   entries: number;
-  /** brokers whose reports are not settled */
+  /** brokers whose reports may not include the last moves */
   unsettled: (string)[];
 }
 
-/** A move or split that a person asked for. */
+/** A move or split that an operator requested. */
 export interface ManualMoveView {
-  /** of a split: Pulsar's algorithm; null: where load divides */
+  /** for a split: Pulsar's algorithm; null: divide the load evenly */
   algorithm: string | null;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** every other broker as a target, and why not there */
+  /** all other brokers as targets, with reasons against them */
   candidates: (CandidateView)[];
-  /** of a split: what it makes */
+  /** for a split: the new bundles */
   children: (ChildView)[];
-  /** whether nothing is carried out */
+  /** whether this is a dry run, which executes nothing */
   dry_run: boolean;
-  /** digest of what is to be done: it is carried out only while it would be the same */
+  /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  /** code of the obstacle that refuses it now or stops the leader; empty: none */
   held: string;
-  /** what that code means; empty without one */
+  /** meaning of the code; empty: no code */
   held_explanation: string;
-  /** what was asked for */
+  /** kind of the request */
   kind: "transfer" | "unload" | "split";
   /** load of each broker before and after */
   loads: (BrokerLoad)[];
-  /** the move; null of a split, or when it stays */
+  /** the move; null: a split, or the bundle stays */
   move: MoveView | null;
-  /** the bundle or topic that was named */
+  /** requested bundle or topic */
   name: string;
-  /** whether it moves although it moved lately */
+  /** whether the bundle moves despite its cool-down */
   override_cool_down: boolean;
-  /** why the bundle or its brokers do not allow it; mode and pauses: `held` */
+  /** obstacles of the bundle or its brokers; see `held` for mode and pauses */
   refusals: (RefusalView)[];
-  /** the review it waits for */
+  /** id of the review it waits for; null: none */
   review: string | null;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the broker that owns it */
+  /** broker that owns the bundle */
   source: string;
-  /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
+  /** planned (a dry run), waiting (for the leader) or proposed (to a second operator) */
   state: "planned" | "waiting" | "proposed";
-  /** the broker it goes to; null of a split, or when it stays */
+  /** broker that receives the bundle; null: a split, or the bundle stays */
   target: string | null;
-  /** its task; null in a dry run and while it is proposed */
+  /** id of the task; null: a dry run, or still proposed */
   task: string | null;
-  /** of a split: topics that were named */
+  /** for a split: requested topics */
   topics: (string)[];
-  /** of a split: whether the children leave their broker then */
+  /** for a split: whether the new bundles are unloaded afterwards */
   unload: boolean;
 }
 
-/** Marks that differ when something changed; cheap enough for twice a second. */
+/** Values that differ after a change; cheap enough to poll twice per second. */
 export interface Marks {
-  /** the last cycle: its number, as a text; empty: none yet */
+  /** number of the last cycle, as a string; empty: none yet */
   cycle: string;
-  /** who leads, in which term */
+  /** leader and epoch */
   leader: string;
   /** time of the last move, in ms */
   moves: number;
-  /** time of the picture, in ms */
+  /** time of the snapshot, in ms */
   picture: number;
-  /** digest of what people asked for */
+  /** digest of the operators' requests */
   requests: string;
   /** whether the metadata store is connected */
   store: boolean;
@@ -896,65 +896,65 @@ export interface Member {
   version: string;
 }
 
-/** A mode that was set. */
+/** A new mode. */
 export interface ModeView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** the mode asked for */
+  /** requested mode */
   mode: "observe" | "recommend" | "act";
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
 }
 
-/** A move that ended. */
+/** A finished move. */
 export interface MoveRecord {
   /** the bundle */
   bundle: string;
-  /** code of why it is not `done`; empty: it is */
+  /** code of the reason if the outcome is not `done`; empty: none */
   code: string;
-  /** number of the cycle that began it, as a text, or the id of the task */
+  /** number of the cycle that started it, as a string, or the id of the task */
   cycle: string;
-  /** the broker it was sent to */
+  /** broker that the bundle was sent to */
   destination: string;
-  /** only where it is known: `helped`, `no_benefit` or `worse` */
+  /** effect on the load, if known: `helped`, `no_benefit` or `worse` */
   effect: string | null;
-  /** number of the leader's term that began it; -1: not known */
+  /** epoch of the leader that started it; -1: unknown */
   epoch: number;
-  /** what the broker or the store answered; empty: no error */
+  /** error from the broker or the metadata store; empty: none */
   error: string;
-  /** the brokers that the request to unload it went through */
+  /** brokers that redirected the unload request */
   hops: (string)[];
-  /** id of its intent, which a new leader settles */
+  /** id of the stored intent, with which a new leader finishes it */
   intent: string;
-  /** what it is about */
+  /** kind of the record */
   kind: "move";
-  /** when its new owner was seen; 0: none was */
+  /** time at which the new owner was first observed; 0: no owner observed */
   landed_ms: number;
-  /** the broker that owns it now; empty: none, or not known */
+  /** broker that owns the bundle now; empty: none, or unknown */
   landed_on: string;
   /** `done`, `landed_elsewhere`, `released` (no broker owns it), `unknown` or `refused` (nothing moved) */
   outcome: string;
-  /** scores of both brokers by the plan, ratios: `source_before`, `source_after`, `target_before` and `target_after`; empty: not predicted */
+  /** planned scores of both brokers, as ratios: `source_before`, `source_after`, `target_before` and `target_after`; empty: not predicted */
   predicted: Record<string, number>;
-  /** only with `effect`: its `predicted` */
+  /** only with `effect`: `predicted` of the effect record */
   predicted_gain: number | null;
-  /** only with `effect`: its `realised` */
+  /** only with `effect`: `realised` of the effect record */
   realised_gain: number | null;
-  /** how long it took, with the wait for its turn */
+  /** duration, including the wait in the queue */
   seconds: number;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the broker that owned it */
+  /** broker that owned the bundle */
   source: string;
-  /** when it was begun */
+  /** start time */
   started_ms: number;
-  /** the topic whose lookup lets the destination take the bundle; empty: none is known */
+  /** topic whose lookup makes the destination load the bundle; empty: none is known */
   topic: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
-/** What a bundle uses of its broker. */
+/** Resources of its broker that a bundle uses. */
 export interface MoveUsageView {
   /** kbit/s */
   bandwidth_in: number;
@@ -970,33 +970,33 @@ export interface MoveUsageView {
   throughput: number;
 }
 
-/** One bundle from one broker to another. Scores are ratios, predicted for the moment before and after this move. */
+/** A move of a bundle between two brokers. Scores are ratios, predicted for right before and after the move. */
 export interface MoveView {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** six figures of what it uses: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
+  /** six values of its usage: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order */
   pressure: (number)[];
   /** `traffic` by name */
   rates: TrafficView;
-  /** the rule that chose it */
+  /** rule that selected the bundle */
   rule: string;
-  /** the next best target; empty: none */
+  /** second-best target; empty: none */
   runner_up: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the broker it leaves */
+  /** broker that the bundle leaves */
   source: string;
   /** score of the source after, a ratio */
   source_after: number;
   /** score of the source before, a ratio */
   source_before: number;
-  /** the broker it goes to */
+  /** broker that receives the bundle */
   target: string;
   /** score of the target after, a ratio */
   target_after: number;
   /** score of the target before, a ratio */
   target_before: number;
-  /** the limit that was exceeded, a ratio */
+  /** exceeded limit, a ratio */
   threshold: number;
   /** four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order */
   traffic: (number)[];
@@ -1006,95 +1006,95 @@ export interface MoveView {
 
 /** The unload of a namespace. */
 export interface NamespaceUnloadView {
-  /** how many the namespace has */
+  /** number of bundles in the namespace */
   bundles: number;
-  /** whether nothing is carried out */
+  /** whether this is a dry run, which executes nothing */
   dry_run: boolean;
-  /** what the moves alone take; null: none may move */
+  /** estimated duration of the moves alone; null: none may move */
   eta_seconds: number | null;
-  /** digest of what is to be done: it is carried out only while it would be the same */
+  /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  /** code of the obstacle that refuses it now or stops the leader; empty: none */
   held: string;
-  /** what that code means; empty without one */
+  /** meaning of the code; empty: no code */
   held_explanation: string;
-  /** what was asked for */
+  /** kind of the request */
   kind: "unload";
-  /** as of now; each bundle goes where there is most room when it goes */
+  /** moves as planned now; the target of each bundle is selected again when it moves */
   moves: (MoveView)[];
   /** tenant/namespace */
   namespace: string;
-  /** whether bundles move although they moved lately */
+  /** whether bundles move despite their cool-down */
   override_cool_down: boolean;
-  /** how many stay, by code */
+  /** number of bundles that stay, by code */
   refusal_counts: Record<string, number>;
-  /** what stays, and why */
+  /** bundles that stay, with reasons */
   refusals: (RefusalView)[];
-  /** the review it waits for */
+  /** id of the review it waits for; null: none */
   review: string | null;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** planned (a dry run), waiting (for the leader) or proposed (to a second person) */
+  /** planned (a dry run), waiting (for the leader) or proposed (to a second operator) */
   state: "planned" | "waiting" | "proposed";
-  /** its task; null in a dry run and while it is proposed */
+  /** id of the task; null: a dry run, or still proposed */
   task: string | null;
-  /** why bundles do not leave in the next cycle yet */
+  /** bundles that do not leave in the next cycle, with reasons */
   waiting: (RefusalView)[];
 }
 
-/** Why the newest proposal does not come into force. */
+/** An objection to the newest proposal. */
 export interface ObjectionView {
-  /** the code of the objection */
+  /** code of the objection */
   code: string;
   /** details; empty: none */
   detail: string;
-  /** what the code means */
+  /** meaning of the code */
   explanation: string;
-  /** what of the proposal; empty: all of it */
+  /** field of the proposal; empty: the whole proposal */
   field: string;
-  /** whether a person can adopt nevertheless: force: with `force`; yes: without; no: never; empty: not known */
+  /** whether an operator can adopt it anyway. force: with `force`; yes: without; no: never; empty: unknown */
   person: "" | "no" | "force" | "yes";
 }
 
-/** All that people have asked for. */
+/** All active requests of operators. */
 export interface OperationsView {
-  /** brokers that no bundle is moved to */
+  /** brokers that receive no bundles */
   cordons: (RequestView)[];
-  /** brokers that are to be empty */
+  /** brokers that are drained and kept empty */
   drains: (DrainView)[];
-  /** what is left alone */
+  /** bundles and brokers that are excluded from moves */
   exclusions: (ExclusionView)[];
-  /** the code of what keeps the leader from moving anything until somebody ends it; empty: nothing */
+  /** code of the obstacle to all moves, which an operator must remove; empty: none */
   held: string;
-  /** what that code means; empty without one */
+  /** meaning of the code; empty: no code */
   held_explanation: string;
-  /** pauses in force */
+  /** active pauses */
   pauses: (ScopePauseView)[];
-  /** bundles that stay */
+  /** pinned bundles */
   pins: (PinView)[];
-  /** brokers that are filled gently */
+  /** brokers that receive bundles gradually */
   warms: (RequestView)[];
 }
 
-/** What every record has; one of a kind that a later release adds has fields of its own beside it. */
+/** Fields of every record. A record of a kind that a later release adds has further fields. */
 export interface OtherRecord {
-  /** what it is about */
+  /** kind of the record */
   kind: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
-/** What became of a move of a task. */
+/** The result of a move of a task. */
 export interface OutcomeView {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** the code of why it was refused, or ended otherwise; null: none */
+  /** code of why the move was refused or failed; null: none */
   code: string | null;
-  /** the broker it came to; empty: none, or not known */
+  /** broker that owns the bundle afterwards; empty: none, or unknown */
   landed_on: string;
-  /** how it ended */
+  /** outcome of the move */
   outcome: "done" | "landed_elsewhere" | "released" | "unknown" | "refused";
 }
 
@@ -1102,21 +1102,21 @@ export interface OutcomeView {
 export interface OverviewBroker {
   /** a broker id */
   broker: string;
-  /** the largest ones, by throughput */
+  /** largest bundles by throughput */
   bundles: (OverviewBundle)[];
-  /** how many bundles it has beside those */
+  /** number of other bundles */
   other_bundles: number;
-  /** bytes/s of the others */
+  /** bytes/s of the other bundles */
   other_throughput: number;
 }
 
 /** A bundle by short-term throughput. */
 export interface OverviewBundle {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** its place in the list of namespaces */
+  /** index in the list of namespaces */
   namespace: number;
-  /** bytes/s, both ways, short term */
+  /** bytes/s, in and out, short-term average */
   throughput: number;
 }
 
@@ -1124,815 +1124,815 @@ export interface OverviewBundle {
 export interface OverviewNamespace {
   /** tenant/namespace */
   namespace: string;
-  /** bytes/s, both ways, short term */
+  /** bytes/s, in and out, short-term average */
   throughput: number;
 }
 
-/** The cluster in few rows. */
+/** Summary of the cluster: namespaces and brokers by throughput. */
 export interface OverviewView {
   /** all brokers */
   brokers: (OverviewBroker)[];
-  /** by throughput, largest first */
+  /** namespaces by throughput, largest first */
   namespaces: (OverviewNamespace)[];
-  /** of the picture; null: none yet */
+  /** time of the snapshot; null: none yet */
   wall_ms: number | null;
 }
 
 /** A pause. */
 export interface PauseView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; null: until resumed */
+  /** end time; null: until resumed */
   until_ms: number | null;
 }
 
-/** A pause of one scope that was set. */
+/** A new pause of one scope. */
 export interface PausedScopeView {
-  /** how many known bundles it matches now; none yet may be meant so */
+  /** number of known bundles that match now; null: unknown. 0 can be intended */
   bundles: number | null;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
   /** `tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID` */
   scope: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; null: until resumed */
+  /** end time; null: until resumed */
   until_ms: number | null;
 }
 
-/** Something that a person did. */
+/** A request of an operator. */
 export interface PersonView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
-  /** what was asked for */
+  /** request as text */
   what: string;
 }
 
-/** A bundle that stays where it is. */
+/** A pinned bundle. */
 export interface PinView {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; 0: a person ends it */
+  /** end time; 0: it lasts until an operator ends it */
   until_ms: number;
 }
 
-/** A pin that was set. */
+/** A new pin. */
 export interface PinnedView {
-  /** the bundle's owner */
+  /** broker that owns the bundle; null: none */
   broker: string | null;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; 0: a person ends it */
+  /** end time; 0: it lasts until an operator ends it */
   until_ms: number;
 }
 
-/** Where a topic or bundle is; asking never assigns it. */
+/** The owner of a topic or bundle. The request never assigns the bundle. */
 export interface Place {
-  /** the broker that owns it; null: none does */
+  /** broker that owns the bundle; null: none */
   broker: string | null;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** its entry in the ownership channel */
+  /** entry in the ownership channel */
   channel: UnitView | null;
-  /** the topic's, 0x and eight digits */
+  /** hash of the topic: 0x and eight hex digits; null: the request named a bundle */
   hash: string | null;
-  /** the advertised listener that was asked for */
+  /** requested advertised listener; null: none */
   listener: string | null;
-  /** the broker it is on its way to */
+  /** broker that the bundle is in transit to; null: none */
   preallocated_to: string | null;
-  /** the owner's address for clients, of the listener if one is named */
+  /** client address of the owner, for the requested listener */
   service_url: string;
-  /** whether somebody owns it */
+  /** whether a broker owns the bundle */
   state: "owned" | "unowned" | "unloading";
-  /** the topic, or the partition; null: a bundle was asked for */
+  /** the topic or partition; null: the request named a bundle */
   topic: string | null;
-  /** false: nothing is stored of the topic, a client makes it by using it; null: as `topic` */
+  /** false: the topic is not stored, and a client creates it by using it; null: the request named a bundle */
   topic_exists: boolean | null;
-  /** the owner's admin address */
+  /** admin address of the owner */
   web_url: string;
 }
 
-/** max/mean: the busiest broker over the mean of those that share the load; 1: even, 0: no load. */
+/** max/mean: most loaded broker divided by the mean of the brokers that share the load; 1: balanced, 0: idle. */
 export interface PlanImbalance {
   /** max/mean after the moves */
   after: number;
   /** max/mean before the moves */
   before: number;
-  /** what of `loads`, which the strategy evens out */
+  /** value in `loads` that the strategy balances */
   measure: "score" | "throughput";
 }
 
-/** A plan made lately, without its moves. */
+/** A recent plan, without its moves. */
 export interface PlanSummary {
-  /** when it is forgotten */
+  /** time at which the plan is deleted */
   expires_ms: number;
-  /** digest of what is to be done: it is carried out only while it would be the same */
+  /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** how many moves it has */
+  /** number of moves */
   moves: number;
-  /** the placement, which decided where to */
+  /** placement, which selected the targets */
   placement: string;
-  /** the strategy, which decided what moves */
+  /** strategy, which selected the bundles to move */
   strategy: string;
-  /** why it moves something, or nothing */
+  /** verdict: why bundles move, or none */
   verdict: Verdict;
-  /** time of the picture of the cluster on which it was decided */
+  /** time of the snapshot on which the decision is based */
   wall_ms: number;
-  /** brokers or traffic in it are not as they are: never carried out */
+  /** whether it assumes other brokers or traffic; such a plan is never executed */
   what_if: boolean;
 }
 
-/** A dry run: moves and splits with their reason, refusals with code and explanation, load per broker before and after. */
+/** A dry run: moves and splits with reasons, refusals with codes and explanations, load of each broker before and after. */
 export interface PlanView {
-  /** of a what-if: what it assumes, and how loaded the busiest broker is now and then, as a sentence */
+  /** for a what-if: its assumptions, and the most loaded broker's load now and then, as a sentence */
   assumption: string;
-  /** why each broker is, or is not, relieved */
+  /** verdict on each broker: why it is relieved, or why not */
   brokers: (Verdict)[];
-  /** whether the leader made it */
+  /** whether the leader computed the plan */
   by_leader: boolean;
-  /** when it is forgotten */
+  /** time at which the plan is deleted */
   expires_ms: number;
-  /** of a what-if: what comes of it in the end */
+  /** for a what-if: result after repeated cycles */
   finished: Finish | null;
-  /** digest of what is to be done: it is carried out only while it would be the same */
+  /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** max/mean (1: even) before and after; of thresholds `imbalance` is max/mean less 1 */
+  /** max/mean (1: balanced) before and after; in thresholds, `imbalance` is max/mean minus 1 */
   imbalance: PlanImbalance;
   /** load of each broker before and after */
   loads: (BrokerLoad)[];
-  /** what would move, in this order */
+  /** planned moves, in order */
   moves: (MoveView)[];
-  /** the placement, which decided where to */
+  /** placement, which selected the targets */
   placement: string;
-  /** how many, by code */
+  /** number of refusals by code */
   refusal_counts: Record<string, number>;
-  /** what would not, and why */
+  /** candidates that do not move, with reasons */
   refusals: (RefusalView)[];
-  /** what was asked for, as in the body of POST /plans */
+  /** request, in the form of the body of POST /plans */
   request: Record<string, unknown>;
-  /** of the picture it is made on */
+  /** digest of the snapshot that the plan is based on */
   snapshot_digest: string;
-  /** what would not be divided although it is above a limit */
+  /** bundles above a limit that are not split, with reasons */
   split_refusals: (RefusalView)[];
-  /** what would be divided, after the moves */
+  /** planned splits, after the moves */
   splits: (SplitView)[];
-  /** the strategy, which decided what moves */
+  /** strategy, which selected the bundles to move */
   strategy: string;
-  /** why it moves something, or nothing */
+  /** verdict: why bundles move, or none */
   verdict: Verdict;
-  /** time of the picture of the cluster on which it was decided */
+  /** time of the snapshot on which the decision is based */
   wall_ms: number;
-  /** brokers or traffic in it are not as they are: never carried out */
+  /** whether it assumes other brokers or traffic; such a plan is never executed */
   what_if: boolean;
 }
 
-/** An error, as RFC 9457 has it. */
+/** An error (RFC 9457). */
 export interface Problem {
-  /** with a wrong value: `allowed` of the first of `errors` */
+  /** for an invalid value: `allowed` of the first of `errors` */
   allowed: string | null;
-  /** with a conflict (409) or `forbidden` (403): the reason, a code of docs/reference/codes.md or a word of docs/reference/api.md */
+  /** for a conflict (409) or `forbidden` (403): the reason, a code in docs/reference/codes.md or docs/reference/api.md */
   code: string | null;
-  /** what is wrong, in words */
+  /** description of the error */
   detail: string;
-  /** with a conflict: the reasons, as text */
+  /** for a conflict: the reasons as text */
   difference: (string)[] | null;
-  /** with a wrong value (422): every fault */
+  /** for an invalid value (422): all faults */
   errors: (FieldFault)[] | null;
-  /** with a wrong value: `field` of the first of `errors` */
+  /** for an invalid value: `field` of the first of `errors` */
   field: string | null;
-  /** as in the header `X-Request-ID`; log lines of the request name it */
+  /** id in the header `X-Request-ID`; log lines of the request contain it */
   request_id: string | null;
-  /** the HTTP status */
+  /** HTTP status */
   status: number;
-  /** the status in words */
+  /** name of the status */
   title: string;
-  /** the kind of error, as a URI */
+  /** kind of error, as a URI */
   type: string;
-  /** with a wrong value: `value` of the first of `errors` */
+  /** for an invalid value: `value` of the first of `errors` */
   value: unknown;
 }
 
-/** A proposal: its `thresholds.json` without `parameters`, of which `values` and `previous` are shown. */
+/** A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`. */
 export interface ProposalView {
-  /** for people: what is no parameter, such as another strategy or cycle */
+  /** advice for operators beyond parameters, such as another strategy or cycle length */
   advice: (string)[];
-  /** the cluster whose history it rests on; empty: the history does not say */
+  /** cluster of the history; empty: the history does not contain its name */
   cluster: string;
-  /** when the job made it */
+  /** time at which the job wrote it */
   created_ms: number;
-  /** the history it rests on */
+  /** history that the proposal is based on */
   data: Data;
-  /** what it is known by: `digest` of `thresholds/adopt` */
+  /** digest of the proposal, which `thresholds/adopt` expects */
   digest: string;
-  /** what was measured with both */
+  /** measurements with proposed and previous values */
   evidence: Evidence;
   /** version of the document */
   format: number;
-  /** its file, below `calibration.uri` */
+  /** path of the file below `calibration.uri` */
   path: string;
-  /** the values they were compared with, by parameter */
+  /** value that each was compared with, by parameter */
   previous: Record<string, number>;
-  /** releases of the job that made it and of what it used */
+  /** releases of the job and of the libraries that it used */
   software: string;
-  /** whose parameters they are */
+  /** strategy of the parameters */
   strategy: string;
-  /** the proposed value of every parameter that was searched */
+  /** proposed value of each searched parameter */
   values: Record<string, number>;
 }
 
-/** What the quotas wrote, or could not. */
+/** Writes of the quota cycle, or its problems. */
 export interface QuotaRecord {
-  /** not of `problems`: the first writes that were done. Of `rates`: `topic`, `side` (`publish` or `dispatch`), `group`, `before` and `rate` (`messages` in msg/s, `bytes` in bytes/s; -1: no limit), `restores` (whether it was given back). Of `resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (a second and broker). null is none */
+  /** not for `problems`: the first successful writes. For `rates`: `topic`, `side` (`publish` or `dispatch`), `group`, `before` and `rate` (`messages` in msg/s, `bytes` in bytes/s; -1: no limit), `restores` (whether it is the original rate). For `resource_groups`: `namespace`, `before` and `group` (names), or `group`, `before` and `limits` (per second and broker). null: none */
   changes: (Record<string, unknown>)[] | null;
   /** `RatesWritten`, `ResourceGroupsWritten` or `QuotaProblems` */
   code: string;
-  /** not of `problems`: the first writes that failed, in the same form, each with `error` */
+  /** not for `problems`: the first failed writes, in the same form, each with `error` */
   errors: (Record<string, unknown>)[] | null;
-  /** what it is about */
+  /** kind of the record */
   kind: "quota";
-  /** only of `problems`: what is wrong, as sentences; empty: nothing any more */
+  /** only for `problems`: the problems as sentences; empty: all are solved */
   problems: (string)[] | null;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
-  /** `rates` or `resource_groups` (these were written), or `problems` (others than before) */
+  /** `rates` or `resource_groups` (written), or `problems` (a change of the problems) */
   what: string;
 }
 
-/** Why a group or topic passes what it passes. */
+/** Reasons for the current throughput of a group or topic. */
 export interface QuotaWhyView {
-  /** the codes in those sentences */
+  /** codes in those sentences */
   codes: (CodeView)[];
-  /** the group it is in */
+  /** group of the topic, or the group itself */
   group: string;
-  /** what was asked about */
+  /** kind of the requested object */
   kind: "group" | "topic";
-  /** what was asked about */
+  /** name of the requested object */
   name: string;
-  /** why it passes that much */
+  /** reasons as sentences */
   sentences: (string)[];
 }
 
-/** All groups, and how they are enforced. */
+/** All quota groups and their enforcement. */
 export interface QuotasView {
   /** whether rates are written */
   acting: boolean;
-  /** how often it looks */
+  /** time between two quota cycles */
   cycle_seconds: number;
   /** `quotas.enforcer` of the settings */
   enforcer: "off" | "native" | "policies";
-  /** what the codes of obstacle and left mean */
+  /** meanings of the codes in `obstacle` and `left` */
   explanations: Record<string, string>;
-  /** in the order of their declaration */
+  /** groups in the order of their declaration */
   groups: (GroupView)[];
-  /** rates of topics that are not written, by code */
+  /** number of topic rates that are not written, by code */
   left: Record<string, number>;
-  /** the mode in force */
+  /** mode in effect */
   mode: "observe" | "recommend" | "act";
-  /** the code of why not; null: nothing prevents it */
+  /** code of the obstacle to writing; null: none */
   obstacle: string | null;
-  /** what is wrong with groups */
+  /** problems of the groups */
   problems: (string)[];
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** whether the leader receives what brokers report to each other */
+  /** subscription to the reports between brokers */
   transport: TransportView;
-  /** when the leader looked last */
+  /** start of the leader's last quota cycle; null: none yet */
   wall_ms: number | null;
-  /** changes of rates of the last cycle */
+  /** changes of rates in the last quota cycle */
   writes: WritesView;
 }
 
-/** Rates a second; null: no limit, or nothing to tell. */
+/** Rates per second; null: no limit, or unknown. */
 export interface RatesView {
-  /** bytes delivered a second */
+  /** delivered bytes per second */
   dispatch_bytes: number | null;
-  /** messages delivered a second */
+  /** delivered messages per second */
   dispatch_messages: number | null;
-  /** bytes published a second */
+  /** published bytes per second */
   publish_bytes: number | null;
-  /** messages published a second */
+  /** published messages per second */
   publish_messages: number | null;
 }
 
-/** A code that kept bundles from moving, or a cycle from being carried out. */
+/** A code that prevented moves of bundles or the execution of a cycle. */
 export interface RefusalSummary {
-  /** a code of docs/reference/codes.md */
+  /** code, listed in docs/reference/codes.md */
   code: string;
-  /** cycles in which it was met */
+  /** number of cycles in which it occurred */
   cycles: number;
-  /** bundles at most in one cycle; 0: it is about the whole cycle */
+  /** highest number of bundles in one cycle; 0: it is about the whole cycle */
   most: number;
 }
 
-/** A candidate that does not move, and why. */
+/** A candidate that does not move, and the reason. */
 export interface RefusalView {
   /** a broker id */
   broker: string;
-  /** the bundle; empty: the broker as a whole */
+  /** the bundle; empty: the whole broker */
   bundle: string;
-  /** a code of docs/reference/codes.md */
+  /** code, listed in docs/reference/codes.md */
   code: string;
   /** details; empty: none */
   detail: string;
-  /** what the code means */
+  /** meaning of the code */
   explanation: string;
-  /** when that ends; 0: with the next cycle, or not known */
+  /** time at which the obstacle ends; 0: in the next cycle, or unknown */
   frees_ms: number;
-  /** of a budget: moves, or a share of traffic */
+  /** for a budget: its limit, in moves or as a share of the traffic */
   limit: number | null;
-  /** of a budget: what is used of it */
+  /** for a budget: its used part, in the unit of `limit` */
   used: number | null;
 }
 
-/** What a drain or a warm moves. */
+/** The moves of a drain or a warm-up. */
 export interface RelocationView {
   /** a broker id */
   broker: string;
-  /** how many it owns, or how many come to it */
+  /** drain: number of bundles it owns; warm-up: number of bundles it receives */
   bundles: number;
   /** details; empty: none */
   detail: string;
-  /** whether nothing is carried out */
+  /** whether this is a dry run, which executes nothing */
   dry_run: boolean;
-  /** what these moves take; null: none may move */
+  /** estimated duration of these moves; null: none may move */
   eta_seconds: number | null;
-  /** the code of what would refuse it now, or of what keeps the leader from it; empty: nothing */
+  /** code of the obstacle that refuses it now or stops the leader; empty: none */
   held: string;
-  /** what that code means; empty without one */
+  /** meaning of the code; empty: no code */
   held_explanation: string;
-  /** what moves, in this order */
+  /** moves, in order */
   moves: (MoveView)[];
-  /** how many, by code */
+  /** number of refusals by code */
   refusal_counts: Record<string, number>;
-  /** what stays for now, and why */
+  /** bundles that do not move for now, with reasons */
   refusals: (RefusalView)[];
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
 }
 
-/** What a broker last reported to the others about a group; Pulsar's figures are per period, these per second. */
+/** A broker's last report to the others about a group. Pulsar reports per period; these values are per second. */
 export interface ReportedUsageView {
-  /** its service URL if no broker of that address was seen */
+  /** broker ID, or the service URL if no known broker has that address */
   broker: string;
-  /** since it reported what is delivered; null: never */
+  /** age of its last report on delivery; null: no report */
   dispatch_age_seconds: number | null;
-  /** what its topics of the group pass; null: none was seen there */
+  /** measured throughput of the group's topics on it; null: no topics there */
   measured: RatesView | null;
-  /** since it reported what is published; null: never */
+  /** age of its last report on publishing; null: no report */
   publish_age_seconds: number | null;
-  /** false: it is gone, and its last report may still count */
+  /** whether it is registered; the last report of a broker that left may still count */
   registered: boolean;
-  /** what it reported; null: nothing yet */
+  /** reported usage; null: none yet */
   reported: RatesView;
 }
 
-/** What a person asked for. */
+/** A request of an operator. */
 export interface RequestRecord {
-  /** only of a quota group: since, `origin`, `members` and `limits` (a second, over all brokers; null: no limit); null: it was not there */
+  /** only for a quota group: the group after the request, `origin`, `members` and `limits` (per second over all brokers; null: no limit); null: the group did not exist */
   after: Record<string, unknown> | null;
-  /** only of a quota group: before, `origin`, `members` and `limits` (a second, over all brokers; null: no limit); null: it was not there */
+  /** only for a quota group: the group before the request, `origin`, `members` and `limits` (per second over all brokers; null: no limit); null: the group did not exist */
   before: Record<string, unknown> | null;
-  /** who asked */
+  /** operator who made the request */
   by: string;
-  /** only of a quota group: its name */
+  /** only for a quota group: name of the group */
   group: string | null;
-  /** what it is about */
+  /** kind of the record */
   kind: "request";
-  /** why, in the words of who asked */
+  /** reason that the operator entered */
   reason: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
-  /** what was asked for, in words; of a takeover and its end `takeover`, `handback` or `deadman` */
+  /** the request as text; a takeover and its end have `takeover`, `handback` or `deadman` */
   what: string;
 }
 
-/** A broker that is cordoned or warmed. */
+/** A cordon or warm-up of a broker. */
 export interface RequestView {
   /** a broker id */
   broker: string;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
 }
 
 /** One resource of a broker. */
 export interface ResourceView {
-  /** in the unit of the resource; 0: unknown */
+  /** limit in the unit of the resource; 0: unknown */
   limit: number;
-  /** whether the limit is from our settings (capacity) */
+  /** whether the limit comes from the setting `capacity` */
   overridden: boolean;
-  /** usage of the limit, in percent */
+  /** usage in percent of the limit */
   percent: number;
-  /** in the unit of the resource */
+  /** usage in the unit of the resource */
   usage: number;
 }
 
-/** A pause that was ended. */
+/** The end of a pause. */
 export interface Resumed {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
 }
 
-/** A pause of one scope that was ended. */
+/** The end of a pause of one scope. */
 export interface ResumedScopeView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** the scope */
+  /** scope whose pause was ended */
   scope: string;
 }
 
-/** What was taken back. */
+/** A reverted adoption. */
 export interface ReversionView {
   /** digest of the proposal */
   digest: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
 }
 
-/** Thresholds that were taken back, and are not adopted again by themselves. */
+/** Reverted thresholds, which are not adopted again automatically. */
 export interface RevertedView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** digest of the proposal */
   digest: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
 }
 
-/** What one person proposes and another one has to approve. */
+/** A change that one operator proposed and another one must approve. */
 export interface ReviewView {
-  /** what may be done with it now: approve, discard, stop */
+  /** actions that are possible now: approve, discard, stop */
   actions: (string)[];
-  /** when it was proposed */
+  /** time of the proposal */
   at_ms: number;
-  /** who proposed it */
+  /** operator who proposed the change */
   by: string;
-  /** when; 0: not yet */
+  /** time of the approval or refusal; 0: not yet */
   decided_ms: number;
-  /** the `hash` of what is proposed */
+  /** `hash` of the proposed change */
   id: string;
-  /** what is carried out */
+  /** kind of the task */
   kind: "plan" | "transfer" | "unload" | "split";
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** the reviewer's reason */
+  /** reason that the reviewer entered */
   remark: string;
-  /** who approved or discarded it; empty: nobody yet */
+  /** operator who approved or discarded it; empty: none yet */
   reviewer: string;
-  /** how far it is */
+  /** state of the review */
   state: "proposed" | "approved" | "executing" | "done" | "aborted" | "discarded" | "expired";
-  /** its task; empty: none yet */
+  /** id of the task; empty: none yet */
   task: string;
-  /** what is to be done */
+  /** proposed change, as text */
   title: string;
 }
 
 /** A pause of everything or of one scope. */
 export interface ScopePauseView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
   /** `tenant:NAME`, `namespace:TENANT/NAME` or `broker:ID`; empty: everything */
   scope: string;
-  /** since when it holds */
+  /** time of the request or change */
   since_ms: number;
-  /** its end; 0: a person ends it */
+  /** end time; 0: it lasts until an operator ends it */
   until_ms: number;
 }
 
-/** One effective setting and where it came from. */
+/** One effective setting and its origin. */
 export interface Setting {
-  /** as in the settings file */
+  /** key in the settings file */
   key: string;
-  /** where it came from */
+  /** origin of the value: file and line, environment or default */
   origin: string;
-  /** Pulsar's names for it */
+  /** names of the corresponding Pulsar settings */
   pulsar_keys: (string)[];
   /** the unit of the value */
   unit: string;
   /** the value in effect; secrets are hidden */
   value: unknown;
-  /** what it is for */
+  /** purpose of the setting */
   why: string;
 }
 
-/** The settings file was read anew. */
+/** A reload of the settings file. */
 export interface SettingsRecord {
-  /** not where refused: keys that come into force with the next cycle */
+  /** not if refused: keys that take effect with the next cycle */
   applied: (string)[] | null;
-  /** what it is about */
+  /** kind of the record */
   kind: "settings";
-  /** `applied`, `unchanged` or `refused` (what ran before goes on) */
+  /** `applied`, `unchanged` or `refused` (the previous settings stay in effect) */
   outcome: string;
-  /** only where refused: what is wrong, line by line */
+  /** only if refused: the errors, one per line of the file */
   problems: (string)[] | null;
-  /** not where refused: keys that need a restart */
+  /** not if refused: keys that need a restart */
   restart_needed: (string)[] | null;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
-/** The wait after an outage, in which nothing moves. */
+/** The wait after an outage, during which nothing moves. */
 export interface SettlingView {
-  /** whether it is still not available */
+  /** whether the outage lasts */
   away: boolean;
-  /** brokers that were there before */
+  /** brokers that were registered before the outage and are missing */
   missing: (string)[];
-  /** how long it has been quiet */
+  /** time without a change of the registry */
   quiet_seconds: number;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when moves begin again; 0: not known yet */
+  /** time at which moves start again; 0: unknown */
   until_ms: number;
-  /** what was not available */
+  /** why moves wait: the outage */
   why: string;
 }
 
-/** Cycles in a row with the same verdict. */
+/** Consecutive cycles with the same verdict. */
 export interface SpellView {
-  /** how many cycles it has */
+  /** number of cycles */
   cycles: number;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when its first cycle was */
+  /** time of the first cycle */
   since_ms: number;
-  /** when its last cycle was */
+  /** time of the last cycle */
   until_ms: number;
 }
 
 export type SplitAlgorithm = "range_equally_divide" | "topic_count_equally_divide" | "specified_positions_divide" | "flow_or_qps_equally_divide";
 
-/** A split that ended. */
+/** A finished split. */
 export interface SplitRecord {
-  /** the broker that owned it */
+  /** broker that owned the bundle */
   broker: string;
   /** the bundle */
   bundle: string;
-  /** the bundles that are there instead; empty: not `done` */
+  /** bundles that replace it; empty: not `done` */
   children: (string)[];
-  /** code of why it is not `done`; empty: it is */
+  /** code of the reason if the outcome is not `done`; empty: none */
   code: string;
-  /** number of the cycle that began it, as a text, or the id of the task */
+  /** number of the cycle that started it, as a string, or the id of the task */
   cycle: string;
-  /** number of the leader's term that began it; -1: not known */
+  /** epoch of the leader that started it; -1: unknown */
   epoch: number;
-  /** what the broker or the store answered; empty: no error */
+  /** error from the broker or the metadata store; empty: none */
   error: string;
-  /** id of its intent, which a new leader settles */
+  /** id of the stored intent, with which a new leader finishes it */
   intent: string;
-  /** what it is about */
+  /** kind of the record */
   kind: "split";
   /** `done`, `unknown` or `refused` (nothing was done) */
   outcome: string;
-  /** hashes at which it was divided */
+  /** hashes at which the bundle was divided */
   positions: (number)[];
-  /** the rule that chose it */
+  /** rule that selected the bundle */
   rule: string;
-  /** how long it took */
+  /** duration */
   seconds: number;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** when it was begun */
+  /** start time */
   started_ms: number;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
-/** One bundle to divide. */
+/** A split of a bundle. */
 export interface SplitView {
-  /** positions that were asked for; empty: where load divides */
+  /** requested hash positions; empty: chosen so that the load divides evenly */
   at: (number)[];
-  /** the broker that owns it */
+  /** broker that owns the bundle */
   broker: string;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** whether it is cut in the middle */
+  /** whether the hash range is divided in the middle */
   halves: boolean;
-  /** how often in a row it was above */
+  /** number of consecutive cycles above the limit */
   hits: number;
-  /** in the units of `value` */
+  /** exceeded limit in the unit of `value` */
   limit: number;
-  /** the limit it is above: topics, sessions, msg_rate, bandwidth, hot, or `by hand` */
+  /** exceeded limit: topics, sessions, msg_rate, bandwidth, hot, or `by hand` */
   rule: string;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** topics, sessions, msg/s, MiB/s, or shares of the mean broker load */
+  /** value of the bundle: topics, sessions, msg/s, MiB/s, or shares of the mean broker load */
   value: number;
 }
 
-/** Who leads, what mode, how the last cycle went, how even the load is. */
+/** State of the sidecar: leader, mode, last cycle, balance of the load, takeover. */
 export interface State {
-  /** whether this sidecar carries out what it plans */
+  /** whether this sidecar executes its plans */
   acting: boolean;
-  /** what exactly: which brokers, or who and why; empty: the code says it all */
+  /** details of the obstacle, such as brokers, operator or reason; empty: none */
   acting_detail: string;
-  /** the code of why not; null: nothing prevents it */
+  /** code of the obstacle to acting; null: none */
   acting_obstacle: string | null;
-  /** the cluster's name, by the settings */
+  /** name of the cluster in the settings */
   cluster: string;
-  /** the brokers' load manager */
+  /** load manager of the brokers */
   cluster_mode: "modular" | "extensible" | "other" | "mixed" | "unknown";
-  /** the last cycle; null: none yet */
+  /** last cycle; null: none yet */
   cycle: CycleView | null;
-  /** of the leader's term; null: no leader is known */
+  /** epoch of the leader's term; null: no known leader */
   epoch: number | null;
-  /** how even the load is, as max/mean (1: even); of thresholds `imbalance` is max/mean less 1 */
+  /** max/mean of the load (1: balanced); in thresholds, `imbalance` is max/mean minus 1 */
   imbalance: ImbalanceView;
-  /** bundles whose move or split an earlier leader began, not settled yet */
+  /** bundles whose move or split by an earlier leader is not settled yet */
   intents: (string)[];
-  /** who leads; null: not known */
+  /** leader; null: unknown */
   leader: Member | null;
-  /** moves under way or not visible in the reports yet */
+  /** moves in progress, or not yet included in the brokers' reports */
   ledger: LedgerView;
-  /** the sidecar that answers */
+  /** name of the responding sidecar */
   member: string;
   /** all sidecars with a seat */
   members: (Member)[];
-  /** the mode in force */
+  /** mode in effect */
   mode: "observe" | "recommend" | "act";
-  /** the mode of the settings file */
+  /** mode in the settings file, the highest allowed one */
   mode_ceiling: "observe" | "recommend" | "act";
-  /** the overload threshold: a broker with a higher score is overloaded */
+  /** overload threshold: a broker with a higher score is overloaded */
   overloaded_ratio: number;
-  /** the pause in force; null: none */
+  /** active pause; null: none */
   paused: PauseView | null;
-  /** the placement, which decides where to */
+  /** placement, which selects the targets */
   placement: string;
-  /** what it is now; bench: it waits for a seat */
+  /** role of this sidecar; bench: it waits for a seat */
   role: "leader" | "follower" | "bench";
-  /** its seat; null on the bench */
+  /** seat of this sidecar; null: on the bench */
   seat: number | null;
-  /** after an outage: what is waited for; null: nothing */
+  /** wait after an outage; null: none */
   settling: SettlingView | null;
-  /** the metadata store */
+  /** connection to the metadata store */
   store: StoreView;
-  /** the strategy, which decides what moves */
+  /** strategy, which selects the bundles to move */
   strategy: string;
   /** the last takeover; null: there was none, if `takeover_known` */
   takeover: TakeoverView | null;
-  /** whether this sidecar could read the record of the last takeover */
+  /** whether this sidecar could read the last takeover's record */
   takeover_known: boolean;
-  /** since this process began */
+  /** time since the process started */
   uptime_seconds: number;
-  /** this sidecar's release */
+  /** release of this sidecar */
   version: string;
 }
 
 /** One step of the assignment pipeline. */
 export interface StepView {
-  /** brokers that are left after it */
+  /** remaining brokers after the step */
   candidates: (string)[];
-  /** brokers that are not, and why */
+  /** dropped brokers with their codes */
   dropped: (DroppedView)[];
-  /** the name of the step */
+  /** name of the step */
   name: string;
-  /** what else it did */
+  /** other effects of the step */
   note: string;
 }
 
-/** A task that begins no further move. */
+/** A task that starts no further move. */
 export interface Stopping {
-  /** no further move begins */
+  /** no further move starts */
   state: "stopping";
-  /** the id of the task */
+  /** id of the task */
   task: string;
 }
 
 /** The connection to the metadata store. */
 export interface StoreView {
-  /** whether there is a session */
+  /** whether the sidecar has a session */
   connected: boolean;
-  /** the session's timeout */
+  /** timeout of the session */
   session_seconds: number;
 }
 
-/** A plan that was left for the leader, or proposed. */
+/** A plan that waits for the leader or for a review. */
 export interface Submitted {
-  /** digest of what is to be done: it is carried out only while it would be the same */
+  /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** how many moves it has */
+  /** number of moves */
   moves: number;
-  /** the review it waits for */
+  /** id of the review it waits for; null: none */
   review: string | null;
-  /** how many splits it has */
+  /** number of splits */
   splits: number;
-  /** waiting (for the leader) or proposed (to a second person) */
+  /** waiting (for the leader) or proposed (to a second operator) */
   state: "waiting" | "proposed";
-  /** its task; empty (not null) while it is proposed */
+  /** id of the task; empty (not null): still proposed */
   task: string;
 }
 
-/** What happened in a span of time. Moves and effects are those of all sidecars, the rest is of this one. */
+/** Summary of a period. Moves and effects are of all sidecars, all other values of this one. */
 export interface SummaryView {
-  /** cycles of this sidecar */
+  /** number of cycles of this sidecar */
   cycles: number;
-  /** moves by what they did: helped, no_benefit, worse */
+  /** number of moves by effect: helped, no_benefit, worse */
   effects: Record<string, number>;
-  /** of these, those in which another sidecar led; its own summary has their reasons */
+  /** number of these cycles in which another sidecar led; its summary has the reasons */
   followed: number;
-  /** how much the more loaded broker went down by these on average, a ratio */
+  /** average decrease of the more loaded broker's load by these moves, a ratio */
   gain: number | null;
-  /** the oldest record in it: nothing is known before; null: none at all */
+  /** time of the oldest record in the period; null: no records */
   known_since_ms: number | null;
-  /** how many moves, by outcome */
+  /** number of moves by outcome */
   moves: Record<string, number>;
-  /** why plans were not carried out, the most frequent first */
+  /** why plans were not executed, most frequent first */
   obstacles: (RefusalSummary)[];
-  /** times in which a broker had too much load, the longest first */
+  /** periods in which a broker was overloaded, longest first */
   overloads: (SpellView)[];
-  /** what people asked of this sidecar, and takeovers, oldest first */
+  /** operators' requests to this sidecar, and takeovers, oldest first */
   people: (PersonView)[];
-  /** cycles whose plan moves something, and that were not carried out */
+  /** number of cycles with planned moves that were not executed */
   recommended: number;
-  /** moves at most in one of these */
+  /** highest number of moves in one of these cycles */
   recommended_moves: number;
-  /** why bundles did not move, the most frequent first */
+  /** why bundles did not move, most frequent first */
   refusals: (RefusalSummary)[];
-  /** requests to this sidecar that were refused */
+  /** number of requests that this sidecar refused */
   refused_requests: number;
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the first millisecond of the time */
+  /** first millisecond of the period */
   since_ms: number;
-  /** the last millisecond of the time */
+  /** last millisecond of the period */
   until_ms: number;
 }
 
 /** The last takeover of the brokers' own load shedding. */
 export interface TakeoverView {
-  /** whether it lasts */
+  /** whether the takeover is active */
   active: boolean;
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
-  /** how it ended; null: it did not */
+  /** end of the takeover; null: it is active */
   ended: EndedView | null;
-  /** the only ones taken over; empty: all */
+  /** namespaces of a partial takeover; empty: all namespaces */
   namespaces: (string)[];
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** when it happened */
+  /** time of the event */
   wall_ms: number;
 }
 
-/** A request and its progress. Tasks are stored in this form, too. */
+/** A request and its progress. Tasks are also stored in this form. */
 export interface TaskView {
-  /** who asked */
+  /** operator or component that made the request */
   by: string;
   /** details; empty: none */
   detail: string;
-  /** what changed since, when it failed for that */
+  /** changes since the request that made it fail; empty: none */
   difference: (string)[];
-  /** digest of what is to be done: it is carried out only while it would be the same */
+  /** digest of the plan; it is executed only if planning again gives the same digest */
   hash: string;
-  /** what is carried out */
+  /** kind of the task */
   kind: "plan" | "transfer" | "unload" | "split";
-  /** when it was asked for and left for the leader, a time and not what is left of one; 0: unknown */
+  /** time at which the request was stored for the leader; 0: unknown */
   left_ms: number;
-  /** what became of its moves */
+  /** results of the moves */
   moves: (OutcomeView)[];
-  /** why, in the words of who asked */
+  /** reason that the requester entered */
   reason: string;
-  /** waiting: for the leader; done: carried out, the `outcome` of each of `moves` says whether it landed; failed: nothing landed where asked, or not all was begun; bundles may have moved, see `moves` */
+  /** waiting: for the leader. done: executed; see the `outcome` of each of `moves`. failed: no bundle reached its target, or not all moves were started; bundles may have moved, see `moves` */
   state: "waiting" | "running" | "done" | "failed" | "stopped";
-  /** the id of the task */
+  /** id of the task */
   task: string;
 }
 
@@ -1950,55 +1950,55 @@ export interface ThresholdChange {
   steps: number | null;
 }
 
-/** How things stand with calibrated thresholds. */
+/** State of the calibrated thresholds: proposal, objections, adoption, reversions. */
 export interface ThresholdsView {
-  /** what is adopted; null: nothing */
+  /** adopted thresholds; null: none */
   adopted: AdoptedView | null;
-  /** its difference to what is in force */
+  /** changes of the proposal to the values in effect */
   changes: (ThresholdChange)[];
-  /** the newest proposal; null: there is none that can be read */
+  /** newest proposal; null: no readable proposal */
   document: ProposalView | null;
-  /** why no proposal could be read; empty: none */
+  /** why no proposal could be read; empty: no error */
   error: string;
   /** `calibration.mode` of the settings */
   mode: "off" | "recommend" | "adopt";
-  /** what speaks against it */
+  /** objections to the proposal */
   objections: (ObjectionView)[];
-  /** when proposals were read last */
+  /** time at which proposals were last read */
   read_ms: number;
-  /** what was taken back, oldest first */
+  /** reverted thresholds, oldest first */
   reverted: (RevertedView)[];
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
 }
 
 /** A topic of a group. */
 export interface TopicView {
-  /** those that serve it */
+  /** brokers that serve the topic */
   brokers: (string)[];
-  /** what was, or would be, written, by side; null: taken away */
+  /** written or planned rates by side; null: the rate is removed */
   change: Record<string, WrittenRate | null>;
-  /** why nothing is written, as codes */
+  /** codes of why nothing is written */
   codes: (string)[];
-  /** what it is known to want, as a share: its busiest partition times their number */
+  /** estimated demand, as a share: its most loaded partition times the number of partitions */
   demand: RatesView;
-  /** kinds of rate at their limit */
+  /** kinds of rate that are at their limit */
   held_back: (string)[];
-  /** what of the share is not used, since demand sits in too few partitions */
+  /** unused share, because the demand is in too few partitions */
   loss: RatesView;
-  /** what each partition may pass now */
+  /** current limit of each partition */
   partition_rate: RatesView;
-  /** how many partitions it has */
+  /** number of partitions */
   partitions: number;
-  /** what it may pass */
+  /** share of the limit that the topic may use */
   share: RatesView;
-  /** the name of the topic */
+  /** name of the topic */
   topic: string;
-  /** what it passes now */
+  /** current throughput */
   usage: RatesView;
 }
 
-/** An average of all traffic of a broker, in and out together. */
+/** Average traffic of a broker, sum of in and out. */
 export interface TotalsView {
   /** msg/s */
   msg_rate: number;
@@ -2018,37 +2018,37 @@ export interface TrafficView {
   throughput_out: number;
 }
 
-/** Whether the leader receives what brokers report to each other about groups. */
+/** State of the leader's subscription to the brokers' reports about groups. */
 export interface TransportView {
   /** details; empty: none */
   detail: string;
-  /** of the newest message that could not be used, why not */
+  /** why the newest unusable message could not be used; empty: none */
   fault: string;
-  /** listening without a gap since then */
+  /** time since which reports are received without a gap */
   since_ms: number;
-  /** off: they do not, or there are no groups */
+  /** off: brokers do not report, or there are no groups */
   state: "off" | "connecting" | "ok" | "stuck" | "down";
 }
 
-/** How adopted thresholds perform so far. */
+/** Results of the trial of adopted thresholds so far. */
 export interface TrialView {
-  /** max/mean of score less 1 (0: even), with them, by the weights from before; null: nothing measured yet */
+  /** max/mean of score minus 1 (0: balanced) with these thresholds and the previous weights; null: none yet */
   imbalance: number | null;
-  /** max/mean of score less 1, before them; null: not known */
+  /** max/mean of score minus 1 before the adoption; null: unknown */
   imbalance_before: number | null;
-  /** max/mean of score less 1, at most, by the proposal */
+  /** highest max/mean of score minus 1 that the proposal predicts */
   imbalance_promised: number;
-  /** moves an hour before them; null: not known */
+  /** moves per hour before the adoption; null: unknown */
   moves_before: number | null;
-  /** moves an hour with the adopted thresholds; null: nothing measured yet */
+  /** moves per hour with the adopted thresholds; null: none yet */
   moves_per_hour: number | null;
-  /** moves an hour at most, by the proposal */
+  /** highest number of moves per hour that the proposal predicts */
   moves_promised: number;
-  /** how long they have to be */
+  /** observed time that the trial needs */
   needed_seconds: number;
-  /** the code of why the leader's last cycle carried nothing out, so its time does not count; empty: none */
+  /** code of the obstacle of the leader's last cycle, whose time is not counted; empty: none */
   obstacle: string;
-  /** how long they have been observed: the time in which the leader balanced */
+  /** observed time, in which the leader balanced with the adopted thresholds */
   seconds: number;
 }
 
@@ -2060,11 +2060,11 @@ export interface Unbroken {
   previous: HeldOutMeasures;
 }
 
-/** A broker that bundles are moved to again. */
+/** A broker that may receive bundles again. */
 export interface UncordonedView {
   /** a broker id */
   broker: string;
-  /** what was ended: cordon, drain, warm */
+  /** requests that were ended: cordon, drain, warm */
   ended: (string)[];
 }
 
@@ -2072,35 +2072,35 @@ export type UnitState = "Init" | "Free" | "Owned" | "Assigning" | "Releasing" | 
 
 /** One entry of the ownership channel. */
 export interface UnitView {
-  /** since it was seen here first */
+  /** seconds since this sidecar first read the entry */
   age_seconds: number;
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
-  /** ranges of a split, with their brokers */
+  /** ranges of a split with their brokers */
   children: Record<string, string>;
-  /** the broker it is assigned to */
+  /** broker that the bundle is assigned to */
   destination: string;
   /** whether the entry overrides the order of versions */
   force: boolean;
-  /** the broker that serves the bundle now; null: none */
+  /** broker that serves the bundle now; null: none */
   owner: string | null;
-  /** when the entry was written, by its writer's clock */
+  /** time at which the entry was written, by the writer's clock */
   since_ms: number;
-  /** the broker it leaves */
+  /** broker that the bundle leaves */
   source: string;
-  /** its state in the channel */
+  /** state of the bundle in the channel */
   state: UnitState;
-  /** the version of the entry, which grows with each change */
+  /** version of the entry; grows with each change */
   version: number;
 }
 
-/** A pin that was ended. */
+/** A removed pin. */
 export interface UnpinnedView {
-  /** a bundle: tenant/namespace/range */
+  /** name of a bundle: tenant/namespace/range */
   bundle: string;
 }
 
-/** Why the cycle, or one broker in it, did what it did. */
+/** Verdict on the cycle, or on one broker in it. */
 export interface Verdict {
   /** the broker it is about; empty: the whole cycle */
   broker: string;
@@ -2118,66 +2118,66 @@ export interface Verdict {
   sentence: string;
 }
 
-/** Which sidecar answers, and what it would let you do here. */
+/** The responding sidecar, and the caller's permissions. */
 export interface WhoAmI {
-  /** the name of the sidecar that answers */
+  /** name of the responding sidecar */
   member: string;
-  /** the mode in force */
+  /** mode in effect */
   mode: "observe" | "recommend" | "act";
-  /** whether you may change something here */
+  /** whether the caller may make changes through this interface */
   mutations: boolean;
-  /** the role of the sidecar; `your_role` is that of the caller */
+  /** role of the sidecar; `your_role` is the caller's role */
   role: "leader" | "follower" | "bench";
-  /** the release it runs */
+  /** release of this sidecar */
   version: string;
-  /** the authenticated name; empty without credentials */
+  /** authenticated name of the caller; empty: no credentials */
   you: string;
-  /** a higher role may do what a lower one may */
+  /** role of the caller; each role includes the lower ones */
   your_role: "viewer" | "operator" | "admin";
 }
 
-/** Why a broker or bundle is where it is, and what would change it. */
+/** Explanation of the current owner of a bundle or of the bundles of a broker, and the action to change it. */
 export interface WhyView {
-  /** the broker, or the bundle's owner */
+  /** the broker, or the owner of the bundle */
   broker: string | null;
   /** the bundle; null for a broker */
   bundle: string | null;
   /** the bundle's entry in the ownership channel */
   channel: UnitView | null;
-  /** what prevents a move, and until when */
+  /** obstacles to a move, and when they end */
   codes: (CodeView)[];
-  /** what is wrong with that entry */
+  /** problems of that entry */
   findings: (ChannelFinding)[];
-  /** records of its last 20 moves, oldest first */
+  /** records of the last 20 moves, oldest first */
   history: (JournalRecord)[];
-  /** what was asked about */
+  /** kind of the requested object */
   kind: "broker" | "bundle" | "topic";
-  /** what was asked about */
+  /** name of the requested object */
   name: string;
-  /** of a broker: the moves of the last plan that touch it */
+  /** for a broker: moves of the last plan to or from it */
   planned: (string)[];
-  /** the same as a sentence */
+  /** summary as a sentence */
   sentence: string;
-  /** the one action, or why there is nothing to do */
+  /** the next action, or why there is nothing to do */
   what_would_change_it: string;
 }
 
-/** Changes of rates of the last cycle. */
+/** Changes of rates in the last quota cycle. */
 export interface WritesView {
-  /** how many could not be written */
+  /** number of failed changes */
   failed: number;
-  /** places with a rate that Bundlekeel set */
+  /** number of places with a rate that Bundlekeel set */
   held: number;
-  /** how many there were */
+  /** number of planned changes */
   planned: number;
-  /** how many were written */
+  /** number of written changes */
   written: number;
 }
 
-/** A rate as it is written to a topic; -1: no limit. */
+/** A rate in a topic policy; -1: no limit. */
 export interface WrittenRate {
-  /** bytes a second */
+  /** bytes per second */
   bytes: number;
-  /** messages a second */
+  /** messages per second */
   messages: number;
 }

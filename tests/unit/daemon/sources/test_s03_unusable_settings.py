@@ -25,7 +25,7 @@ from bundlekeel.daemon.state.effective_parameters import merging
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import check_ports
 from tests.support.world import BROKERS, FakeCluster
-from tests.unit.daemon.sources.test_broker_settings import start_sidecar
+from tests.unit.daemon.sources.test_broker_settings import asked
 
 STATS = "statsUpdateFrequencyInSecs"
 IN_FLIGHT = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
@@ -38,7 +38,7 @@ async def test_s03_a_cycle_completes_with_an_unusable_setting_of_one_broker(wron
     keys = (STATS, IN_FLIGHT, "loadBalancerReportUpdateMinIntervalMillis")
     cluster.model.static[BROKERS[0]] |= dict.fromkeys(keys, wrong)
     cluster.model.static[BROKERS[1]] |= {STATS: "90"}
-    sidecar = await start_sidecar(cluster)
+    sidecar = await asked(cluster)
     parameters = merging(LoadedSettings.defaults())
     assert parameters(sidecar.config.adoptable()).values.statistics_interval_seconds == 90.0
     report = await sidecar.cycle.turn()
