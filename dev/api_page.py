@@ -479,12 +479,8 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
     service, requests = shop.service, shop.service.requests
     if "/channel" in route:
         shop.follow_channel()
-    if route.endswith("/thresholds/revert") or route == "GET /api/v1/thresholds":
-        digest = (await service.thresholds.adopt(digest=None, force=False, **_WHO)).digest
-        return {_HASH: digest} if route.endswith("revert") else {_PROPOSED: digest}
     if "/thresholds" in route:
-        document = (await service.thresholds.view()).document
-        return {_PROPOSED: str(document["digest"])} if document is not None else {}
+        return await _prepare_thresholds(shop, route)
 
     async def pin(bundle: str) -> None:
         await requests.pin(bundle, seconds=None, **_WHO)
@@ -519,6 +515,15 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
         await service.execute(plan.hash, **_WHO)
         await shop.turns(2)
     return ids
+
+
+async def _prepare_thresholds(shop: Shop, route: str) -> dict[str, str]:
+    thresholds = shop.service.thresholds
+    if route.endswith("/thresholds/revert") or route == "GET /api/v1/thresholds":
+        digest = (await thresholds.adopt(digest=None, force=False, **_WHO)).digest
+        return {_HASH: digest} if route.endswith("revert") else {_PROPOSED: digest}
+    document = (await thresholds.view()).document
+    return {_PROPOSED: str(document["digest"])} if document is not None else {}
 
 
 async def _recommend(shop: Shop) -> None:

@@ -14,6 +14,7 @@ from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, findings
 from bundlekeel.core.channel.states import UnitState
 from bundlekeel.core.guard.external_moves import ExternalMove
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.plan import Verdict
 from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
 from bundlekeel.daemon.answers.channel import ChannelSummary
@@ -39,7 +40,6 @@ from bundlekeel.daemon.operations.go_live import live_loads_check
 from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.daemon.sources.counters import LiveLoads
 from bundlekeel.daemon.state.documents import request_record
-from bundlekeel.ports import Member
 from bundlekeel.ports.history import HistoryStore
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK

@@ -17,7 +17,7 @@ import pytest
 from bundlekeel.api import ApiServer
 from bundlekeel.core.model.codes import explain
 from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
-from bundlekeel.ports import Member
+from bundlekeel.core.model.members import Member
 from dev.chart import CHART
 from tests.support.shop import BROKERS, Shop
 from tests.support.spied import Spied

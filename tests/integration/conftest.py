@@ -14,10 +14,11 @@ from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
 from bundlekeel.adapters.zookeeper.client import ZkClient
 from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.execution.executor import TermExecutor
 from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
 from bundlekeel.daemon.operations.takeover import TakeoverContext
-from bundlekeel.ports import BrokerEndpoint, Member, Ownership
+from bundlekeel.ports import BrokerEndpoint, Ownership
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from tests.support.contracts.admin import Permit, Recorder
 from tests.support.contracts.coordination import eventually

@@ -15,9 +15,10 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
 from bundlekeel.daemon.execution.move import ExecutorLimits
-from bundlekeel.ports import Document, DocumentChange, Member
+from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from dev.chaos.history import Attempt, Intent, OperatorRequest, Stop, Term, Verb, Verdict
 from tests.support.memory_admin import MemoryAdmin

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Self
 
 from bundlekeel.core.model.errors import StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.execution.executor import ExecutorHooks, TermExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
-from bundlekeel.ports import DocumentChange, Member, commands
+from bundlekeel.ports import DocumentChange, commands
 from bundlekeel.ports.commands import UnloadAnswer
 from tests.support.contracts.admin import Permit
 from tests.support.extensible_brokers import ExtensibleModel

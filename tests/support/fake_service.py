@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from bundlekeel.core.model.codes import EXPLANATIONS, Code
 from bundlekeel.core.model.errors import NotFound
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.plan import BrokerLoad, Verdict
 from bundlekeel.core.planning.whatif import Finish
 from bundlekeel.daemon.answers.doc import Json
@@ -53,7 +54,6 @@ from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
 from bundlekeel.daemon.cycle.report import CycleReport
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.summary import summary
-from bundlekeel.ports import Member
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeOverview
 from tests.support.fake_places import (

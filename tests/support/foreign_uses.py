@@ -26,12 +26,13 @@ from bundlekeel.codec.report import is_bundle
 from bundlekeel.core.channel.findings import Deadlines, findings
 from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
 from bundlekeel.core.model.errors import BundlekeelError, SnapshotError, WrongCluster
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.names import namespace_of, parse_bundle
 from bundlekeel.daemon.quotas import usage_listener
 from bundlekeel.daemon.sources.broker_settings import KEPT_SECONDS, BrokerConfig
 from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers
 from bundlekeel.daemon.state.effective_parameters import merging
-from bundlekeel.ports import BrokerEndpoint, Member
+from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.foreign_input import BUNDLE, Kind
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock

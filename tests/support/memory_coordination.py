@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
-from bundlekeel.ports import Document, DocumentChange, Member
+from bundlekeel.core.model.members import Member
+from bundlekeel.ports import Document, DocumentChange
 
 _EPOCH, _LEADER, _SEATS = "epoch", "leader", "seats"
 _WATCHED = (_LEADER, _SEATS, "desired", "requests")

@@ -82,9 +82,7 @@ def _register_where(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
         name: PlaceArgument,
         if_unowned: Annotated[
             bool,
-            typer.Option(
-                "--if-unowned", help="Show the assignment of an unowned bundle, step by step; needs a sidecar."
-            ),
+            typer.Option("--if-unowned", help="Show each step of assigning an unowned bundle; needs a sidecar."),
         ] = False,
         listener: Annotated[
             str,

@@ -139,13 +139,10 @@ def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
     plan = why_input.cluster.report.plan if why_input.cluster.report else None
     excluded = next((item for item in snapshot.excluded if item.broker_id == name), None)
     verdict = _verdict(plan, name)
-    moves = [move for move in plan.moves if name in (move.source, move.target)] if plan else []
+    moves = [move for move in (plan.moves if plan else ()) if name in (move.source, move.target)]
     # Obstacles of the broker come first: without the cluster's obstacles, a drained broker would stay empty.
-    blocks = [
-        *_requests_of(name, why_input.cluster.desired),
-        *_paused(snapshot, why_input, broker=name),
-        *_closed(why_input, moves),
-    ]
+    blocks = _requests_of(name, why_input.cluster.desired) + _paused(snapshot, why_input, broker=name)
+    blocks += _closed(why_input, moves)
     codes, change = list(blocks), _broker_change(plan, name)
     if excluded is not None:
         sentence = f"{name} is left out: its report cannot be used ({excluded.code} {excluded.detail})"
@@ -157,17 +154,15 @@ def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
         sentence_of_group = plan.group_of(name).verdict.sentence if plan else "no plan yet"
         sentence = sentence_of_group if sentence_of_group.startswith(name) else f"{name}: {sentence_of_group}"
     alike: dict[Code, list[Refusal]] = {}
-    left_alone = why_input.left_alone
+    left_alone, frees_ms = why_input.left_alone, why_input.cluster.obstacles.frees_ms
     for item in plan.refusals if plan else ():
         if item.broker == name:
-            code = left_alone.explain(item).code
-            alike.setdefault(code, []).append(item)
-    obstacles = why_input.cluster.obstacles
+            alike.setdefault(left_alone.explain(item).code, []).append(item)
     for code, items in alike.items():
         row = snapshot.bundles.names.index(items[0].bundle) if items[0].bundle in snapshot.bundles.names else -1
-        end = _end(code, items[0].bundle, name, obstacles.frees_ms.get(row) or items[0].frees_ms, snapshot, why_input)
+        end = _end(code, items[0].bundle, name, frees_ms.get(row) or items[0].frees_ms, snapshot, why_input)
         codes.append(_code(code, _joined(_example(items), end)))
-    touched = [item for item in why_input.records if name in (item.get("source"), item.get("destination"))]
+    moved = [item for item in why_input.records if name in (item.get("source"), item.get("destination"))]
     return WhyView(
         kind="broker",
         name=name,
@@ -175,7 +170,7 @@ def _broker(name: str, snapshot: Snapshot, why_input: WhyInput) -> WhyView:
         sentence=sentence,
         codes=codes,
         planned=[move.sentence for move in moves],
-        history=touched[-20:],
+        history=moved[-20:],
         what_would_change_it=_unblocked(blocks) or change,
     )
 

@@ -75,19 +75,15 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--history", type=_place, metavar="URI", help="recorded history; default: history.uri of the settings"
     )
-    where.add_argument(
-        "--out", type=_place, metavar="URI", help="directory for the results; default: calibration.uri of the settings"
-    )
+    where.add_argument("--out", type=_place, metavar="URI", help="directory for the results; default: calibration.uri")
     where.add_argument("--settings", metavar="FILE", type=Path, help="settings file of the sidecar")
     what = arguments.add_argument_group("what")
     what.add_argument(
-        "--days", type=_whole, default=28, metavar="N", help="newest whole days to read, in addition to today (28)"
+        "--days", type=_whole, default=28, metavar="N", help="whole days to read, in addition to today (28)"
     )
+    what.add_argument("--min-days", type=_several, metavar="N", help="good days required; calibration.min_days (7)")
     what.add_argument(
-        "--min-days", type=_several, metavar="N", help="good days required; default: calibration.min_days (7)"
-    )
-    what.add_argument(
-        "--leave-out", type=_day, action="append", default=[], metavar="DATE", help="day to omit; repeatable"
+        "--leave-out", type=_day, action="append", default=[], metavar="DAY", help="day to omit; repeatable"
     )
     what.add_argument(
         "--strategy",

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 from bundlekeel.core.channel.states import RejectedUnit
 from bundlekeel.core.guard.rate import ClientSigns
 from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.doc import Answer, Doc
 from bundlekeel.core.model.extensible import BundleLoads
 from bundlekeel.core.model.load import (
     BrokerEndpoint,
@@ -25,6 +24,7 @@ from bundlekeel.core.model.load import (
     Owner,
     TopicLoad,
 )
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.migration import StoreMigration
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.ports.extensible import (
@@ -197,21 +197,6 @@ class Metadata(Protocol):
 
 
 # --- coordination and shared state -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member(Answer):
-    """A sidecar as it describes itself in its seat node and, while it leads, in the leader node."""
-
-    id: Annotated[str, Doc("the name of the sidecar")]
-    url: Annotated[str, Doc("the address of its API; empty: unknown")] = ""
-    version: Annotated[str, Doc("the release it runs")] = ""
-    started_ms: Annotated[int, Doc("when its process began")] = 0
-    seat: Annotated[int, Doc("its seat; -1: none")] = -1
-    epoch: Annotated[int, Doc("of its term as leader; -1: it does not lead")] = -1
-    settings: Annotated[
-        str, Doc("digest of its settings without what is of its host alone; the same at all sidecars; empty: unknown")
-    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

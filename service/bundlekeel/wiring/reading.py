@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bundlekeel import __version__
 from bundlekeel.adapters.journal import FileJournal
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
 from bundlekeel.daemon.records.notifications import DatedJournal, Notifications, ObservedJournal
 from bundlekeel.daemon.records.traces import Traces
@@ -17,7 +18,7 @@ from bundlekeel.daemon.sources.policies import PolicyCache
 from bundlekeel.daemon.state.leadership import BENCH, Leadership, TermStart
 from bundlekeel.daemon.state.shared_state import SharedState
 from bundlekeel.daemon.state.takeover_record import takeover_request
-from bundlekeel.ports import Journal, Member, Peers
+from bundlekeel.ports import Journal, Peers
 from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.notifications import notifications

@@ -57,7 +57,7 @@ async def test_never_removes_what_is_no_socket(tmp_path: Path) -> None:
     """A wrong path must not cost a file."""
     path = tmp_path / "precious.yaml"
     path.write_text("x")
-    with pytest.raises(ConfigError, match="no socket"):
+    with pytest.raises(ConfigError, match="not a socket"):
         await ApiServer(Shop().service, "127.0.0.1", 0, path).start()
     assert path.read_text() == "x"
 

@@ -258,7 +258,7 @@ def test_the_page_is_complete_in_itself(scenario: Path, tmp_path: Path) -> None:
     assert heads == ["strategy", "expected", *(column.title for column in COLUMNS)]
     assert text.count('data-head="balanced min"') == 2, "on a phone a figure has its name beside it"
     assert re.search(r"<b>avg</b>: (never balanced|balanced from minute [\d.]+), \d+ bundles left their broker; ", text)
-    assert re.search(r"Made \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)
+    assert re.search(r"Created \d{4}-\d\d-\d\d \d\d:\d\d UTC by: bundlekeel ", text)
     assert "prefers-color-scheme: dark" in text
     assert "One &lt;broker&gt; has it all" in text and "<broker>" not in text
 
@@ -269,8 +269,8 @@ def test_the_page_tells_failures_from_what_is_compared(tmp_path: Path) -> None:
     assert invoke("03-step", *strategies, "--html", str(page)).exit_code == 0
     body = page.read_text().partition("<body>")[2]
     body = " ".join(body.split())
-    assert '<b class="good">avg · threshold: all as expected</b>. To compare with: native avg+avg · native ' in body
-    assert "what these miss is grey, and no failure" in body
+    assert '<b class="good">avg · threshold: all as expected</b>. For comparison: native avg+avg · native ' in body
+    assert "their missed expectations are grey and not failures" in body
     assert body.count(">not held</b>") == 2 and 'class="bad"' not in body
 
 

@@ -37,6 +37,7 @@ def test_an_https_address_of_a_sidecar_without_tls_is_told_the_other_one(sidecar
 
 def test_a_broker_or_namespace_that_is_not_there_is_no_empty_channel(sidecar: Sidecar) -> None:
     """As with `bundles`; brokers that are gone are named while bundles are still theirs."""
+    sidecar.shop.follow_channel()
     sidecar.service.fail["bundles"] = NotFound("no broker 'x'; nearest: broker-0.pulsar:8080")
     told = sidecar.run("channel", "--broker", "x")
     assert told.exit_code == 1 and "no broker 'x'; nearest:" in told.stderr and told.stdout == ""

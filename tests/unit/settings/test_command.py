@@ -119,7 +119,7 @@ class TestCommand:
         assert CliRunner(env=given).invoke(config_app, ["check", str(file)]).exit_code == 0
         file.write_text("metadata_store: null")
         assert "metadata_store: it is missing" in self.invoke("check", str(file)).stderr
-        assert "null is refused by `config check`" in by_key()["metadata_store"].why
+        assert "required by `config check`" in by_key()["metadata_store"].why
         with pytest.raises(ConfigError, match="metadata_store: it is missing"):
             open_outside(load_settings(file, environ={}))
 

@@ -33,8 +33,9 @@ from bundlekeel.adapters.zookeeper.layout import NodeLayout
 from bundlekeel.adapters.zookeeper.watches import WatchSet, WatchTarget
 from bundlekeel.codec.external_input import check_ranges, read
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.numbers import integer
-from bundlekeel.ports import Clock, Document, DocumentChange, Member
+from bundlekeel.ports import Clock, Document, DocumentChange
 from bundlekeel.work import bounded
 
 SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (

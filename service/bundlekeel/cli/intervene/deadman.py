@@ -27,6 +27,9 @@ from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES
 
 GOOD = ("alive", "not_taken_over")
 
+_AFTER_HELP = "Age of the last completed cycle after which to restore."
+_CONFIRM_HELP = "Confirm for this long before restoring, in case a clock is wrong."
+
 
 def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     """Add the command to the app."""
@@ -34,17 +37,11 @@ def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
     @app.command()
     @guarded
     def deadman(
-        after: Annotated[
-            str,
-            typer.Option("--after", metavar="DURATION", help="Age of the last completed cycle after which to restore."),
-        ] = format_duration(FAILSAFE_AFTER),
+        after: Annotated[str, typer.Option("--after", metavar="DURATION", help=_AFTER_HELP)] = format_duration(
+            FAILSAFE_AFTER
+        ),
         confirm: Annotated[
-            str,
-            typer.Option(
-                "--confirm",
-                metavar="DURATION",
-                help="Confirm for this long before restoring, in case a clock is wrong.",
-            ),
+            str, typer.Option("--confirm", metavar="DURATION", help=_CONFIRM_HELP)
         ] = f"{CONFIRM_SECONDS:g}s",
         every: Annotated[
             str, typer.Option("--every", metavar="DURATION", help="Time between two checks. Default: check once.")

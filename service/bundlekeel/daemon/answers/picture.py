@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from bundlekeel.core.channel.findings import ChannelFinding
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.doc import Answer, Doc
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.core.model.plan import Verdict
 from bundlekeel.daemon.answers.channel import UnitView
@@ -27,7 +28,6 @@ from bundlekeel.daemon.answers.doc import (
     WallMs,
 )
 from bundlekeel.daemon.answers.journal import JournalRecord
-from bundlekeel.ports import Member
 
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]

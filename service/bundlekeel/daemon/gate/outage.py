@@ -17,10 +17,11 @@ from bundlekeel.core.guard import outage as core
 from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.answers.picture import SettlingView
 from bundlekeel.daemon.gate.gate import Obstacle
 from bundlekeel.daemon.state.documents import SCHEMA
-from bundlekeel.ports import Clock, Coordination, LoadSource, Member, RawClusterView, Telemetry
+from bundlekeel.ports import Clock, Coordination, LoadSource, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 

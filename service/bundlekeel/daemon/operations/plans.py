@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.plans import PlanRequest, PlanView, Submitted, TaskView
 from bundlekeel.daemon.cycle.planner import Planner
@@ -19,7 +20,7 @@ from bundlekeel.daemon.operations.executions import PlannedActions, difference, 
 from bundlekeel.daemon.operations.operator_requests import OperatorRequests
 from bundlekeel.daemon.state.leadership import Leadership
 from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Member, Peers
+from bundlekeel.ports import Peers
 
 # Format of a plan's hash: no other text becomes part of another sidecar's URL.
 _HASH = re.compile(r"[0-9a-f]{1,64}")

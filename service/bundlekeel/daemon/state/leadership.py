@@ -17,8 +17,9 @@ from typing import Final
 import structlog
 
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.answers.picture import Role
-from bundlekeel.ports import Clock, Coordination, Member, Telemetry
+from bundlekeel.ports import Clock, Coordination, Telemetry
 from bundlekeel.settings.model import LeadershipSettings
 
 _log = structlog.get_logger(__name__)

@@ -13,6 +13,7 @@ from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.guard.external_moves import ExternalMoves
 from bundlekeel.core.guard.state import RecentMove
 from bundlekeel.core.model.load import RESOURCES
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
 from bundlekeel.core.planning.effects import EffectRecords, PairRecord
 from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
@@ -22,7 +23,7 @@ from bundlekeel.daemon.operations.takeover import SHEDDING
 from bundlekeel.daemon.records.notifications import DatedJournal
 from bundlekeel.daemon.state.cycle_state import CycleState
 from bundlekeel.daemon.state.rebase import rebased
-from bundlekeel.ports import DocumentChange, Member
+from bundlekeel.ports import DocumentChange
 from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore

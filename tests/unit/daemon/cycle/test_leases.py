@@ -10,10 +10,10 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.plan import Move
 from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
 from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.ports import Member
 from bundlekeel.sim.virtual_time import run_virtually
 from tests.support import split_bench
 from tests.support.builders import bundle_name

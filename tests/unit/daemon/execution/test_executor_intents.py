@@ -6,6 +6,7 @@ import pytest
 
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.execution.intents import (
     IN_FLIGHT_SECONDS,
     INTENT_SECONDS,
@@ -16,7 +17,7 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
     settle_intents,
 )
-from bundlekeel.ports import Document, DocumentChange, Member, Owner
+from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryOwnership
 

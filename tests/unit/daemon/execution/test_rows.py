@@ -18,10 +18,10 @@ from structlog.testing import capture_logs
 from bundlekeel.adapters.admin import AdminOptions
 from bundlekeel.core.model.codes import Code
 from bundlekeel.core.model.errors import LeadershipLost
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.execution.executor import TermExecutor
 from bundlekeel.daemon.execution.intents import MoveOutcome
 from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
-from bundlekeel.ports import Member
 from dev.chaos.history import History
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.policies import IsolationPolicy
 from bundlekeel.daemon.answers.picture import Check
 from bundlekeel.daemon.answers.summary import Period
@@ -23,7 +24,7 @@ from bundlekeel.daemon.state.takeover_record import (
     encode_look,
 )
 from bundlekeel.daemon.summary import summary
-from bundlekeel.ports import DocumentChange, FeedState, LoadTables, Member
+from bundlekeel.ports import DocumentChange, FeedState, LoadTables
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination

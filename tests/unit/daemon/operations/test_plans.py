@@ -12,6 +12,7 @@ import pytest
 
 from bundlekeel.api.schemas import PlanBody
 from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.core.model.parameters import Parameters, compat_defaults
 from bundlekeel.daemon.answers.doc import Json
 from bundlekeel.daemon.answers.plans import PlanRequest
@@ -19,7 +20,6 @@ from bundlekeel.daemon.cycle.planner import parameters_of
 from bundlekeel.daemon.operations.executions import request_of
 from bundlekeel.daemon.operations.plans import Plans
 from bundlekeel.daemon.state.documents import Desired, Pause
-from bundlekeel.ports import Member
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PATIENT, PIN, FakeCluster, FakeSidecar
 from tests.unit.daemon.cycle.test_splits import CHILDREN, PARENT, hot_cluster

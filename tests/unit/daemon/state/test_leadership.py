@@ -12,8 +12,8 @@ import structlog
 
 from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.core.model.members import Member
 from bundlekeel.daemon.state.leadership import Leadership, Lease
-from bundlekeel.ports import Member
 from bundlekeel.settings.model import LeadershipSettings
 from bundlekeel.sim.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
