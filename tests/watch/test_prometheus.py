@@ -14,6 +14,7 @@ from prometheus_client import Gauge
 
 from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.api import ApiServer
+from bundlekeel.daemon.state.takeover_record import FAILSAFE, encode_look
 from tests.support.spied import Spied
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import OTHERS, documents, panel_queries
@@ -78,9 +79,9 @@ async def test_a_real_prometheus_evaluates_everything(tools: dict[str, Path], tm
     """No query fails and all have data. Every rule is healthy. Only the alerts of the made-up faults fire."""
     sidecar = await FakeSidecar(FakeCluster()).lead()
     sidecar.telemetry.gauge("build_info", 1.0, version="test")
-    # At 0 there was no look, and no proposal: their panels are empty then.
-    for name in ("failsafe_look_timestamp_seconds", "thresholds_age_seconds"):
-        sidecar.telemetry.gauge(name, 1.0)
+    # Panels are empty before the first check of the failsafe, and without a proposal.
+    await sidecar.coordination.write_shared(FAILSAFE, encode_look(sidecar.clock.wall_ms()), version=None)
+    sidecar.telemetry.gauge("thresholds_age_seconds", 1.0)
     await sidecar.cycle.turn()
     complete(sidecar.telemetry)
     for name, kind in product(("quota_usage", "quota_share", "quota_limit"), ("publish_bytes", "publish_messages")):
