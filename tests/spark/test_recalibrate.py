@@ -63,7 +63,7 @@ class Night:
 
     written: RecalibrationResult
     out: Path
-    said: list[str]
+    messages: list[str]
     steps: list[str]
     before: dict[str, str]
 
