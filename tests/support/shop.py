@@ -13,7 +13,6 @@ from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER
 from bundlekeel.core.model.parameters import Parameters
 from bundlekeel.daemon.answers.picture import Mode
 from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
-from bundlekeel.daemon.service import Service
 from bundlekeel.ports import ChannelView
 from bundlekeel.settings.quotas import QuotaSettings
 from tests.support.builders import traffic
@@ -107,11 +106,6 @@ class Shop(PageSidecar):
         problems = findings(CHANNEL.units, CHANNEL.seen_ms, (), BROKERS, Deadlines(), now)
         watch.view, watch.fault, watch._mode = CHANNEL, "", "extensible"
         watch._note(problems)
-
-
-def shop_service() -> Service:
-    """Return the service of a sidecar that has not read anything yet."""
-    return Shop().service
 
 
 def _part(number: int) -> TopicLoad:

@@ -27,5 +27,5 @@ def service(shop: Shop) -> Spied:
 @pytest.fixture
 async def http(service: Spied) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app with every route."""
-    async with client(create_app(service, mutations=True)) as zk:
-        yield zk
+    async with client(create_app(service, mutations=True)) as http:
+        yield http
