@@ -1,1 +1,0 @@
-"""Commands that request a change from the daemon."""

@@ -1,1 +1,0 @@
-"""Commands without a sidecar: settings, tokens, recorded history, `decide` and the simulator."""

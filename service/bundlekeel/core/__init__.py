@@ -1,1 +1,0 @@
-"""The pure part: standard library, numpy and re2 only; no clock, no I/O, no logging, randomness by argument."""

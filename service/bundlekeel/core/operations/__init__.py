@@ -1,1 +1,0 @@
-"""Operators' requests as bundles and brokers: drain, warm, move, unload, repair. Pure."""

@@ -1,1 +1,0 @@
-"""Quota groups in a running sidecar."""
