@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import structlog
 
+from bundlekeel.api import off_loop
 from bundlekeel.api.admission import (
     BODY_SECONDS,
     MAX_BODY_BYTES,
@@ -28,13 +29,12 @@ from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, MAX_STREAMS, EventSt
 from bundlekeel.api.routes.reads import MOST_ROWS
 from bundlekeel.api.server import KEEP_ALIVE_SECONDS, MAX_CONNECTIONS, PROBE_CONNECTIONS, READ_SECONDS
 from bundlekeel.api.shield import REQUEST_SECONDS
-from bundlekeel.codec.chain import MEMBERS
-from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon import off_loop
-from bundlekeel.daemon.answers.journal import RECORDS, OtherRecord
-from bundlekeel.daemon.answers.picture import Marks
+from bundlekeel.model.errors import CONFLICTS, FORBIDDEN
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.records.chain import MEMBERS
 from bundlekeel.settings.security import ApiAuthSettings
+from bundlekeel.views.journal import RECORDS, OtherRecord
+from bundlekeel.views.picture import Marks
 from dev import NOTE
 from dev.markdown import table
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, GROUP, Shop

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.parameters import OR_DURATION, TOP_LEVEL
 from bundlekeel.settings.schema import PATTERN, parameter_allowed, rows
 from dev.gotools import HELM, ensure
@@ -48,7 +48,7 @@ For sidecars in the broker pods add `--set deployment.enabled=false --set sideca
 cases are in `ci/`.
 
 No bundle is moved before mode `act` **and** `bundlekeel takeover`, unless the brokers' own shedding is off already:
-follow the [go-live checklist](../../../docs/operations/go-live.md). Quota groups (`settings.quotas`, off by default)
+follow the [go-live checklist](../../../docs/operations/go-live.md). Quota groups (`quotas.settings`, off by default)
 are enforced in mode `act` with or without a takeover.
 
 The journal, the record of what was changed and who asked for it, ends with its pod unless `journal.existingClaim` names

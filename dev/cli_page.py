@@ -15,9 +15,9 @@ import typer
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.exit_codes import EPILOG
-from bundlekeel.cli.offline import decide
 from bundlekeel.cli.wiring import Wiring
-from bundlekeel.jobs.__main__ import parser as recalibrate_parser
+from bundlekeel.compat import decide
+from bundlekeel.recalibration.jobs.__main__ import parser as recalibrate_parser
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning import calm
-from bundlekeel.core.planning.memory import BrokerCourse
-from bundlekeel.sim.page import COLOURS, svg
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning import calm
+from bundlekeel.planning.memory import BrokerCourse
+from bundlekeel.simulator.page import COLOURS, svg
 
 SECONDS, READING = 900, 5
 MOVES = 2

@@ -18,13 +18,13 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from bundlekeel.adapters.metrics import METRICS, PREFIX
 from bundlekeel.api.app import openapi_text
-from bundlekeel.core.calibration.thresholds import RANGES
-from bundlekeel.core.channel.findings import FINDINGS
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.daemon.gate.gate import CHECKS, Action, GateCheck
-from bundlekeel.daemon.operations.reload import is_live
+from bundlekeel.leader.gate.gate import CHECKS, Action, GateCheck
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.pulsar.channel.findings import FINDINGS
+from bundlekeel.recalibration.rules.thresholds import RANGES
+from bundlekeel.records.metrics import METRICS, PREFIX
+from bundlekeel.requests.reload import is_live
 from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL

@@ -7,9 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.history.frames import document_of
-from bundlekeel.core.history.record import dumped
-from bundlekeel.core.model.load import (
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -25,12 +23,14 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
-from bundlekeel.core.planning.engine import PlanInput
-from bundlekeel.ports.history import HOUR_MS
-from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
-from bundlekeel.sim.backtest.traffic import RecordedTraffic
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.planning.engine import PlanInput
+from bundlekeel.recalibration.backtest.frames import CIRCUMSTANCES
+from bundlekeel.recalibration.backtest.traffic import RecordedTraffic
+from bundlekeel.recalibration.history.frames import document_of
+from bundlekeel.recalibration.history.ports import HOUR_MS
+from bundlekeel.recalibration.history.record import dumped
 
 # A Monday, 00:00 UTC.
 START_MS: Final = 1_699_833_600_000

@@ -19,16 +19,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history.frames import frame_of, outcome_of
-from bundlekeel.core.history.record import SCHEMA, CycleRecord, Frame, recorded
-from bundlekeel.core.model.load import CPU, RESOURCES
-from bundlekeel.core.model.parameters import Parameters, coerce
-from bundlekeel.ports.history import HOUR_MS
-from bundlekeel.sim.backtest.measures import Candidate
-from bundlekeel.sim.backtest.periods import parse_start, periods, traits
-from bundlekeel.sim.backtest.run import CandidateRun, CandidateStep
-from bundlekeel.sim.backtest.traffic import Averaging, RecordedTraffic
+from bundlekeel.model.load import CPU, RESOURCES
+from bundlekeel.model.parameters import Parameters, coerce
+from bundlekeel.recalibration.backtest.measures import Candidate
+from bundlekeel.recalibration.backtest.periods import parse_start, periods, traits
+from bundlekeel.recalibration.backtest.run import CandidateRun, CandidateStep
+from bundlekeel.recalibration.backtest.traffic import Averaging, RecordedTraffic
+from bundlekeel.recalibration.history.frames import frame_of, outcome_of
+from bundlekeel.recalibration.history.ports import HOUR_MS
+from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord, Frame, recorded
+from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import DAY_S, World, dense
 
 __all__ = ["POISONS", "World", "dense", "records", "steps", "write"]

@@ -9,18 +9,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, findings
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.guard.external_moves import ExternalMove
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.planning.effects import NO_BENEFIT, Effect
-from bundlekeel.daemon.answers.channel import ChannelSummary
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import AdoptedView, OperationsView, ThresholdsView
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.state.documents import request_record
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.members import Member
+from bundlekeel.model.plan import Verdict
+from bundlekeel.model.response_fields import Json
+from bundlekeel.planning.effects import NO_BENEFIT, Effect
+from bundlekeel.planning.guard.external_moves import ExternalMove
+from bundlekeel.pulsar.channel.findings import ChannelFinding, Deadlines, findings
+from bundlekeel.pulsar.channel.responses import ChannelSummary
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.quotas.responses import GroupDetailView, QuotasView, TopicView, TransportView
+from bundlekeel.recalibration.history.ports import HistoryStore
+from bundlekeel.recalibration.parquet import ParquetStore
+from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
+from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.settings.parameters import STOCK
+from bundlekeel.views.go_live import live_loads_check
+from bundlekeel.views.operations import AdoptedView, OperationsView, ThresholdsView
+from bundlekeel.views.picture import (
     BrokerView,
     Check,
     CodeView,
@@ -33,16 +43,6 @@ from bundlekeel.daemon.answers.picture import (
     TakeoverView,
     WhyView,
 )
-from bundlekeel.daemon.answers.quotas import GroupDetailView, QuotasView, TopicView, TransportView
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.operations.doctor_checks import UNREADABLE_FIX, migration_check
-from bundlekeel.daemon.operations.go_live import live_loads_check
-from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, preview
-from bundlekeel.daemon.sources.counters import LiveLoads
-from bundlekeel.daemon.state.documents import request_record
-from bundlekeel.ports.history import HistoryStore
-from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.parameters import STOCK
 from bundlekeel.wiring.takeover import handback_preview, json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE

@@ -1,5 +1,5 @@
 """The scenarios that come with Bundlekeel (docs/reference/scenarios.md, made from their files), and the format of one
-(docs/reference/scenario-format.md, made from `sim/scenario.py`)."""
+(docs/reference/scenario-format.md, made from `simulator/scenario.py`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from bundlekeel.cli.offline.sim_files import shipped, suite
-from bundlekeel.cli.offline.simulate_report import COLUMNS
-from bundlekeel.sim import scenario
-from bundlekeel.sim.scenario import EVENTS, Event, Expect, Scenario
+from bundlekeel.simulator import scenario
+from bundlekeel.simulator.scenario import EVENTS, Event, Expect, Scenario
+from bundlekeel.simulator.sim_files import shipped, suite
+from bundlekeel.simulator.simulate_report import COLUMNS
 from dev import NOTE
 from dev.markdown import table
 

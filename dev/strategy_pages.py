@@ -17,16 +17,16 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from bundlekeel.codec.report import decode_report
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import PARAMETERS, Parameters
-from bundlekeel.core.model.plan import BrokerLoad, Plan
-from bundlekeel.core.model.snapshot import build_snapshot
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import PARAMETERS, Parameters
+from bundlekeel.model.plan import BrokerLoad, Plan
+from bundlekeel.model.snapshot import build_snapshot
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.pulsar.formats.report import decode_report
 from bundlekeel.settings.describe import parameter_rows
-from bundlekeel.sim.page import BAD, svg
+from bundlekeel.simulator.page import BAD, svg
 from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent

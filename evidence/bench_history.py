@@ -24,19 +24,19 @@ from typing import TypeVar
 
 import numpy as np
 
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.history import FileWal, ParquetStore
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.history.frames import frame_of, outcome_of
-from bundlekeel.core.history.record import Frame, recorded
-from bundlekeel.core.history.replay import rebuilt, replay
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.load import BrokerReport, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import build_snapshot
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.daemon.records.recorder import Recorder
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.load import BrokerReport, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import build_snapshot
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.recalibration.history.frames import frame_of, outcome_of
+from bundlekeel.recalibration.history.record import Frame, recorded
+from bundlekeel.recalibration.history.replay import rebuilt, replay
+from bundlekeel.recalibration.parquet import FileWal, ParquetStore
+from bundlekeel.recalibration.recorder.recorder import Recorder
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.wiring.clock import SystemClock
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "bench-history.md"

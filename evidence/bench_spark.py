@@ -27,15 +27,15 @@ from typing import Final
 
 import psutil
 
-from bundlekeel.core.history.frames import plain
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.jobs import backtest as spark_backtest
-from bundlekeel.jobs.backtest import BacktestInputs, DenseBlock
-from bundlekeel.jobs.blocks import blocks_of, warm_of
-from bundlekeel.jobs.periods import open_store, periods_of
-from bundlekeel.jobs.places import OutputFolder
-from bundlekeel.jobs.session import session
-from bundlekeel.sim.backtest import Candidate, RecordedTraffic, backtest
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.backtest import Candidate, RecordedTraffic, backtest
+from bundlekeel.recalibration.history.frames import plain
+from bundlekeel.recalibration.jobs import backtest as spark_backtest
+from bundlekeel.recalibration.jobs.backtest import BacktestInputs, DenseBlock
+from bundlekeel.recalibration.jobs.blocks import blocks_of, warm_of
+from bundlekeel.recalibration.jobs.periods import open_store, periods_of
+from bundlekeel.recalibration.jobs.places import OutputFolder
+from bundlekeel.recalibration.jobs.session import session
 from dev.history_model import World, dense
 from dev.history_worlds import write
 from dev.markdown import table
@@ -127,7 +127,7 @@ def on_spark(history: Path, days: int, workers: int, work: Path) -> tuple[Timed,
 
 
 def _imported(_: object) -> bool:
-    return bool(import_module("bundlekeel.jobs.backtest"))
+    return bool(import_module("bundlekeel.recalibration.jobs.backtest"))
 
 
 def cpu_below() -> float:

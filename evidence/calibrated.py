@@ -32,13 +32,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.calibration.thresholds import EQUAL, AdoptionRules
-from bundlekeel.core.model.load import Ints
-from bundlekeel.jobs.selection import adoptable
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest, unbroken
-from bundlekeel.sim.backtest.choice import choose, split_days
-from bundlekeel.sim.backtest.search import SearchSpace, present, search, total
-from bundlekeel.sim.backtest.traffic import Averaging, Chunk, chunks
+from bundlekeel.model.load import Ints
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, backtest, unbroken
+from bundlekeel.recalibration.backtest.choice import choose, split_days
+from bundlekeel.recalibration.backtest.search import SearchSpace, present, search, total
+from bundlekeel.recalibration.backtest.traffic import Averaging, Chunk, chunks
+from bundlekeel.recalibration.jobs.selection import adoptable
+from bundlekeel.recalibration.rules.thresholds import EQUAL, AdoptionRules
 from dev.history_model import World, dense
 from dev.history_worlds import steps
 from dev.markdown import table

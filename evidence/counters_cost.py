@@ -26,14 +26,14 @@ from typing import Any, Final, cast
 import httpx
 import numpy as np
 
-from bundlekeel.adapters.admin.client import HttpBrokerAdmin
-from bundlekeel.adapters.admin.transport import AdminOptions
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.ports import RawClusterView, TopicCounters
+from bundlekeel.pulsar.admin.client import HttpBrokerAdmin
+from bundlekeel.pulsar.admin.transport import AdminOptions
+from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.wiring.clock import SystemClock
 from dev.cluster import ClusterSpec, open_cluster
 from dev.markdown import table
 from dev.traffic import Traffic, TrafficSpec

@@ -1,7 +1,7 @@
 """Two ways to balance the loads of `evidence.decision_worlds`: a quick model, and the simulator.
 
-The quick model calls the product's own `plan()` on exact readings of counters. Its reading schedule is the daemon's
-(`daemon.sources.counters`): 15 s while nothing changes, 3 s while a decision may be due, one broker at a time. It omits
+The quick model calls the product's own `plan()` on exact readings of counters. Its reading schedule is that of
+`pulsar.counters.counters`: 15 s while nothing changes, 3 s while a decision may be due, one broker at a time. It omits
 a call of `plan()` only if the rule shows that no bundle can move.
 """
 
@@ -14,26 +14,26 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.averages import SHORT_SAMPLES, Averages
-from bundlekeel.core.model.load import CPU, BrokerReport, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import build_snapshot
-from bundlekeel.core.planning import calm
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.strategies.common import EPSILON
-from bundlekeel.core.strategies.timing import USUAL_SECONDS, tolerance
-from bundlekeel.core.strategies.timing import measured as measured_reports
-from bundlekeel.daemon.sources.counters import CHANGED_SHARE, CONFIRM_READINGS, CONFIRM_SECONDS, CounterOptions
-from bundlekeel.sim.balancers import CYCLE, Bundlekeel
-from bundlekeel.sim.cluster import VirtualCluster
-from bundlekeel.sim.reports import BLIND_NIC, START_MS, broker_id
-from bundlekeel.sim.run import Contender, Simulation
-from bundlekeel.sim.scenario import BrokerGroup, Scenario, ScenarioSettings, Tenant
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.model.averages import SHORT_SAMPLES, Averages
+from bundlekeel.model.load import CPU, BrokerReport, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import build_snapshot
+from bundlekeel.planning import calm
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.budgets import CYCLE_BUDGETS, GENTLE
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.strategies.common import EPSILON
+from bundlekeel.planning.strategies.timing import USUAL_SECONDS, tolerance
+from bundlekeel.planning.strategies.timing import measured as measured_reports
+from bundlekeel.pulsar.counters.counters import CHANGED_SHARE, CONFIRM_READINGS, CONFIRM_SECONDS, CounterOptions
+from bundlekeel.simulator.balancers import CYCLE, Bundlekeel
+from bundlekeel.simulator.cluster import VirtualCluster
+from bundlekeel.simulator.reports import BLIND_NIC, START_MS, broker_id
+from bundlekeel.simulator.run import Contender, Simulation
+from bundlekeel.simulator.scenario import BrokerGroup, Scenario, ScenarioSettings, Tenant
+from bundlekeel.simulator.virtual_time import run_virtually
 from evidence.decision_worlds import CPU_BASE, LAND_SECONDS, Moved, World
 
 # Messages and bytes per second of a broker with a load of 1, as in the simulator.

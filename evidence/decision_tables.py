@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.cli.offline.sim_files import suite
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.calm import PLAN_MOVES
-from bundlekeel.sim.pairs import native
-from bundlekeel.sim.run import DEFAULT, Simulation
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.model.load import Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.calm import PLAN_MOVES
+from bundlekeel.simulator.pairs import native
+from bundlekeel.simulator.run import DEFAULT, Simulation
+from bundlekeel.simulator.sim_files import suite
+from bundlekeel.simulator.virtual_time import run_virtually
 from dev.markdown import table
 from evidence import decision_worlds as worlds
 from evidence.decision_models import QuickModel, play_simulated

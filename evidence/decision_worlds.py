@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.sim.bundles import zipf
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.simulator.bundles import zipf
 
 CPU_BASE: Final = 0.05
 LAND_SECONDS: Final = 1

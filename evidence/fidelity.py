@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__  # type: ignore[import-not-found]
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_worlds import World, records
 from dev.markdown import table
 

@@ -39,7 +39,8 @@ GROUPS: Final = {
 }
 # The tests of decisions, in the layouts before and after the packages were cut by feature; others are slower to run.
 TESTS: Final = tuple(
-    f"tests/{name}" for name in ("unit/core", "unit/daemon", "unit/api", "unit/planning", "unit/leader", "property")
+    f"tests/{name}"
+    for name in ("unit/core", "unit/daemon", "unit/api", "unit/planning", "unit/model", "unit/leader", "property")
 )
 # mutmut expects the packages in `src`. `service` remains, for tests that read the sources.
 _CONFIG: Final[dict[str, list[str]]] = {

@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
-from bundlekeel.core.quotas.lines import AT_LIMIT, Lines
-from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
-from bundlekeel.core.quotas.usage import Key, UsageLine
+from bundlekeel.model.load import Floats
+from bundlekeel.quotas.groups import KINDS, PUBLISH_MESSAGES, Rates
+from bundlekeel.quotas.lines import AT_LIMIT, Lines
+from bundlekeel.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.quotas.usage import Key, UsageLine
 from dev.markdown import table
 from evidence.quota_scenarios import (
     Death,

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, QuotaLimits
-from bundlekeel.core.quotas.lines import Lines, latest, lines_of
-from bundlekeel.core.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
-from bundlekeel.core.quotas.usage import Catalogue, TopicRates
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.quotas.groups import KINDS, Membership, QuotaGroup, QuotaLimits
+from bundlekeel.quotas.lines import Lines, latest, lines_of
+from bundlekeel.quotas.shares import ShareMemory, ShareTuning, claims_of, share_out
+from bundlekeel.quotas.usage import Catalogue, TopicRates
 from dev.markdown import table
 
 SPREAD = 5  # brokers of a namespace, as in the thread

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.quotas.shares import water_fill
+from bundlekeel.model.load import Floats
+from bundlekeel.quotas.shares import water_fill
 
 Curve = Callable[[int], float]
 CLOSE = 0.10

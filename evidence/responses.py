@@ -21,16 +21,16 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Final
 
-from bundlekeel.adapters import decoding
-from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.client import HttpBrokerAdmin
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
-from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES
-from bundlekeel.codec.external_input import LARGE
-from bundlekeel.core.model.errors import AdminApiError
+from bundlekeel.model.errors import AdminApiError
 from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.pulsar import decoding
+from bundlekeel.pulsar.admin import routes
+from bundlekeel.pulsar.admin.client import HttpBrokerAdmin
+from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
+from bundlekeel.pulsar.formats.broker_metrics import LOOKUP_FAILURES
+from bundlekeel.pulsar.formats.external_input import LARGE
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.wiring.clock import SystemClock
 from tests.support.http_server import serving
 
 MOST_SILENCE: Final = 0.5

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from bundlekeel.sim.page import INK, svg
+from bundlekeel.simulator.page import INK, svg
 from evidence.reaction.contenders import CONTENDERS, Contender
 from evidence.reaction.figures import EVEN_RATIO
 from evidence.reaction.run import Result

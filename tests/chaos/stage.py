@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from bundlekeel.adapters.admin.routes import is_harmless
+from bundlekeel.pulsar.admin.routes import is_harmless
 from dev.cluster import BrokerInfo, Cluster, ClusterSpec, open_cluster
 from dev.recorder import RecordedRequest, Recorder
 from dev.sidecar import Sidecar, bundlekeel, leader_of, running, settings_for

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import BadVersionError, RuntimeInconsistency
 
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.zookeeper import ZkClient, ZkCoordination
-from bundlekeel.core.model.errors import LeadershipLost
+from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.ports import DocumentChange
+from bundlekeel.pulsar.zookeeper import ZkClient, ZkCoordination
+from bundlekeel.wiring.clock import SystemClock
 from dev.sidecar import Sidecar
 from tests.chaos.stage import PATIENT, Stage, carry_out_hurt, lead_and_follow, make_plan, until
 from tests.chaos.zk import kazoo

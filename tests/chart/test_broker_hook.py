@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from bundlekeel.api import ApiServer
-from bundlekeel.core.model.codes import explain
-from bundlekeel.core.model.errors import Conflict, Forbidden, SnapshotError
-from bundlekeel.core.model.members import Member
+from bundlekeel.model.codes import explain
+from bundlekeel.model.errors import Conflict, Forbidden, SnapshotError
+from bundlekeel.model.members import Member
 from dev.chart import CHART
 from tests.support.shop import BROKERS, Shop
 from tests.support.spied import Spied

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from bundlekeel.jobs.__main__ import REFUSED, USAGE
+from bundlekeel.recalibration.jobs.__main__ import REFUSED, USAGE
 from dev.chart import CHART, ROOT, render
 from tests.support.chart import CASES, OPERATOR_KINDS, Object, Pod, broker_values, kinds, of_kind, pods, rendered
 

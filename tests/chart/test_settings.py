@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bundlekeel.cli.offline.config import config_app
+from bundlekeel.cli.config import config_app
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from dev.chart import CHART
 from tests.support.chart import CASES, pods, settings_of

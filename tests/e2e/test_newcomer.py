@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.operations.takeover import SHEDDING
+from bundlekeel.model.codes import Code
+from bundlekeel.requests.takeover import SHEDDING
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.demo.measure import loads
 from dev.sidecar import SHARED_MACHINE

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient
 from bundlekeel.ports import Channel
+from bundlekeel.pulsar.zookeeper import ZkChannel, ZkClient
 from dev.chaos.proxy import TcpProxy
 from dev.cluster import Cluster
 from tests.support.channel_cluster import BrokerCluster, ClusterKit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.channel.states import UnitState
+from bundlekeel.model.channel_states import UnitState
 from bundlekeel.ports import Owner
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from tests.support.channel_cluster import BrokerCluster

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import SnapshotError
-from bundlekeel.core.model.extensible import is_rest
-from bundlekeel.core.model.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
+from bundlekeel.model.errors import SnapshotError
+from bundlekeel.model.extensible import is_rest
+from bundlekeel.model.load import PRODUCERS, RATE_IN, RATE_OUT, THROUGHPUT_IN, TOPICS
 from bundlekeel.ports import RawClusterView
 from bundlekeel.ports.commands import by_person
 from bundlekeel.wiring.outside import Outside

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 import psutil
 import pytest
 
-from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.channel_states import IN_FLIGHT, UnitState
+from bundlekeel.model.errors import StoreError
 from bundlekeel.ports import LoadFeed
+from bundlekeel.pulsar.topics.channel import TopicChannel
+from bundlekeel.pulsar.topics.feed import TopicLoadFeed
+from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
 from dev.cluster import Cluster
 from dev.traffic import Traffic
 from tests.chaos.stage import traffic_spec
@@ -184,7 +184,7 @@ async def test_traffic_shows_in_both_topics(busy: Busy, both: Both) -> None:
 async def test_one_reading_shares_one_process(both: Both) -> None:
     """Both ports have one client between them, which is gone after they are closed."""
     children = psutil.Process().children(recursive=True)
-    assert [child.pid for child in children if "bundlekeel.adapters.topics.child" in child.cmdline()] == [
+    assert [child.pid for child in children if "bundlekeel.pulsar.topics.child" in child.cmdline()] == [
         both.process.pid
     ]
     pid = both.process.pid

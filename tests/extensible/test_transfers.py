@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
-from bundlekeel.daemon.execution.splits import SplitRequest
-from bundlekeel.daemon.operations.takeover import SHEDDING, handback, read_record, takeover
-from bundlekeel.daemon.state.takeover_record import SPLITTING
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.leader.execution.splits import SplitRequest
+from bundlekeel.leader.state.takeover_record import SPLITTING
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminRefused
 from bundlekeel.ports.commands import by_person
+from bundlekeel.requests.takeover import SHEDDING, handback, read_record, takeover
 from dev.cluster import Cluster
 from dev.traffic import Traffic, TrafficReport
 from dev.traffic.admin import ensure_namespace, place_all_on, request

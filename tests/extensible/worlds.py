@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bundlekeel.adapters.admin import HttpBrokerAdmin
-from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.zookeeper import ZkChannel
-from bundlekeel.daemon.execution.splits import Splitter
-from bundlekeel.daemon.sources.ownership import serving
+from bundlekeel.leader.execution.splits import Splitter
 from bundlekeel.ports import Channel, Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.pulsar.admin import HttpBrokerAdmin
+from bundlekeel.pulsar.sources.ownership import serving
+from bundlekeel.pulsar.topics.channel import TopicChannel
+from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.pulsar.zookeeper import ZkChannel
 from dev.cluster import Cluster
 from tests.integration.conftest import RealWorld
 from tests.support.contracts.coordination import eventually

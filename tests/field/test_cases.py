@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.cli.offline import sim_files
-from bundlekeel.codec.broker_metrics import PageLines, decode_counters
-from bundlekeel.codec.records import decode_endpoint, decode_ephemeral, decode_leader_broker
-from bundlekeel.codec.report import decode_report
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.counters import measured, with_measured
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import BANDWIDTH_OUT, CPU, THROUGHPUT_OUT, BrokerReport
-from bundlekeel.core.model.names import bundle_for_hash, parse_topic
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.sim.run import Contender, Run, Source, simulate
+from bundlekeel.model.codes import Code
+from bundlekeel.model.counters import measured, with_measured
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.load import BANDWIDTH_OUT, CPU, THROUGHPUT_OUT, BrokerReport
+from bundlekeel.model.names import bundle_for_hash, parse_topic
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.pulsar.admin.hosts import KnownHosts
+from bundlekeel.pulsar.formats.broker_metrics import PageLines, decode_counters
+from bundlekeel.pulsar.formats.records import decode_endpoint, decode_ephemeral, decode_leader_broker
+from bundlekeel.pulsar.formats.report import decode_report
+from bundlekeel.simulator import sim_files
+from bundlekeel.simulator.run import Contender, Run, Source, simulate
 from tests.support.builders import eager, snapshot
 from tests.support.deciding import ask
 

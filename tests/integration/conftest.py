@@ -10,15 +10,15 @@ from typing import TypeVar
 
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.execution.executor import TermExecutor
-from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
-from bundlekeel.daemon.operations.takeover import TakeoverContext
+from bundlekeel.leader.execution.executor import TermExecutor
+from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.model.members import Member
 from bundlekeel.ports import BrokerEndpoint, Ownership
+from bundlekeel.pulsar.admin import AdminOptions, HttpBrokerAdmin
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
+from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata, ZkOwnership
+from bundlekeel.requests.takeover import TakeoverContext
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from tests.support.contracts.admin import Permit, Recorder
 from tests.support.contracts.coordination import eventually

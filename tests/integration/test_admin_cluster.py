@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.core.model.names import bundle_for_hash, parse_topic
+from bundlekeel.model.errors import AdminRefused
+from bundlekeel.model.names import bundle_for_hash, parse_topic
 from dev.cluster import Cluster
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from tests.integration.conftest import RealWorld

@@ -8,8 +8,8 @@ import asyncio
 
 import pytest
 
-from bundlekeel.core.model.counters import MeasuredLoad, measured
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN
+from bundlekeel.model.counters import MeasuredLoad, measured
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN
 from dev.traffic import Traffic
 from tests.chaos.stage import traffic_spec
 from tests.integration.conftest import RealWorld

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.names import is_system_bundle
+from bundlekeel.model.names import is_system_bundle
 from dev.cluster import BrokerInfo, Cluster, ClusterSpec
 from dev.sidecar import Sidecar, bundlekeel
 from dev.traffic import Traffic

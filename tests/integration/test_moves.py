@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import MoveRequest
-from bundlekeel.daemon.operations.takeover import SHEDDING
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.move import MoveRequest
+from bundlekeel.requests.takeover import SHEDDING
 from dev.traffic import Traffic
 from dev.traffic.admin import ensure_namespace, place_all_on
 from tests.chaos.stage import traffic_spec

@@ -22,11 +22,11 @@ import pulsar
 import pytest
 from cryptography import x509
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.connection import StoreIdentity
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.errors import StoreError
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.connection import StoreIdentity
 from bundlekeel.settings.credentials import new_token
-from bundlekeel.tls import ClientTls
+from bundlekeel.settings.tls import ClientTls
 from dev.cluster import Cluster, ClusterSpec, open_cluster
 from dev.sidecar import Sidecar, bundlekeel, secrets_of, secured, settings_for
 from tests.chaos.stage import EAGER, QUICK, until

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.core.splitting.algorithms import (
+from bundlekeel.leader.execution.splits import SplitRequest, Splitter
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.planning.splitting.algorithms import (
     TopicFlow,
     flow_or_qps_equally_divide,
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
 from dev.cluster import BrokerInfo, Cluster
 from dev.sidecar import Sidecar
 from dev.traffic import Traffic, TrafficSpec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.daemon.operations.takeover import SHEDDING, handback, read_record, takeover
-from bundlekeel.daemon.state.partial_takeover import left_to_us
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, SPLITTING, name_set
+from bundlekeel.leader.state.partial_takeover import left_to_us
+from bundlekeel.leader.state.takeover_record import EXCLUDED, SPLITTING, name_set
+from bundlekeel.model.errors import AdminRefused
 from bundlekeel.ports.commands import by_person
+from bundlekeel.requests.takeover import SHEDDING, handback, read_record, takeover
 from tests.integration.conftest import RealWorld
 from tests.support.shedding import sheds_itself
 

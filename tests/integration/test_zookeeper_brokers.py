@@ -9,10 +9,10 @@ from urllib.parse import quote_plus
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.adapters.zookeeper.source import BROKERS, BUNDLE_DATA, ZkLoadSource
-from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.model.load import BundleAverages
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata, ZkOwnership
+from bundlekeel.pulsar.zookeeper.source import BROKERS, BUNDLE_DATA, ZkLoadSource
 from dev.cluster import Cluster
 from tests.integration.test_zookeeper_source import MAX_BYTES, WINDOW, modular
 from tests.support.contracts.brokers import CHECKS, BrokersWorld

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper import ZkChannel, ZkClient
-from bundlekeel.adapters.zookeeper.channel import SERVICE_UNITS
-from bundlekeel.adapters.zookeeper.client import Stat
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import ChannelView
+from bundlekeel.pulsar.zookeeper import ZkChannel, ZkClient
+from bundlekeel.pulsar.zookeeper.channel import SERVICE_UNITS
+from bundlekeel.pulsar.zookeeper.client import Stat
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.zookeeper import SESSION_SECONDS, chroot, client, end_session, silence, store, zookeeper

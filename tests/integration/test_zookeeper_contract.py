@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.core.model.errors import LeadershipLost, StoreError
+from bundlekeel.model.errors import LeadershipLost, StoreError
 from bundlekeel.ports import DocumentChange
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import CoordinationContract, eventually, lead, member
 from tests.support.contracts.zookeeper import (

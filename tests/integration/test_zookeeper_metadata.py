@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
-from bundlekeel.adapters.zookeeper.metadata import ZkMetadata, ZkOwnership
-from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError, StoreMigrated
+from bundlekeel.model.errors import CodecError, StaleWrite, StoreError, StoreMigrated
+from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, TransactionFailed, TransactionStep, ZkClient
+from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata, ZkOwnership
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.zookeeper import (

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.metadata import ZkMetadata
-from bundlekeel.adapters.zookeeper.policies import NEW_PER_CALL, WatchedNodes
 from bundlekeel.ports import Metadata, PolicyRecords
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.metadata import ZkMetadata
+from bundlekeel.pulsar.zookeeper.policies import NEW_PER_CALL, WatchedNodes
 from dev.cluster import Cluster
 from tests.support.contracts.policies import CHECKS, CLUSTER, SPACES, PolicyWorld, check_changes_are_seen, settle
 from tests.support.contracts.zookeeper import chroot, client, connect, end_session, put, store, zookeeper

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.source import BROKERS, BUNDLE_DATA, RESOURCE_QUOTA, ZkLoadSource
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.source import BROKERS, BUNDLE_DATA, RESOURCE_QUOTA, ZkLoadSource
 from dev.cluster import Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.contracts.zookeeper import chroot, client, end_session, plain, silence, until_connected, zookeeper

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.core.compat import CompatPicture, CompatResult, Placer, shed
-from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat import CompatPicture, CompatResult, Placer, shed
+from bundlekeel.model.parameters import Parameters, compat_defaults, from_pulsar
+from bundlekeel.planning.memory import CompatMemory
 from dev.oracle import Oracle
 from tests.parity.states import Scenario, Turn
 from tests.support.pulsar import decode_compat

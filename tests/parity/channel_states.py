@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, OVER_SYSTEM_TOPIC, ServiceUnit, UnitState
+from bundlekeel.model.channel_states import MAX_VERSION, MIN_VERSION, OVER_SYSTEM_TOPIC, ServiceUnit, UnitState
 
 Pair = tuple[ServiceUnit | None, ServiceUnit | None]
 # "" is null; a blank text that is not null is what brokers never write and Java's isBlank asks for.

@@ -1,4 +1,4 @@
-"""Compare `core.channel.states.should_keep_left` with Pulsar's real ServiceUnitStateDataConflictResolver, pair by pair.
+"""Compare `should_keep_left` with the real ServiceUnitStateDataConflictResolver of Pulsar, pair by pair.
 
 For an entry without destination that was forced to Owned, the class throws. A table view then drops the message as if
 it had lost, so ours keeps the left one.
@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from bundlekeel.core.channel.states import (
+from bundlekeel.model.channel_states import (
     OVER_METADATA_STORE,
     OVER_SYSTEM_TOPIC,
     ServiceUnit,

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from bundlekeel.codec.channel import decode_service_unit
-from bundlekeel.core.channel.findings import Deadlines, FindingCode, findings
-from bundlekeel.core.channel.states import ACTIVE, ChannelTable, ServiceUnit, UnitState
+from bundlekeel.model.channel_states import ACTIVE, ChannelTable, ServiceUnit, UnitState
+from bundlekeel.pulsar.channel.findings import Deadlines, FindingCode, findings
+from bundlekeel.pulsar.formats.channel import decode_service_unit
 from dev.oracle import Oracle
 from tests.support.channel_flows import FLOWS, Message, Writer
 from tests.support.service_units import encode_service_unit

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.parameter_table import RELEASES
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY, PARAMETERS, compat_defaults, defaults, from_pulsar
+from bundlekeel.model.parameter_table import RELEASES
+from bundlekeel.model.parameters import BY_PULSAR_KEY, PARAMETERS, compat_defaults, defaults, from_pulsar
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.filters.javaregex import java_pattern
+from bundlekeel.planning.filters.javaregex import java_pattern
 from dev.oracle import Oracle
-from tests.unit.core.test_javaregex import LOOK_AROUND, SAME
+from tests.unit.planning.test_javaregex import LOOK_AROUND, SAME
 
 # Pieces with a meaning alone or in combination, and short texts over few letters, so that many match. Texts are ASCII,
 # like Pulsar's names. For other texts, Java's own `\b` depends on its release.

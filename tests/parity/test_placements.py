@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.compat import select
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat import select
+from bundlekeel.planning.memory import CompatMemory
 from dev.oracle import Oracle
 from tests.parity.beside import Outcome, compare_placement, parameters, picture_of_turn
 from tests.parity.states import PLACEMENTS, Scenario, Turn, scenario

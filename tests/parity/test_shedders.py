@@ -2,7 +2,7 @@
 
 They unload the same bundles in the same sequence to the same destinations, and their memory agrees to the last bit. In
 Java, equal loads and sums of doubles depend on the order of its hash maps. That order follows from the names and the
-order of insertion, and our decoder computes it (core/compat/javamaps.py).
+order of insertion, and our decoder computes it (compat/javamaps.py).
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.cli.offline.decide_extensible import TransferTurn
-from bundlekeel.cli.offline.decide_lines import parse_line
-from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
-from bundlekeel.core.model.parameters import Parameters, compat_defaults, from_pulsar
+from bundlekeel.compat.decide_extensible import TransferTurn
+from bundlekeel.compat.decide_lines import parse_line
+from bundlekeel.compat.transfer import TransferPicture, find_bundles
+from bundlekeel.model.parameters import Parameters, compat_defaults, from_pulsar
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 from tests.parity.transfer_states import case

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, report, snapshot
 
 BROKERS, BUNDLES = 4, 12

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.channel import decode_service_unit
-from bundlekeel.core.channel.findings import Deadlines, Watching, findings
-from bundlekeel.core.channel.states import ACTIVE, ChannelTable, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.model.channel_states import ACTIVE, ChannelTable, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.pulsar.channel.findings import Deadlines, Watching, findings
+from bundlekeel.pulsar.formats.channel import decode_service_unit
 from tests.property.test_extensible_robustness import SCALARS, VALUES
 from tests.support.odd_values import attempt, encoded
 from tests.support.service_units import encode_service_unit

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec import records
-from bundlekeel.codec.report import decode_report
-from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.pulsar.formats import records
+from bundlekeel.pulsar.formats.report import decode_report
 from tests.support.odd_values import attempt, encoded, scalars, values
 
 DECODERS: list[Callable[[bytes], object]] = [

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.model.load import CPU, BrokerEndpoint
-from bundlekeel.core.model.snapshot import build_snapshot
-from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.extensible import BundleLoads
+from bundlekeel.model.load import CPU, BrokerEndpoint
+from bundlekeel.model.snapshot import build_snapshot
 from bundlekeel.ports import FeedState, LatestLoad, LoadTables
+from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load
 

@@ -9,13 +9,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.compat_transfer import decode_load, decode_top
-from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.compat.transfer import TransferPicture, find_bundles
-from bundlekeel.core.model.extensible import extensible_snapshot
-from bundlekeel.core.model.names import is_system_bundle, parse_bundle
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.compat.transfer import TransferPicture, find_bundles
+from bundlekeel.compat.transfer_reports import decode_load, decode_top
+from bundlekeel.model.extensible import extensible_snapshot
+from bundlekeel.model.names import is_system_bundle, parse_bundle
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
 from tests.support.odd_values import attempt, encoded, scalars, values
 
 BUNDLES = [f"shop/a/0x{n:08x}_0x{n + 1:08x}" for n in range(5)]

@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from bundlekeel.codec.external_input import GROWTH_BYTES
+from bundlekeel.pulsar.formats.external_input import GROWTH_BYTES
 from evidence.fuzz import EXAMPLES, STEP_SECONDS, measure
 from tests.support.foreign_input import HOSTILE, example, read_one
 from tests.support.foreign_kinds import KINDS

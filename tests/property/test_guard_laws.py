@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.budgets import admit, share_of
-from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.names import namespace_of, tenant_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Traffic4
-from bundlekeel.core.model.text_format import HOUR_MS
+from bundlekeel.model.codes import Code
+from bundlekeel.model.names import namespace_of, tenant_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Traffic4
+from bundlekeel.model.text_format import HOUR_MS
+from bundlekeel.planning.guard.budgets import admit, share_of
+from bundlekeel.planning.guard.state import BegunMove, GuardState, RecentMove
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, run
 
 BROKERS = [broker(index) for index in range(4)]

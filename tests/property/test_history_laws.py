@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
-from bundlekeel.adapters.history import FileWal, ParquetStore
-from bundlekeel.adapters.history.wal import whole_payloads
-from bundlekeel.core.history.frames import frame_of, input_of
-from bundlekeel.core.history.record import CycleRecord, places_of, runs_of
-from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
-from bundlekeel.core.planning.engine import plan
-from bundlekeel.daemon.records.history_keeping import tidy_store
-from bundlekeel.daemon.records.history_reading import check, replayed
-from bundlekeel.ports.history import HOUR_MS, Segment, in_force
+from bundlekeel.planning.engine import plan
+from bundlekeel.recalibration.history.frames import frame_of, input_of
+from bundlekeel.recalibration.history.ports import HOUR_MS, Segment, in_force
+from bundlekeel.recalibration.history.record import CycleRecord, places_of, runs_of
+from bundlekeel.recalibration.history.replay import RebuiltCycle, rebuilt, replay
+from bundlekeel.recalibration.parquet import FileWal, ParquetStore
+from bundlekeel.recalibration.parquet.wal import whole_payloads
+from bundlekeel.recalibration.recorder.history_keeping import tidy_store
+from bundlekeel.recalibration.recorder.history_reading import check, replayed
 from tests.support.history_cases import START_MS, records_of, sequence
 
 SEEDS = st.integers(0, 2**32 - 1)

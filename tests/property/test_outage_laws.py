@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.outage import SettleRules, StoreSight, advance, begin, waiting
+from bundlekeel.planning.guard.outage import SettleRules, StoreSight, advance, begin, waiting
 
 SESSION, SETTLE = 10, SettleRules(seconds=20.0, step=5.0)
 # Number of seconds with the same response: these brokers, or none.

@@ -8,18 +8,18 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.filters.assign import AssignmentInput, assign
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.filters.allowed import limits_of
+from bundlekeel.planning.filters.assign import AssignmentInput, assign
+from bundlekeel.planning.ledger import Ledger
 from tests.support.builders import EAGER, bundle_name, report, snapshot
 
 KEEN: dict[str, Any] = {

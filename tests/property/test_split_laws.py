@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.names import is_system_bundle, namespace_of
-from bundlekeel.core.planning.engine import PlanInput, plan
+from bundlekeel.model.names import is_system_bundle, namespace_of
+from bundlekeel.planning.engine import PlanInput, plan
 from tests.support.plan_inputs import inputs, with_books
 
 LAWS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.names import is_system_bundle, namespace_of
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.invariants import SLACK
-from bundlekeel.core.strategies import SHEDDERS
-from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.model.codes import Code
+from bundlekeel.model.names import is_system_bundle, namespace_of
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.invariants import SLACK
+from bundlekeel.planning.strategies import SHEDDERS
+from bundlekeel.planning.strategies.placement import PLACEMENTS
 from tests.support.plan_inputs import inputs, with_books
 from tests.support.random_cases import random_case
 

@@ -9,9 +9,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.resource_usage import decode_usage
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.model.errors import CodecError
+from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.quotas.resource_usage import decode_usage
 from tests.support.memory_usage import encode_usage, field, number_field
 
 COUNTS = st.integers(0, 2**63 - 1)

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import pytest
 
-from bundlekeel.adapters.admin import HttpBrokerAdmin
-from bundlekeel.core.quotas.enforce import Rate
 from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.pulsar.admin import HttpBrokerAdmin
+from bundlekeel.quotas.enforce import Rate
 from dev.cluster import Cluster
 from dev.traffic.admin import ensure_namespace, place_all_on, request
 from tests.support.contracts.admin import Recorder

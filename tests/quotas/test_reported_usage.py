@@ -12,10 +12,10 @@ from typing import Any
 import pulsar
 import pytest
 
-from bundlekeel.adapters.topics.child import TOPICS
-from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
-from bundlekeel.core.quotas.published_usage import UsageMessage
-from bundlekeel.ports.quotas import UsageFeed
+from bundlekeel.pulsar.topics.child import TOPICS
+from bundlekeel.quotas.ports import UsageFeed
+from bundlekeel.quotas.published_usage import UsageMessage
+from bundlekeel.quotas.usage_feed import TopicUsageFeed
 from dev.cluster import Cluster
 from dev.sidecar import Sidecar
 from tests.quotas.sidecars import cycles, quota_sidecar, remove, view

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.cli.offline.sim_files import load, suite
-from bundlekeel.sim.pairs import ALL_PAIRS, contender, native, pair
-from bundlekeel.sim.run import DEFAULT, Run, parameters, simulate
-from bundlekeel.sim.scenario import Expect
+from bundlekeel.simulator.pairs import ALL_PAIRS, contender, native, pair
+from bundlekeel.simulator.run import DEFAULT, Run, parameters, simulate
+from bundlekeel.simulator.scenario import Expect
+from bundlekeel.simulator.sim_files import load, suite
 
 LONG = pytest.mark.nightly
 SUITE = {item.name: item for item in suite()}

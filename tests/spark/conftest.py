@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.jobs.periods import open_store, periods_of
-from bundlekeel.jobs.read import digests, periods
-from bundlekeel.jobs.session import session
+from bundlekeel.recalibration.jobs.periods import open_store, periods_of
+from bundlekeel.recalibration.jobs.read import digests, periods
+from bundlekeel.recalibration.jobs.session import session
 from dev.history_model import World
 from dev.history_worlds import write
 from dev.java import spark_environment

@@ -10,13 +10,13 @@ import httpx
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.core.history.frames import plain
-from bundlekeel.core.history.record import dumped
-from bundlekeel.jobs import backtest, quality
-from bundlekeel.jobs.blocks import blocks_of, dense, warm_of
-from bundlekeel.jobs.periods import open_store, periods_of
-from bundlekeel.sim.backtest import Candidate, Chunk, unbroken
-from bundlekeel.sim.backtest import backtest as plain_backtest
+from bundlekeel.recalibration.backtest import Candidate, Chunk, unbroken
+from bundlekeel.recalibration.backtest import backtest as plain_backtest
+from bundlekeel.recalibration.history.frames import plain
+from bundlekeel.recalibration.history.record import dumped
+from bundlekeel.recalibration.jobs import backtest, quality
+from bundlekeel.recalibration.jobs.blocks import blocks_of, dense, warm_of
+from bundlekeel.recalibration.jobs.periods import open_store, periods_of
 from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")

@@ -22,11 +22,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history.frames import input_of
-from bundlekeel.core.history.replay import rebuilt
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.records.history_reading import HistoryReading
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.history.frames import input_of
+from bundlekeel.recalibration.history.replay import rebuilt
+from bundlekeel.recalibration.parquet import ParquetStore
+from bundlekeel.recalibration.recorder.history_reading import HistoryReading
 from dev.cluster import ClusterSpec, open_cluster
 from dev.history_model import World
 from dev.history_worlds import write
@@ -235,9 +235,9 @@ def effective(sidecar: Sidecar, names: dict[str, Any]) -> dict[str, Any]:
 
 
 def recalibrate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m bundlekeel.jobs` on all cores of this machine."""
+    """Run `python -m bundlekeel.recalibration.jobs` on all cores of this machine."""
     return subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", "--master", "local[2]", "--conf", QUICKLY, *arguments],
+        [sys.executable, "-m", "bundlekeel.recalibration.jobs", "--master", "local[2]", "--conf", QUICKLY, *arguments],
         env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,

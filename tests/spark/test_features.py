@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bundlekeel.core.model.load import CPU, RESOURCES
-from bundlekeel.jobs import features, read
-from bundlekeel.jobs.capacity import capacity, per_unit
-from bundlekeel.jobs.read import of_days, part
+from bundlekeel.model.load import CPU, RESOURCES
+from bundlekeel.recalibration.jobs import features, read
+from bundlekeel.recalibration.jobs.capacity import capacity, per_unit
+from bundlekeel.recalibration.jobs.read import of_days, part
 from dev.history_model import CORE, IDLE, dense
 from tests.spark.conftest import SMALL
 

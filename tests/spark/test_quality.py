@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.jobs import quality, read
-from bundlekeel.jobs.options import Options, newest
-from bundlekeel.jobs.recalibrate import Progress, run_recalibration
-from bundlekeel.jobs.rules import BadDays, HistoryRules, TooLittleHistory, accept, judge
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.recalibration.jobs import quality, read
+from bundlekeel.recalibration.jobs.options import Options, newest
+from bundlekeel.recalibration.jobs.recalibrate import Progress, run_recalibration
+from bundlekeel.recalibration.jobs.rules import BadDays, HistoryRules, TooLittleHistory, accept, judge
 from dev.history_worlds import POISONS, write
 from tests.spark.conftest import SMALL, digested, hashes
 

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.core.calibration.thresholds import checked
-from bundlekeel.core.calibration.thresholds_json import parsed
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.jobs.options import Options, newest
-from bundlekeel.jobs.recalibrate import Progress, RecalibrationResult, run_recalibration
-from bundlekeel.jobs.rules import HistoryRules, TooLittleHistory
-from bundlekeel.jobs.selection import SearchDepth
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.jobs.options import Options, newest
+from bundlekeel.recalibration.jobs.recalibrate import Progress, RecalibrationResult, run_recalibration
+from bundlekeel.recalibration.jobs.rules import HistoryRules, TooLittleHistory
+from bundlekeel.recalibration.jobs.selection import SearchDepth
+from bundlekeel.recalibration.parquet import ParquetStore
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
+from bundlekeel.recalibration.rules.thresholds import checked
+from bundlekeel.recalibration.rules.thresholds_json import parsed
 from dev.history_model import World
 from dev.history_worlds import records
 from dev.spark_cluster import BRIEF
@@ -32,7 +32,7 @@ from tests.spark.conftest import SMALL, hashes
 
 pytestmark = pytest.mark.timeout(1800, method="signal")
 NOW = datetime(2023, 11, 16, 2, tzinfo=UTC)
-COMMAND = [sys.executable, "-m", "bundlekeel.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
+COMMAND = [sys.executable, "-m", "bundlekeel.recalibration.jobs", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
 LOCAL = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
 SILENT = Progress(tell=lambda _: None, begin=lambda _: None)
 SEARCH = SearchDepth(points=2, rounds=1, keep=1, names=("avg_low_threshold_percent", "move_price"))
@@ -195,5 +195,5 @@ def write_some(world: World, folder: Path, cycles: int) -> None:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `python -m bundlekeel.jobs`."""
+    """Run `python -m bundlekeel.recalibration.jobs`."""
     return subprocess.run([*COMMAND, *arguments], env=LOCAL, capture_output=True, text=True, check=False)

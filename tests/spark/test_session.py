@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(600, method="signal")
 SCRIPT = """\
 import json, os, subprocess, sys
 import psutil
-from bundlekeel.jobs.session import session
+from bundlekeel.recalibration.jobs.session import session
 made = session(sys.argv[1] or None)
 java = [item for item in psutil.Process().children(recursive=True) if "java" in item.name()]
 ports = [at for item in java for at in item.net_connections("tcp") if at.status == psutil.CONN_LISTEN]

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.thresholds_json import parsed
+from bundlekeel.recalibration.rules.thresholds_json import parsed
 from dev.spark_cluster import BRIEF, HOME, HOST, standalone
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600, method="signal")]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """\
 import sys
-from bundlekeel.jobs.__main__ import main
-from bundlekeel.jobs.session import session
+from bundlekeel.recalibration.jobs.__main__ import main
+from bundlekeel.recalibration.jobs.session import session
 
 def where(_):
     import bundlekeel

@@ -6,8 +6,8 @@ import ssl
 import subprocess
 from pathlib import Path
 
-from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
-from bundlekeel.token_source import TokenSource
+from bundlekeel.pulsar.admin import AdminOptions, HttpBrokerAdmin
+from bundlekeel.settings.token_source import TokenSource
 from tests.support.contracts.admin import BUNDLE, Permit, Recorder
 from tests.support.http_brokers import Answer, HttpBrokers, Script
 from tests.support.memory_source import RealClock

@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bundlekeel.core.history.record import CycleRecord, Frame
-from bundlekeel.core.history.replay import rebuilt
-from bundlekeel.core.model.load import CPU, Ints
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures, CandidateStep, RecordedTraffic, backtest
+from bundlekeel.model.load import CPU, Ints
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, CandidateStep, RecordedTraffic, backtest
+from bundlekeel.recalibration.history.record import CycleRecord, Frame
+from bundlekeel.recalibration.history.replay import rebuilt
 from dev.history_model import IDLE, World, dense
 from dev.history_worlds import write
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
-from bundlekeel.core.model.load import CPU, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
+from bundlekeel.model.extensible import BrokerLoadData, BundleLoads
+from bundlekeel.model.load import CPU, BrokerEndpoint, BrokerReport
 from bundlekeel.ports import FeedState, LatestLoad, LoadTables
+from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load, bundle_loads
 

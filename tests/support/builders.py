@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
-from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import BrokerReport, BundleAverages, ExcludedBroker, Floats
+from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import StrategyMemory
 
 NOW_MS = 1_700_000_000_000
 MINUTE = 60_000

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import httpx
 
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.core.model.names import parse_topic
+from bundlekeel.model.names import parse_topic
 from bundlekeel.ports import Channel, ChannelVariant
+from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
 from dev.cluster import BrokerInfo, Cluster
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock

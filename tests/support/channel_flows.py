@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
-from bundlekeel.core.model.names import parse_bundle
+from bundlekeel.model.channel_states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
+from bundlekeel.model.names import parse_bundle
 
 Message = tuple[str, ServiceUnit | None]
 

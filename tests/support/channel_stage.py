@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.extensible import LOAD_MANAGER
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.ownership import (
+from bundlekeel.model.extensible import LOAD_MANAGER
+from bundlekeel.ports import Channel, ChannelVariant
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.ownership import (
     SYNCER_KEY,
     VARIANT_KEY,
     ChannelByVariant,
     ChannelOwnership,
     OwnershipByMode,
 )
-from bundlekeel.ports import Channel, ChannelVariant
+from bundlekeel.records.metrics import PrometheusTelemetry
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_channel import MemoryChannel

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.state import documents
-from bundlekeel.daemon.state.documents import Desired, Pause
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.leader.state import documents
+from bundlekeel.leader.state.documents import Desired, Pause
+from bundlekeel.model.errors import StoreError
+from bundlekeel.simulator.virtual_time import run_virtually
 from dev.chaos.history import History, OperatorRequest, Record, Rules, Stop, Violation
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What, draw

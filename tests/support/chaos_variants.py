@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.core.model.errors import AdminApiError, LeadershipLost, StoreError
-from bundlekeel.daemon.execution.intents import INTENTS
-from bundlekeel.daemon.state.documents import Desired, decode, encode
-from bundlekeel.daemon.state.leadership import Leadership
+from bundlekeel.leader.execution.intents import INTENTS
+from bundlekeel.leader.state.documents import Desired, decode, encode
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.model.errors import AdminApiError, LeadershipLost, StoreError
 from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.chaos_world import ChaosSidecar, FarBrokers, FarStore

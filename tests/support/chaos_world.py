@@ -1,4 +1,4 @@
-"""Whole sidecars (`daemon.runtime`) over brokers and a store in memory, in virtual time, with faults and witnesses.
+"""Whole sidecars (`leader.runtime`) over brokers and a store in memory, in virtual time, with faults and witnesses.
 
 The witnesses are on the far side. The store records the intents and the leaders, the brokers record the calls that they
 receive.
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
-from bundlekeel.core.model.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
-from bundlekeel.daemon.execution.move import ExecutorLimits
+from bundlekeel.leader.execution.intents import INTENTS, decode_intent
+from bundlekeel.leader.execution.move import ExecutorLimits
+from bundlekeel.model.errors import AdminFault, AdminRefused, AdminTimeout, AdminUnreachable, StoreError
+from bundlekeel.model.members import Member
 from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from dev.chaos.history import Attempt, Intent, OperatorRequest, Stop, Term, Verb, Verdict

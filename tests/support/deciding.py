@@ -6,7 +6,7 @@ import io
 import json
 from typing import Any
 
-from bundlekeel.cli.offline import decide
+from bundlekeel.compat import decide
 
 
 def ask(*lines: Any) -> list[dict[str, Any]]:

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
-from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.costs import BrokerEvidence, CpuCosts
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import BegunMove, GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
 from tests.support.builders import BLIND_NIC, EAGER, MINUTE, NOW_MS, broker, bundle_name, report, snapshot
 
 SHARES = (0.0001, 0.01, 0.02, 0.05, 0.05, 0.1, 0.1, 0.15, 0.2, 0.2, 0.3, 0.4, 0.6, 0.8)

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self
 
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.execution.executor import ExecutorHooks, TermExecutor
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.leader.execution.executor import ExecutorHooks, TermExecutor
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.model.errors import StoreError
+from bundlekeel.model.members import Member
 from bundlekeel.ports import DocumentChange, commands
 from bundlekeel.ports.commands import UnloadAnswer
 from tests.support.contracts.admin import Permit

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.splitting.children import children_of
-from bundlekeel.daemon.sources.ownership import serving
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.planning.splitting.children import children_of
+from bundlekeel.pulsar.sources.ownership import serving
 from tests.support.memory_admin import BrokerModel, ModelReply, SplitSeen, UnloadSeen
 
 

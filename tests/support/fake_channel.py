@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundlekeel.core.channel.findings import ChannelFinding, Deadlines, FindingCode
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
-from bundlekeel.daemon.channel_rows import unit_rows
-from bundlekeel.daemon.sources.channel_watch import state_counts
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
 from bundlekeel.ports import ChannelView
+from bundlekeel.pulsar.channel.channel_watch import state_counts
+from bundlekeel.pulsar.channel.findings import ChannelFinding, Deadlines, FindingCode
+from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
+from bundlekeel.views.channel_rows import unit_rows
 from tests.support.fake_places import BROKERS
 
 Json = dict[str, Any]

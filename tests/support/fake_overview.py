@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundlekeel.daemon.answers.picture import Marks, OverviewBroker, OverviewBundle, OverviewNamespace, OverviewView
+from bundlekeel.views.picture import Marks, OverviewBroker, OverviewBundle, OverviewNamespace, OverviewView
 from tests.support.fake_places import BROKERS, NAMESPACES, OWNERS
 
 Json = dict[str, Any]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.plan import Move
-from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
-from bundlekeel.daemon.answers.plans import MoveView, RefusalView
-from bundlekeel.daemon.cycle.planner import move_view
+from bundlekeel.leader.cycle.planner import move_view
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.plan import Move
+from bundlekeel.views.picture import AssignmentView, DroppedView, Place, StepView
+from bundlekeel.views.plans import MoveView, RefusalView
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
 SCORES = dict(zip(BROKERS, (0.82, 0.41, 0.07), strict=True))

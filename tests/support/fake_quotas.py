@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.quotas.groups import KINDS, QuotaGroup
-from bundlekeel.daemon.answers.picture import CodeView
-from bundlekeel.daemon.answers.quotas import (
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.quotas.groups import KINDS, QuotaGroup
+from bundlekeel.quotas.responses import (
     GroupDetailView,
     GroupRemoved,
     GroupSetView,
@@ -25,7 +24,8 @@ from bundlekeel.daemon.answers.quotas import (
     WritesView,
     WrittenRate,
 )
-from bundlekeel.daemon.quotas.service import sentence_of, topic_why
+from bundlekeel.quotas.service import sentence_of, topic_why
+from bundlekeel.views.picture import CodeView
 
 NOW_MS = 1_790_000_000_000
 TOPIC = "persistent://acme/orders/new"

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code, explain
-from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.text_format import unknown_broker
-from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import (
+from bundlekeel.model.codes import EXPLANATIONS, Code, explain
+from bundlekeel.model.errors import NotFound
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import unknown_broker
+from bundlekeel.planning.splitting.algorithms import BY_LOAD, SplitOptions
+from bundlekeel.views.operations import (
     CordonedView,
     DrainView,
     ExcludedView,
@@ -29,7 +29,7 @@ from bundlekeel.daemon.answers.operations import (
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.daemon.answers.plans import (
+from bundlekeel.views.plans import (
     CandidateView,
     ChildView,
     ManualMoveView,

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.plan import BrokerLoad, Verdict
-from bundlekeel.core.planning.whatif import Finish
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.leader.cycle.report import CycleReport
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.errors import NotFound
+from bundlekeel.model.members import Member
+from bundlekeel.model.plan import BrokerLoad, Verdict
+from bundlekeel.model.response_fields import Json
+from bundlekeel.planning.whatif import Finish
+from bundlekeel.views.picture import (
     AssignmentView,
     BrokerView,
     BundleView,
@@ -40,7 +42,7 @@ from bundlekeel.daemon.answers.picture import (
     TrafficView,
     WhyView,
 )
-from bundlekeel.daemon.answers.plans import (
+from bundlekeel.views.plans import (
     OutcomeView,
     PlanImbalance,
     PlanRequest,
@@ -50,10 +52,8 @@ from bundlekeel.daemon.answers.plans import (
     Submitted,
     TaskView,
 )
-from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
-from bundlekeel.daemon.cycle.report import CycleReport
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.summary import summary
+from bundlekeel.views.summary import summary
+from bundlekeel.views.summary_fields import ALWAYS, Period, SummaryView
 from tests.support.fake_channel import FakeChannel
 from tests.support.fake_overview import FakeOverview
 from tests.support.fake_places import (
@@ -221,7 +221,7 @@ def _load(row: int, broker: str) -> BrokerLoad:
 
 
 class FakeService(FakeChannel, FakeOverview):
-    """Answers as `daemon.answers.Service` documents."""
+    """Answers as `api.service.Service` documents."""
 
     def __init__(self) -> None:
         self.requests = FakeWishes(self._called)

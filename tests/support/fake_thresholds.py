@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from bundlekeel.core.calibration.adoption import WAY_BACK
-from bundlekeel.core.calibration.thresholds import ThresholdChange, difference
-from bundlekeel.core.calibration.thresholds_json import document_of, parsed, thresholds_of
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import (
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.response_fields import Json
+from bundlekeel.recalibration.rules.adoption import WAY_BACK
+from bundlekeel.recalibration.rules.thresholds import ThresholdChange, difference
+from bundlekeel.recalibration.rules.thresholds_json import document_of, parsed, thresholds_of
+from bundlekeel.views.operations import (
     AdoptedView,
     AdoptionView,
     ObjectionView,

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bundlekeel.cli.wiring import Split
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import Check, Place
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.response_fields import Json
+from bundlekeel.views.picture import Check, Place
 from tests.support.shop import BROKERS, BUNDLES
 
 CHECKS = (

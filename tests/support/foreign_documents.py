@@ -7,16 +7,16 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Final, cast
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.daemon.execution.intents import settle_intents
-from bundlekeel.daemon.execution.split_intents import settle_splits
-from bundlekeel.daemon.operations.doctor_checks import document_check
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import encode
-from bundlekeel.daemon.state.owned_limits import OwnedLimits
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.execution.intents import settle_intents
+from bundlekeel.leader.execution.split_intents import settle_splits
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import encode
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreError
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.requests.doctor_checks import document_check
 from tests.support.builders import bundle_name
 from tests.support.foreign_input import Kind
 from tests.support.foreign_uses import as_json, node_name, run

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bundlekeel.core.model.errors import AdminApiError, CodecError, HistoryError, ThresholdsError
+from bundlekeel.model.errors import AdminApiError, CodecError, HistoryError, ThresholdsError
 
 BUNDLE: Final = "t/n/0x00000000_0xffffffff"
 

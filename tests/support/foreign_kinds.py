@@ -8,27 +8,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bundlekeel.adapters.admin.failures import RawAnswer, error_of
-from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.history.rows import records_of
-from bundlekeel.adapters.history.wal import whole_payloads
-from bundlekeel.adapters.zookeeper.coordination import _decode as decode_member
 from bundlekeel.api.audit import _object as decode_body
-from bundlekeel.codec import policies, records, report
-from bundlekeel.codec.broker_metrics import decode_counters, decode_lookup_failures, decode_scrapes, decode_signs
-from bundlekeel.codec.channel import decode_service_unit
-from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
-from bundlekeel.codec.quotas import decode_namespace_rates, decode_rate, decode_resource_group
-from bundlekeel.codec.records import decode_settings
-from bundlekeel.codec.resource_usage import decode_usage
-from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
-from bundlekeel.core.calibration.thresholds_json import parsed
-from bundlekeel.core.model.errors import AdminApiError
-from bundlekeel.daemon.execution.intents import decode_intent
-from bundlekeel.daemon.execution.split_intents import decode_split
-from bundlekeel.daemon.gate.outage import _decode as decode_notice
-from bundlekeel.daemon.state.documents import (
+from bundlekeel.leader.execution.intents import decode_intent
+from bundlekeel.leader.execution.split_intents import decode_split
+from bundlekeel.leader.gate.outage import _decode as decode_notice
+from bundlekeel.leader.state.documents import (
     AveragesPart,
     Desired,
     decode,
@@ -38,8 +22,29 @@ from bundlekeel.daemon.state.documents import (
     encode,
     rewritten,
 )
-from bundlekeel.daemon.state.takeover_record import decode_takeover
+from bundlekeel.leader.state.takeover_record import decode_takeover
+from bundlekeel.model.errors import AdminApiError
 from bundlekeel.ports import BrokerEndpoint, Document
+from bundlekeel.pulsar.admin.failures import RawAnswer, error_of
+from bundlekeel.pulsar.admin.hosts import KnownHosts
+from bundlekeel.pulsar.formats import policies, records, report
+from bundlekeel.pulsar.formats.broker_metrics import (
+    decode_counters,
+    decode_lookup_failures,
+    decode_scrapes,
+    decode_signs,
+)
+from bundlekeel.pulsar.formats.channel import decode_service_unit
+from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
+from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seconds
+from bundlekeel.pulsar.formats.records import decode_settings
+from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
+from bundlekeel.pulsar.zookeeper.coordination import _decode as decode_member
+from bundlekeel.quotas.protobuf_reports import decode_namespace_rates, decode_rate, decode_resource_group
+from bundlekeel.quotas.resource_usage import decode_usage
+from bundlekeel.recalibration.parquet.rows import records_of
+from bundlekeel.recalibration.parquet.wal import whole_payloads
+from bundlekeel.recalibration.rules.thresholds_json import parsed
 from tests.support.foreign_documents import DOCUMENTS
 from tests.support.foreign_input import BUNDLE, Kind
 from tests.support.foreign_uses import USES

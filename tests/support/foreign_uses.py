@@ -13,26 +13,32 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Final, cast
 
-from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.prometheus import _matching
-from bundlekeel.adapters.zookeeper.broker_records import make_picture, read_record
-from bundlekeel.adapters.zookeeper.client import MAX_REQUEST_BYTES, Stat, ZkClient
-from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.adapters.zookeeper.metadata import MANAGED_LEDGERS, POLICIES, ZkMetadata
-from bundlekeel.codec.broker_metrics import NAMES, PROCESS_CPU, decode_counters, decode_lookup_failures, decode_scrapes
-from bundlekeel.codec.external_input import text_of
-from bundlekeel.codec.records import decode_settings
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.channel.findings import Deadlines, findings
-from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
-from bundlekeel.core.model.errors import BundlekeelError, SnapshotError, WrongCluster
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.names import namespace_of, parse_bundle
-from bundlekeel.daemon.quotas import usage_listener
-from bundlekeel.daemon.sources.broker_settings import KEPT_SECONDS, BrokerConfig
-from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers
-from bundlekeel.daemon.state.effective_parameters import merging
+from bundlekeel.leader.state.effective_parameters import merging
+from bundlekeel.model.channel_states import ChannelTable, ServiceUnit, UnitState
+from bundlekeel.model.errors import BundlekeelError, SnapshotError, WrongCluster
+from bundlekeel.model.members import Member
+from bundlekeel.model.names import namespace_of, parse_bundle
 from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.pulsar.admin.hosts import KnownHosts
+from bundlekeel.pulsar.channel.findings import Deadlines, findings
+from bundlekeel.pulsar.counters.prometheus_reader import _matching
+from bundlekeel.pulsar.formats.broker_metrics import (
+    NAMES,
+    PROCESS_CPU,
+    decode_counters,
+    decode_lookup_failures,
+    decode_scrapes,
+)
+from bundlekeel.pulsar.formats.external_input import text_of
+from bundlekeel.pulsar.formats.records import decode_settings
+from bundlekeel.pulsar.formats.report import is_bundle
+from bundlekeel.pulsar.sources.broker_settings import KEPT_SECONDS, BrokerConfig
+from bundlekeel.pulsar.sources.extensible_brokers import ExtensibleBrokers
+from bundlekeel.pulsar.zookeeper.broker_records import make_picture, read_record
+from bundlekeel.pulsar.zookeeper.client import MAX_REQUEST_BYTES, Stat, ZkClient
+from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
+from bundlekeel.pulsar.zookeeper.metadata import MANAGED_LEDGERS, POLICIES, ZkMetadata
+from bundlekeel.quotas import usage_listener
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.foreign_input import BUNDLE, Kind
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, TestClock

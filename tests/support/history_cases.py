@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.state import BegunMove, SplitFailed
-from bundlekeel.core.history.frames import frame_of, outcome_of
-from bundlekeel.core.history.record import CycleRecord, Frame, recorded
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import CompatMemory, Hits
-from bundlekeel.ports.history import hour_of
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import BegunMove, SplitFailed
+from bundlekeel.planning.memory import CompatMemory, Hits
+from bundlekeel.planning.owned import with_owned
+from bundlekeel.recalibration.history.frames import frame_of, outcome_of
+from bundlekeel.recalibration.history.ports import hour_of
+from bundlekeel.recalibration.history.record import CycleRecord, Frame, recorded
 from tests.support.builders import NOW_MS, broker, bundle_name
 from tests.support.random_cases import random_case
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
-from bundlekeel.core.guard.rate import ClientSigns
+from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports import BrokerEndpoint
 from tests.support.http_quotas import quota_route
 from tests.support.memory_admin import BrokerModel, ModelReply

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
 from tests.support.quota_model import QuotaModel
 
 if TYPE_CHECKING:

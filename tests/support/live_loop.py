@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bundlekeel.sim.balancers import Bundlekeel, RunBooks
-from bundlekeel.sim.cluster import SimulatedMove
-from bundlekeel.sim.run import DEFAULT, Simulation
-from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, ScenarioSettings, Tenant
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.simulator.balancers import Bundlekeel, RunBooks
+from bundlekeel.simulator.cluster import SimulatedMove
+from bundlekeel.simulator.run import DEFAULT, Simulation
+from bundlekeel.simulator.scenario import BrokerGroup, Event, Scenario, ScenarioSettings, Tenant
+from bundlekeel.simulator.virtual_time import run_virtually
 
 
 def play(scenario: Scenario, seed: int, *, counters: bool, books: RunBooks | None = None) -> list[SimulatedMove]:

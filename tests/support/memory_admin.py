@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
@@ -25,9 +24,10 @@ from bundlekeel.core.model.errors import (
     AdminUnreachable,
     RedirectLoop,
 )
-from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.model.names import namespace_of, parse_bundle, parse_topic
-from bundlekeel.core.splitting.children import children_of
+from bundlekeel.model.extensible import BundleLoads
+from bundlekeel.model.names import namespace_of, parse_bundle, parse_topic
+from bundlekeel.planning.guard.rate import ClientSigns
+from bundlekeel.planning.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
 from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
 from tests.support.quota_model import MemoryQuotaAdmin, QuotaModel
@@ -94,7 +94,7 @@ class BrokerModel:
         self.splits: list[SplitSeen] = []
         # CPU load (0..1) of the brokers that report it, and CPU seconds of their processes.
         self.cpu: dict[str, float] = {}
-        # What the topics of the brokers that tell it have counted, by topic: `core.model.load.TRAFFIC`, then sessions.
+        # What the topics of the brokers that tell it have counted, by topic: `model.load.TRAFFIC`, then sessions.
         self.counted: dict[str, dict[str, tuple[float, ...]]] = {}
         # How clients fare, of the brokers that tell it.
         self.signs: dict[str, ClientSigns] = {}
@@ -411,7 +411,7 @@ def _followed(at: str, query: Mapping[str, str], hop: Callable[[str, Mapping[str
 
 def _raise_for(reply: ModelReply) -> None:
     if reply.status >= 400:
-        # Extensible brokers refuse one thing with a 500 (adapters/admin/transport.py).
+        # Extensible brokers refuse one thing with a 500 (pulsar/admin/transport.py).
         refused = "cannot be transfer to same broker" in reply.reason
         kind = AdminRefused if refused else HTTP_ERRORS[reply.status // 100]
         raise kind(reply.reason, status=reply.status, reason=reply.reason)

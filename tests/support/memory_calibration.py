@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.history import MAX_BYTES, NAME, FoundDocument
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.history.ports import MAX_BYTES, NAME, FoundDocument
 
 
 class MemoryCalibration:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bundlekeel.core.channel.states import ChannelTable, ServiceUnit, UnitState
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.splitting.children import children_of
+from bundlekeel.model.channel_states import ChannelTable, ServiceUnit, UnitState
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.planning.splitting.children import children_of
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock
 from tests.support.generations import Generations
 

@@ -13,8 +13,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from bundlekeel.core.model.errors import LeadershipLost, StaleWrite, StoreError
-from bundlekeel.core.model.members import Member
+from bundlekeel.model.errors import LeadershipLost, StaleWrite, StoreError
+from bundlekeel.model.members import Member
 from bundlekeel.ports import Document, DocumentChange
 
 _EPOCH, _LEADER, _SEATS = "epoch", "leader", "seats"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
-from bundlekeel.core.model.load import Floats
+from bundlekeel.model.extensible import BrokerLoadData, BundleLoads
+from bundlekeel.model.load import Floats
 from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
 from tests.support.generations import Generations
 
@@ -16,7 +16,7 @@ from tests.support.generations import Generations
 def broker_load(
     broker_id: str, score: float, traffic: Sequence[float], updated_at: int, bundles: int = 1
 ) -> BrokerLoadData:
-    """Load data of a broker with this `weightedMaxEMA`; `traffic`: columns of `core.model.load.TRAFFIC`."""
+    """Load data of a broker with this `weightedMaxEMA`; `traffic`: columns of `model.load.TRAFFIC`."""
     figures: Floats = np.array(traffic, dtype=float)
     return BrokerLoadData(
         broker_id=broker_id,
@@ -31,7 +31,7 @@ def broker_load(
 
 
 def bundle_loads(**rates: Sequence[float]) -> BundleLoads:
-    """Bundles of one topic each, by name, with these columns of `core.model.load.TRAFFIC`."""
+    """Bundles of one topic each, by name, with these columns of `model.load.TRAFFIC`."""
     return BundleLoads(
         names=tuple(rates),
         traffic=np.array(list(rates.values()), dtype=float).reshape(-1, 4),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bundlekeel.core.history.record import CycleRecord
-from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.ports.history import HistoryFile, HistorySpan, Segment, hour_of
+from bundlekeel.model.errors import HistoryError, StoreError
+from bundlekeel.recalibration.history.ports import HistoryFile, HistorySpan, Segment, hour_of
+from bundlekeel.recalibration.history.record import CycleRecord
 
 
 class MemoryStore:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.model.errors import CodecError, SnapshotError, StoreError
-from bundlekeel.core.model.load import (
+from bundlekeel.model.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.model.load import (
     AdvertisedListener,
     BrokerEndpoint,
     BrokerReport,
@@ -16,9 +16,9 @@ from bundlekeel.core.model.load import (
     ExcludedBroker,
     Owner,
 )
-from bundlekeel.core.model.migration import StoreMigration
-from bundlekeel.core.model.names import parse_bundle, parse_topic
-from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.model.migration import StoreMigration
+from bundlekeel.model.names import parse_bundle, parse_topic
+from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import Clock, PolicyRecords, RawClusterView
 from tests.support.generations import Generations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
 from bundlekeel.ports import Clock, FeedState
-from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
+from bundlekeel.quotas.ports import ReceivedUsage, UsageTables
+from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
 
 
 class MemoryUsageFeed:

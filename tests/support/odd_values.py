@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.errors import CodecError
 
 
 def scalars(words: Sequence[str]) -> st.SearchStrategy[Any]:

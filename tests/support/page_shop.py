@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
 
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.quotas.settings import QuotaSettings
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
-from bundlekeel.core.model.load import (
+from bundlekeel.api.service import Service
+from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     DIRECT_MEMORY,
@@ -20,16 +22,14 @@ from bundlekeel.core.model.load import (
     THROUGHPUT_OUT,
     BrokerReport,
 )
-from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, namespace_of, parse_bundle, parse_topic
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.quotas.usage import topic_of
-from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.service import Service
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord
+from bundlekeel.model.names import FULL_LOWER, FULL_UPPER, namespace_of, parse_bundle, parse_topic
+from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.quotas.usage import topic_of
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
 from dev.loop_thread import LoopThread
 from tests.support.builders import report

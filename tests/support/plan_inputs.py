@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import landed, open_entries
-from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import landed, open_entries
+from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, report, snapshot
 from tests.support.random_cases import AT_ONCE
 

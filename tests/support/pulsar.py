@@ -1,4 +1,4 @@
-"""Pulsar's own classes (`core/compat`) on the reports that our strategies get, for tests that show both."""
+"""Pulsar's own classes (`compat`) on the reports that our strategies get, for tests that show both."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.compat import decode_columns, decode_reports
-from bundlekeel.core.compat import CompatPicture, select, shed
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import Parameters, compat_defaults
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat import CompatPicture, select, shed
+from bundlekeel.compat.reports import decode_columns, decode_reports
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameters import Parameters, compat_defaults
+from bundlekeel.planning.memory import CompatMemory
 
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")

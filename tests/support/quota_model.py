@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bundlekeel.core.model.errors import AdminRefused, AdminUnreachable
-from bundlekeel.core.quotas.enforce import PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import TopicRates, topic_of
+from bundlekeel.model.errors import AdminRefused, AdminUnreachable
 from bundlekeel.ports.commands import Permit
-from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.quotas.enforce import PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.quotas.usage import TopicRates, topic_of
 
 if TYPE_CHECKING:
     from tests.support.memory_admin import BrokerModel
@@ -66,7 +66,7 @@ class QuotaModel:
 
 
 class MemoryQuotaAdmin:
-    """`ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` without a network.
+    """`quotas.ports.QuotaAdmin` and `ports.commands.QuotaCommands` without a network.
 
     `fail("set_topic_rate", error)` scripts the next calls: None lets one pass."""
 

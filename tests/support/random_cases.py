@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.strategies import SHEDDERS
-from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, landed, open_entries
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.strategies import SHEDDERS
+from bundlekeel.planning.strategies.placement import PLACEMENTS
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, snapshot
 
 AT_ONCE: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A child of `adapters.topics` that prints scripted lines, for cases that the real one cannot produce.
+"""A child of `pulsar.topics` that prints scripted lines, for cases that the real one cannot produce.
 
 Run as `python scripted_child.py DIRECTORY`. The n-th child (from 1) prints the lines of the files `n.1`, `n.2` and so
 on as they appear, and sends heartbeats. It answers `sync` after its lines. A line `!` ends it with code 1, `zzz` makes

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.core.channel.states import ServiceUnit
+from bundlekeel.model.channel_states import ServiceUnit
 
 
 def encode_service_unit(unit: ServiceUnit) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bundlekeel.daemon.operations.takeover import ENABLED, SHEDDING
 from bundlekeel.ports import BrokerAdmin
+from bundlekeel.requests.takeover import ENABLED, SHEDDING
 
 
 async def sheds_itself(admin: BrokerAdmin, brokers: Iterable[str]) -> dict[str, bool]:

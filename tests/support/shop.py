@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from bundlekeel.core.channel.findings import Deadlines, findings
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import FULL_LOWER, FULL_UPPER
+from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import ChannelView
-from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.pulsar.channel.findings import Deadlines, findings
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.views.picture import Mode
+from bundlekeel.views.plans import PlanRequest, PlanView
 from tests.support.builders import traffic
 from tests.support.page_world import PageCluster, PageSidecar
 from tests.support.world import PATIENT, TestClock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bundlekeel.daemon.service import Service
+from bundlekeel.api.service import Service
 
 _PARTS = ("requests", "thresholds", "quotas")
 

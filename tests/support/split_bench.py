@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.core.splitting.children import SplitChildren
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
+from bundlekeel.leader.execution.split_intents import SplitOutcome
+from bundlekeel.leader.execution.splits import SplitRequest, Splitter
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.planning.splitting.children import SplitChildren
 from tests.support.executor_bench import B, World
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_coordination import MemoryCoordination

@@ -17,11 +17,11 @@ from types import FrameType
 from typing import Any
 
 import bundlekeel
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.core.model.errors import AdminRefused
+from bundlekeel.model.errors import AdminRefused
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring import main
+from bundlekeel.wiring.clock import SystemClock
 from bundlekeel.wiring.outside import Outside
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.wire import FromChild, Message, Topic, encode
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.pulsar.topics.channel import TopicChannel
+from bundlekeel.pulsar.topics.feed import TopicLoadFeed
+from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.pulsar.topics.wire import FromChild, Message, Topic, encode
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
 from tests.support.service_units import encode_service_unit

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bundlekeel.core.compat import transfer as compat
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.compat import transfer as compat
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support import builders
 from tests.support.builders import EAGER, NOW_MS, cluster, run
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Plan
-from bundlekeel.sim.balancers import CYCLE, Bundlekeel, direct_moves
-from bundlekeel.sim.bundles import build, zipf
-from bundlekeel.sim.cluster import VirtualCluster
-from bundlekeel.sim.scenario import ScenarioSettings, Tenant
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Plan
+from bundlekeel.simulator.balancers import CYCLE, Bundlekeel, direct_moves
+from bundlekeel.simulator.bundles import build, zipf
+from bundlekeel.simulator.cluster import VirtualCluster
+from bundlekeel.simulator.scenario import ScenarioSettings, Tenant
 
 BROKER_BYTES = ScenarioSettings().broker_bytes
 Load = Callable[[float], Floats]

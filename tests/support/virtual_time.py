@@ -1,4 +1,4 @@
-"""Clocks and decorators for tests that run in virtual time (`bundlekeel.sim.virtual_time`)."""
+"""Clocks and decorators for tests that run in virtual time (`bundlekeel.simulator.virtual_time`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from bundlekeel.sim.reports import START_MS
-from bundlekeel.sim.virtual_time import START_BOOT, VirtualClock, run_virtually
+from bundlekeel.simulator.reports import START_MS
+from bundlekeel.simulator.virtual_time import START_BOOT, VirtualClock, run_virtually
 from tests.support.world import TestClock
 
 # Within what a lease's margin covers.

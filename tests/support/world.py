@@ -12,43 +12,43 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.metrics import PrometheusTelemetry
 from bundlekeel.api.server import ApiServer
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
-from bundlekeel.core.model.parameters import BY_NAME, Parameters
-from bundlekeel.daemon.calibration.shadow import ShadowStrategies
-from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.move import ExecutorLimits
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.doctor import DoctorContext
-from bundlekeel.daemon.operations.drain_tracker import DrainTracker
-from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves
-from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.records.recorder import Recorder
-from bundlekeel.daemon.records.traces import Traces
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
-from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.documents import LastingRequest
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.planner import Planner
+from bundlekeel.leader.execution.executor import Executor
+from bundlekeel.leader.execution.move import ExecutorLimits
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.leader.gate.outage import OutageWatch
+from bundlekeel.leader.state.documents import LastingRequest
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.errors import StoreError
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import FULL_LOWER, FULL_UPPER, parse_bundle
+from bundlekeel.model.parameters import BY_NAME, Parameters
 from bundlekeel.ports import ChannelVariant, Journal, Peers
-from bundlekeel.ports.history import CalibrationStore
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.pulsar.sources.observer import Observer
+from bundlekeel.pulsar.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.pulsar.sources.policies import PolicyCache
+from bundlekeel.quotas.service import QuotaService
+from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
+from bundlekeel.recalibration.adopting.watcher import Calibration
+from bundlekeel.recalibration.history.ports import CalibrationStore
+from bundlekeel.recalibration.recorder.recorder import Recorder
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.records.traces import Traces
+from bundlekeel.requests.doctor import DoctorContext
+from bundlekeel.requests.drain_tracker import DrainTracker
+from bundlekeel.requests.executions import Executions
+from bundlekeel.requests.manual_moves import ManualMoves
+from bundlekeel.requests.reviews import Reviews
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.parameters import TOP_LEVEL
+from bundlekeel.wiring.clock import SystemClock
 from bundlekeel.wiring.leading import leading
 from bundlekeel.wiring.outside import Outside
 from bundlekeel.wiring.reading import reading

@@ -12,11 +12,11 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code, explain
-from bundlekeel.core.model.errors import Conflict, Forbidden
-from bundlekeel.daemon.answers.operations import OperationsView, ScopePauseView
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.answers.plans import RelocationView
+from bundlekeel.model.codes import EXPLANATIONS, Code, explain
+from bundlekeel.model.errors import Conflict, Forbidden
+from bundlekeel.views.operations import OperationsView, ScopePauseView
+from bundlekeel.views.picture import Check
+from bundlekeel.views.plans import RelocationView
 from tests.support.fake_places import BUNDLE, BUNDLES
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_service import BROKERS, NOW_MS

@@ -17,7 +17,7 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.model.parameters import Parameters
 from bundlekeel.settings.model import ApiSettings
 from tests.support.page_shop import NAMES, NAMESPACES, ten_brokers
 from tests.support.page_world import PacedAdmin, ServedSidecar

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.quotas.settings import QuotaSettings
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 from tests.ui.conftest import LOADS, NARROW, Open, findings, sideways, sign_in, view

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from bundlekeel.daemon.answers.picture import ComingView, CycleView, Setting
+from bundlekeel.views.picture import ComingView, CycleView, Setting
 from tests.support.fake_service import BROKERS, NOW_MS
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from bundlekeel.core.model.errors import Conflict, Forbidden
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, State, TakeoverView
-from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
-from bundlekeel.daemon.answers.summary import ALWAYS, Period
-from bundlekeel.daemon.service import Service
+from bundlekeel.api.service import Service
+from bundlekeel.model.errors import Conflict, Forbidden
+from bundlekeel.model.plan import Verdict
+from bundlekeel.model.response_fields import Json
+from bundlekeel.views.picture import BrokerView, EndedView, State, TakeoverView
+from bundlekeel.views.plans import PlanRequest, PlanView
+from bundlekeel.views.summary_fields import ALWAYS, Period
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_thresholds import TRIAL
 from tests.support.page_world import Served

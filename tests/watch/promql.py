@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 from prometheus_client import ProcessCollector
 
-from bundlekeel.adapters.metrics import METRICS, PREFIX
+from bundlekeel.records.metrics import METRICS, PREFIX
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RULES: Final = ROOT / "deploy/prometheus"

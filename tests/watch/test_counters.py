@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
-from bundlekeel.core.model.counters import measured
-from bundlekeel.core.model.errors import AdminFault, AdminTimeout
-from bundlekeel.core.model.load import RATE_IN, THROUGHPUT_OUT, BrokerEndpoint
+from bundlekeel.model.counters import measured
+from bundlekeel.model.errors import AdminFault, AdminTimeout
+from bundlekeel.model.load import RATE_IN, THROUGHPUT_OUT, BrokerEndpoint
+from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
 from tests.support.contracts.coordination import eventually
 from tests.support.http_server import serving
 from tests.support.memory_source import RealClock

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from bundlekeel.adapters.metrics import PREFIX
+from bundlekeel.records.metrics import PREFIX
 from tests.watch.promql import Known, panel_queries
 from tests.watch.server import concrete, free_port, prometheus, result_of, unhealthy, until
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bundlekeel.adapters.metrics import METRICS, PrometheusTelemetry
+from bundlekeel.records.metrics import METRICS, PrometheusTelemetry
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import (
     BOARDS,
@@ -135,7 +135,7 @@ def test_the_process_is_measured_under_our_prefix() -> None:
 
 
 # Counters whose first event may go unseen, as more of them follow: each cycle, second, file or batch of spans.
-# That notifications begin at 0 is tested in tests/unit/wiring/test_notify.py.
+# That notifications begin at 0 is tested in tests/unit/records/test_notify.py.
 GOING_ON = {"drain_bundle_seconds", "excluded_reports", "imputed_fields", "shadow_cycles", "history_files"}
 GOING_ON |= {"trace_spans", "notifications"}
 

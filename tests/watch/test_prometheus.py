@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from prometheus_client import Gauge
 
-from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
 from bundlekeel.api import ApiServer
-from bundlekeel.daemon.state.takeover_record import FAILSAFE, encode_look
+from bundlekeel.leader.state.takeover_record import FAILSAFE, encode_look
+from bundlekeel.records.metrics import METRICS, PREFIX, PrometheusTelemetry
 from tests.support.spied import Spied
 from tests.support.world import FakeCluster, FakeSidecar
 from tests.watch.promql import OTHERS, documents, panel_queries

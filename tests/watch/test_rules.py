@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from bundlekeel.api import ApiServer
-from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.splitting import rules as splitting_rules
-from bundlekeel.daemon.records.notification_texts import NotificationTexts
+from bundlekeel.model.codes import Code
+from bundlekeel.planning.splitting import rules as splitting_rules
+from bundlekeel.pulsar.channel.findings import FindingCode
+from bundlekeel.records.notification_texts import NotificationTexts
 from dev.runbook_situations import SITUATIONS, SampleService
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents, panel_queries, series

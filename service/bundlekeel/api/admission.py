@@ -23,9 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.api.auth import AccessRules, Authentication
 from bundlekeel.api.problems import fault, of_faults, problem
-from bundlekeel.codec.external_input import clean
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import integer
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import integer
+from bundlekeel.pulsar.formats.external_input import clean
 from bundlekeel.settings.credentials import ROLES, Principal
 
 MAX_BODY_BYTES = 256 * 1024

@@ -17,11 +17,12 @@ from bundlekeel.api.admission import ANYBODY, MAX_CONCURRENT, Admission, require
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.reply import NEXT_PAGE, TASK_ADDRESS
-from bundlekeel.api.routes import channel, events, operations, probes, quotas, reads
+from bundlekeel.api.routes import channel, events, operations, probes, reads
 from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
+from bundlekeel.api.service import Service
 from bundlekeel.api.shield import Shield
-from bundlekeel.daemon.service import Service
+from bundlekeel.quotas import routes as quotas
 
 UNITS = """\
 Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.auth import PRINCIPAL, address_of, network_of
 from bundlekeel.api.problems import problem
-from bundlekeel.codec.external_input import clean, load
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.external_input import clean, load
 from bundlekeel.settings.credentials import Principal
 
 SOCKET_OWNER = Principal("unix socket", "admin")

@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
-from bundlekeel.core.model.errors import TooSlow
-from bundlekeel.daemon.published import Published
-from bundlekeel.daemon.readings import Readings
-from bundlekeel.daemon.service import Service, ServiceParts
+from bundlekeel.api.service import Service, ServiceParts
+from bundlekeel.model.errors import TooSlow
 from bundlekeel.ports import Metadata, Ownership
+from bundlekeel.views.published import Published
+from bundlekeel.views.readings import Readings
 
 # Seconds between two publications. The main loop also publishes after each call that may change something.
 PUBLISH_SECONDS: Final = 0.5

@@ -19,9 +19,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bundlekeel.codec.external_input import clean_lines, cleaned
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     AdminApiError,
     BundlekeelError,
     ConfigError,
@@ -33,7 +32,8 @@ from bundlekeel.core.model.errors import (
     StoreMigrated,
     TooSlow,
 )
-from bundlekeel.core.model.text_format import limits_text
+from bundlekeel.model.text_format import limits_text
+from bundlekeel.pulsar.formats.external_input import clean_lines, cleaned
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:bundlekeel:problem:"

@@ -15,8 +15,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from fastapi import Depends, Request, Response
 
-from bundlekeel.core.model.doc import Answer
-from bundlekeel.daemon.service import Service
+from bundlekeel.api.service import Service
+from bundlekeel.model.doc import Answer
 
 
 async def backend(request: Request) -> Service:

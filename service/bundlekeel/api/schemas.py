@@ -1,4 +1,5 @@
-"""Schemas of requests, which are validated strictly, and of errors. Responses are in `daemon.answers`."""
+"""Schemas of requests, which are validated strictly, and of errors. Responses are dataclasses of the packages that
+compute them."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
-from bundlekeel.codec.external_input import clean
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import REASONS
-from bundlekeel.core.model.names import NEW_BROKER
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.answers.plans import MOST_SCALE, PlanRequest
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import REASONS
+from bundlekeel.model.names import NEW_BROKER
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.pulsar.formats.external_input import clean
+from bundlekeel.views.picture import Mode
+from bundlekeel.views.plans import MOST_SCALE, PlanRequest
 
 
 def _printable(text: str) -> str:

@@ -31,9 +31,9 @@ from bundlekeel.api.admission import CROWDED, MAX_CONCURRENT
 from bundlekeel.api.app import create_app
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules, network_of
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import WILDCARDS
-from bundlekeel.daemon.service import Service
+from bundlekeel.api.service import Service
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.uris import WILDCARDS
 
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 Every replica responds. Values from counters are older on followers, because only the leader reads counters. Work for
 the leader is forwarded to it, or stored in the shared state until it takes it.
 
-Raises the errors of `core.model.errors`, and no others.
+Raises the errors of `model.errors`, and no others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,35 @@ from dataclasses import dataclass
 from typing import Any
 
 from bundlekeel import __version__
-from bundlekeel.core.model.codes import explain
-from bundlekeel.core.model.errors import Forbidden, NotFound
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon import channel_rows, listings, overview
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.planner import Planner
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.leader.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
+from bundlekeel.leader.gate.outage import OutageWatch
+from bundlekeel.leader.runtime import Runtime
+from bundlekeel.leader.state.documents import Desired, Pause, request_record
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+from bundlekeel.leader.state.leadership import BENCH, Leadership
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import explain
+from bundlekeel.model.errors import Forbidden, NotFound
+from bundlekeel.model.text_format import numbered
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.policies import PolicyCache
+from bundlekeel.quotas.service import QuotaService
+from bundlekeel.recalibration.adopting.watcher import Calibration
+from bundlekeel.requests.assignments import assignments
+from bundlekeel.requests.doctor import DoctorContext, examine
+from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.requests.plans import Plans
+from bundlekeel.requests.where import where
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.views import channel_rows, listings, overview
+from bundlekeel.views.go_live import DAY_MS, go_live
+from bundlekeel.views.picture import (
     AssignmentView,
     Check,
     CycleView,
@@ -32,33 +55,10 @@ from bundlekeel.daemon.answers.picture import (
     State,
     StoreView,
 )
-from bundlekeel.daemon.answers.plans import PlanRequest, PlanSummary, PlanView, Submitted, TaskView
-from bundlekeel.daemon.answers.summary import Period
-from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
-from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.assignments import assignments
-from bundlekeel.daemon.operations.doctor import DoctorContext, examine
-from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests
-from bundlekeel.daemon.operations.plans import Plans
-from bundlekeel.daemon.operations.where import where
-from bundlekeel.daemon.published import Published, capture_cluster
-from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.readings import Readings
-from bundlekeel.daemon.runtime import Runtime
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.documents import Desired, Pause, request_record
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
-from bundlekeel.daemon.state.leadership import BENCH, Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
-from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.views.plans import PlanRequest, PlanSummary, PlanView, Submitted, TaskView
+from bundlekeel.views.published import Published, capture_cluster
+from bundlekeel.views.readings import Readings
+from bundlekeel.views.summary_fields import Period
 
 # Fields that a stored report of a cycle needs to be shown.
 _OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}

@@ -23,8 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bundlekeel.api.admission import SAFE_METHODS
 from bundlekeel.api.problems import KINDS, problem
-from bundlekeel.codec.external_input import clean
-from bundlekeel.core.model.uris import LOOPBACK
+from bundlekeel.model.uris import LOOPBACK
+from bundlekeel.pulsar.formats.external_input import clean
 
 REQUEST_SECONDS = 120.0
 

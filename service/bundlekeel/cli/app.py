@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from bundlekeel import __version__
 from bundlekeel.cli.examples import examples_of
 from bundlekeel.cli.exit_codes import EPILOG, USAGE, report_usage_error
-from bundlekeel.core.model.text_format import limits_text, suggest
+from bundlekeel.model.text_format import limits_text, suggest
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring
@@ -36,40 +36,40 @@ _HELP = (
 # In the order of the help: panels, modules, and the commands of each module.
 _PANELS: Final = {
     "Look": (
-        ("reads", "status brokers bundles summary verdicts"),
-        ("journal", "journal"),
-        ("intervene.operations", "operations"),
-        ("channel", "channel"),
-        ("quotas", "quota"),
-        ("offline.history", "history"),
+        ("cli.reads", "status brokers bundles summary verdicts"),
+        ("cli.journal", "journal"),
+        ("cli.operations", "operations"),
+        ("cli.channel", "channel"),
+        ("quotas.commands", "quota"),
+        ("recalibration.commands", "history"),
     ),
-    "Ask": (("reads", "why"), ("local", "where"), ("plan", "plan")),
+    "Ask": (("cli.reads", "why"), ("cli.local", "where"), ("cli.plan", "plan")),
     "Intervene": (
-        ("intervene.operations", "pause resume mode"),
-        ("intervene.manual_moves", "transfer unload split"),
-        ("intervene.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
-        ("intervene.thresholds", "thresholds"),
+        ("cli.operations", "pause resume mode"),
+        ("cli.manual_moves", "transfer unload split"),
+        ("cli.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
+        ("recalibration.threshold_commands", "thresholds"),
     ),
     "Go live": (
-        ("offline.config", "config"),
-        ("local", "doctor"),
-        ("offline.config", "token"),
-        ("run", "run"),
-        ("local", "takeover handback uninstall"),
-        ("intervene.deadman", "deadman"),
+        ("cli.config", "config"),
+        ("cli.local", "doctor"),
+        ("cli.config", "token"),
+        ("cli.run", "run"),
+        ("cli.local", "takeover handback uninstall"),
+        ("cli.deadman", "deadman"),
     ),
     "Offline": (
-        ("offline.simulate", "simulate"),
-        ("offline.decide", "decide"),
-        ("offline.history", "replay"),
-        ("version", "version"),
+        ("simulator.simulate", "simulate"),
+        ("compat.decide", "decide"),
+        ("recalibration.commands", "replay"),
+        ("cli.version", "version"),
     ),
 }
 _MODULES: Final = {
     name: (panel, module) for panel, parts in _PANELS.items() for module, names in parts for name in names.split()
 }
 # Modules whose `register` takes the wiring, too.
-_WIRED: Final = frozenset({"run", "local", "intervene.deadman", "offline.history"})
+_WIRED: Final = frozenset({"cli.run", "cli.local", "cli.deadman", "recalibration.commands"})
 
 # Commands that make plans. If an installed strategy is broken they fail, so that they do not use another one.
 PLANNING = ("run", "decide", "config", "simulate")
@@ -233,7 +233,7 @@ class _Commands(Mapping[str, Any]):
             part = typer.Typer()
             # httpx imports its own command line if that is installed; it is not used here.
             with without("httpx._main"):
-                register = import_module(f"bundlekeel.cli.{module}").register
+                register = import_module(f"bundlekeel.{module}").register
             register(part, self._wiring) if module in _WIRED else register(part)
             _use_plain_help(part)
             self._loaded[module] = typer.main.get_group(part).commands

@@ -17,9 +17,9 @@ from bundlekeel.cli.exit_codes import BAD_NEWS
 from bundlekeel.cli.output import Output, TableLayout, table, typed
 from bundlekeel.cli.session import NamespaceOption, Session, broker_id, connected
 from bundlekeel.cli.tables import split_name
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
 
 
 @connected

@@ -17,10 +17,10 @@ import httpx
 import typer
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, by_option
-from bundlekeel.codec.external_input import clean_lines, cleaned
-from bundlekeel.core.model.codes import OVERRIDE
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import credentials_fault, is_http_address
+from bundlekeel.model.codes import OVERRIDE
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.uris import credentials_fault, is_http_address
+from bundlekeel.pulsar.formats.external_input import clean_lines, cleaned
 from bundlekeel.settings.files import read_bounded
 
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
@@ -178,7 +178,7 @@ class Client:
         # Loading the certificates is the slowest step, and plain HTTP does not need them.
         verify: ssl.SSLContext | bool = False
         if address.url.startswith("https://"):
-            from bundlekeel.tls import ClientTls  # noqa: PLC0415 - it imports structlog
+            from bundlekeel.settings.tls import ClientTls  # noqa: PLC0415 - it imports structlog
 
             trust_certs = credentials.trust_certs or address.trust_certs
             tls = ClientTls(trust_certs=trust_certs, cert=credentials.cert, key=credentials.key)

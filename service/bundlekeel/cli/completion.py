@@ -13,8 +13,8 @@ import typer
 
 from bundlekeel.cli.client import Client, CredentialFiles, connect
 from bundlekeel.cli.exit_codes import CliError
-from bundlekeel.core.model.errors import BundlekeelError
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.errors import BundlekeelError
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 
 # Most rows that a shell shows without a question.
 _MOST = 1000
@@ -50,7 +50,7 @@ def anything(context: typer.Context, incomplete: str) -> list[str]:
 
 def scenarios(incomplete: str) -> list[str]:
     """Return the shipped scenarios of the simulator."""
-    suite = import_module("bundlekeel.cli.offline.sim_files").suite
+    suite = import_module("bundlekeel.simulator.sim_files").suite
     return _begin_with(incomplete, [item.name for item in suite()])
 
 

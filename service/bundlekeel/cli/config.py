@@ -25,7 +25,7 @@ from bundlekeel.cli.exit_codes import USAGE, CliError, by_option, guarded
 from bundlekeel.cli.output import Output, OutputOption, console, dump
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import NamedSidecar, may_connect
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.credentials import new_token
 from bundlekeel.settings.describe import as_tree, describe, folder_warnings, parameter_rows, warnings_of
 from bundlekeel.settings.file_checks import file_problems

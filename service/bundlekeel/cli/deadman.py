@@ -18,10 +18,10 @@ from bundlekeel.cli.output import Output, OutputOption, TableLayout, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import login, seconds_of
 from bundlekeel.cli.wiring import Wiring
-from bundlekeel.core.model.errors import BundlekeelError
-from bundlekeel.core.model.text_format import format_duration
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.operations.failsafe import CONFIRM_SECONDS
+from bundlekeel.model.errors import BundlekeelError
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import format_duration
+from bundlekeel.requests.failsafe import CONFIRM_SECONDS
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES
 

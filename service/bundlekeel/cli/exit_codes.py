@@ -13,8 +13,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from bundlekeel.codec.external_input import clean_lines
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.errors import (
     BundlekeelError,
     ConfigError,
     Conflict,
@@ -24,6 +23,7 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
 )
+from bundlekeel.pulsar.formats.external_input import clean_lines
 
 OK = 0
 BAD_NEWS = 1

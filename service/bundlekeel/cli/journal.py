@@ -25,11 +25,11 @@ from bundlekeel.cli.session import (
     lines_and_records,
     period,
 )
-from bundlekeel.codec.chain import GENESIS, ChainVerifier
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.journal import JournalKind
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.records.chain import GENESIS, ChainVerifier
 from bundlekeel.settings.files import bounded_lines
+from bundlekeel.views.journal import JournalKind
 
 _EMPTY = "nothing is recorded in"
 journal_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[COMMAND] [ARGS]...")

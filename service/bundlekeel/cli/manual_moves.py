@@ -9,16 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import completion
+from bundlekeel.cli import completion, operation_tables
 from bundlekeel.cli.client import OVERRIDE_OPTION, path_part
 from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
-from bundlekeel.cli.intervene import operation_tables
 from bundlekeel.cli.output import decoded
 from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished, longest_wait
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, broker_id, connected_once, request_body
-from bundlekeel.core.model.names import check_name, names_namespace, refuse_namespace
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm
-from bundlekeel.daemon.answers.plans import ManualMoveView, NamespaceUnloadView, TaskView
+from bundlekeel.model.names import check_name, names_namespace, refuse_namespace
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm
+from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, TaskView
 
 NameArgument = Annotated[
     str, typer.Argument(help="Bundle or topic; a bundle moves as a whole.", autocompletion=completion.bundles)

@@ -13,16 +13,10 @@ from bundlekeel.cli import units
 from bundlekeel.cli.client import OVERRIDE_OPTION
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
-from bundlekeel.core.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
-from bundlekeel.daemon.answers.operations import (
-    DrainView,
-    ExclusionView,
-    OperationsView,
-    PinView,
-    ResumedScopeView,
-)
-from bundlekeel.daemon.answers.picture import Resumed, State
-from bundlekeel.daemon.answers.plans import (
+from bundlekeel.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
+from bundlekeel.views.operations import DrainView, ExclusionView, OperationsView, PinView, ResumedScopeView
+from bundlekeel.views.picture import Resumed, State
+from bundlekeel.views.plans import (
     ManualMoveView,
     MoveView,
     NamespaceUnloadView,

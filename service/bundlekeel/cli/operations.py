@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from bundlekeel.cli import completion, tables, text_views, units
+from bundlekeel.cli import completion, operation_tables, tables, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
-from bundlekeel.cli.intervene import operation_tables
-from bundlekeel.cli.intervene.manual_moves import CarryOutOption, WaitOption
+from bundlekeel.cli.manual_moves import CarryOutOption, WaitOption
 from bundlekeel.cli.output import ProgressLine, decoded, typed
 from bundlekeel.cli.plan import WithinOption, longest_wait
 from bundlekeel.cli.session import (
@@ -31,13 +30,13 @@ from bundlekeel.cli.session import (
     request_body,
     seconds_of,
 )
-from bundlekeel.core.guard.scope import check_pattern, check_scope
-from bundlekeel.core.model.names import check_name, refuse_namespace
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import DrainView, OperationsView, ResumedScopeView
-from bundlekeel.daemon.answers.picture import BrokerView, Mode, Resumed
-from bundlekeel.daemon.answers.plans import RelocationView, ReviewView
+from bundlekeel.model.names import check_name, refuse_namespace
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.guard.scope import check_pattern, check_scope
+from bundlekeel.views.operations import DrainView, OperationsView, ResumedScopeView
+from bundlekeel.views.picture import BrokerView, Mode, Resumed
+from bundlekeel.views.plans import RelocationView, ReviewView
 
 BrokerArgument = Annotated[
     str, typer.Argument(help="Broker id, host:port.", autocompletion=completion.brokers, callback=broker_id)

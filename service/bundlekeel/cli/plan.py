@@ -15,7 +15,7 @@ from rich.text import Text
 from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
-from bundlekeel.cli.intervene.operation_tables import execution_step
+from bundlekeel.cli.operation_tables import execution_step
 from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
 from bundlekeel.cli.session import (
     ByOption,
@@ -30,22 +30,14 @@ from bundlekeel.cli.session import (
     set_option,
 )
 from bundlekeel.cli.tables import coded, split_name
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.plan import BrokerLoad
-from bundlekeel.core.model.text_format import how_far, limits_text, numbered
-from bundlekeel.core.planning.whatif import Finish
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import State
-from bundlekeel.daemon.answers.plans import (
-    MOST_SCALE,
-    MoveView,
-    PlanSummary,
-    PlanView,
-    RefusalView,
-    Submitted,
-    TaskView,
-)
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.plan import BrokerLoad
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import how_far, limits_text, numbered
+from bundlekeel.planning.whatif import Finish
 from bundlekeel.settings.parameters import TOP_LEVEL
+from bundlekeel.views.picture import State
+from bundlekeel.views.plans import MOST_SCALE, MoveView, PlanSummary, PlanView, RefusalView, Submitted, TaskView
 
 # A proposed task waits for the approval of another operator.
 _ENDED = ("done", "failed", "stopped", "proposed")

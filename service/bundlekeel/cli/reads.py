@@ -21,9 +21,9 @@ from bundlekeel.cli.session import (
     lines_and_records,
     period,
 )
-from bundlekeel.core.model.names import check_name
-from bundlekeel.daemon.answers.picture import BrokerView, BundleView, CycleVerdict, WhyView
-from bundlekeel.daemon.answers.summary import SummaryView
+from bundlekeel.model.names import check_name
+from bundlekeel.views.picture import BrokerView, BundleView, CycleVerdict, WhyView
+from bundlekeel.views.summary_fields import SummaryView
 
 _STATUS_BUNDLES = 20
 _SORTED_BY = {"score": "score_ratio", "traffic": "predicted_throughput", "bundles": "bundles"}

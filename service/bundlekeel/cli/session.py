@@ -21,10 +21,10 @@ from bundlekeel.cli.client import Client, CredentialFiles, connect, typed_option
 from bundlekeel.cli.exit_codes import USAGE, CliError, readable
 from bundlekeel.cli.output import Output, OutputOption, Render, Watch, decoded, show, tell
 from bundlekeel.cli.run import ConfigOption
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.names import NEW_BROKER, is_namespace, names_namespace
-from bundlekeel.core.model.text_format import limits_text, parse_duration
-from bundlekeel.daemon.answers.picture import State
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.names import NEW_BROKER, is_namespace, names_namespace
+from bundlekeel.model.text_format import limits_text, parse_duration
+from bundlekeel.views.picture import State
 
 
 def check_reason(reason: str | None) -> str | None:

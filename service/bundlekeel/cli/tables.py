@@ -12,12 +12,12 @@ from rich.text import Text
 
 from bundlekeel.cli import output, units
 from bundlekeel.cli.output import TableLayout, none_of, table
-from bundlekeel.core.model.codes import Code, explain
-from bundlekeel.core.model.names import is_system_bundle
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.operations import OperationsView
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.model.codes import Code, explain
+from bundlekeel.model.names import is_system_bundle
+from bundlekeel.model.text_format import numbered
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.views.operations import OperationsView
+from bundlekeel.views.picture import (
     BrokerView,
     BundleView,
     CpuCostsView,

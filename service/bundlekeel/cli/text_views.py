@@ -14,11 +14,11 @@ from rich.text import Text
 from bundlekeel.cli import output, units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, split_name
-from bundlekeel.core.model.codes import explain
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import AssignmentView, Check, CycleVerdict, DroppedView, WhyView
-from bundlekeel.daemon.answers.summary import RefusalSummary, SummaryView
+from bundlekeel.model.codes import explain
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.views.picture import AssignmentView, Check, CycleVerdict, DroppedView, WhyView
+from bundlekeel.views.summary_fields import RefusalSummary, SummaryView
 
 # Two columns, also for continued lines.
 _INDENT = (0, 0, 0, 2)

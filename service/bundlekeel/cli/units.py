@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bundlekeel.codec.external_input import utc
+from bundlekeel.pulsar.formats.external_input import utc
 
 DASH = "–"
 LONG = "%Y-%m-%d %H:%M:%S %Z"

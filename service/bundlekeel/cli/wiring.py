@@ -1,7 +1,7 @@
 """Protocol for the commands that work without a running sidecar.
 
 The CLI must not import adapters (import contract), so the package `wiring` provides an implementation. All calls are
-synchronous and run their own event loop. They raise only errors of `core.model.errors`.
+synchronous and run their own event loop. They raise only errors of `model.errors`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import Check
+from bundlekeel.model.response_fields import Json
+from bundlekeel.views.picture import Check
 
 if TYPE_CHECKING:
-    from bundlekeel.ports.history import HistoryStore
+    from bundlekeel.recalibration.history.ports import HistoryStore
     from bundlekeel.settings.load import LoadedSettings
 
 # Who splits bundles after a takeover: the brokers continue, or their automatic splits are off, too.

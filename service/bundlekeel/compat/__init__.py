@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bundlekeel.core.compat.avg import avg
-from bundlekeel.core.compat.picture import BundleColumns, CompatPicture
-from bundlekeel.core.compat.placement import Placer, select
-from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.compat.threshold import overload, threshold
-from bundlekeel.core.compat.uniform import uniform
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat.avg import avg
+from bundlekeel.compat.picture import BundleColumns, CompatPicture
+from bundlekeel.compat.placement import Placer, select
+from bundlekeel.compat.result import CompatResult
+from bundlekeel.compat.threshold import overload, threshold
+from bundlekeel.compat.uniform import uniform
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.memory import CompatMemory
 
 __all__ = ["COMPAT_SHEDDERS", "BundleColumns", "CompatPicture", "CompatResult", "Placer", "select", "shed"]
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.compat.javamaps import table_of
-from bundlekeel.core.compat.picture import DEFAULT_TRAFFIC, BundleColumns, CompatPicture, sort_key, total
-from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat.javamaps import table_of
+from bundlekeel.compat.picture import DEFAULT_TRAFFIC, BundleColumns, CompatPicture, sort_key, total
+from bundlekeel.compat.result import CompatResult
+from bundlekeel.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Verdict
+from bundlekeel.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:

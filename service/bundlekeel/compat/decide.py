@@ -29,10 +29,10 @@ import typer
 from msgspec import UNSET
 
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.offline.decide_compat import CompatDecider, CompatTransferDecider
-from bundlekeel.cli.offline.decide_corrected import BUDGETS, CorrectedDecider
-from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, ResetChoice, parse_line, parse_reset
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.compat.decide_compat import CompatDecider, CompatTransferDecider
+from bundlekeel.compat.decide_corrected import BUDGETS, CorrectedDecider
+from bundlekeel.compat.decide_lines import InputLine, LineFault, ResetChoice, parse_line, parse_reset
+from bundlekeel.model.parameters import Parameters
 from bundlekeel.settings.files import bounded_lines
 
 

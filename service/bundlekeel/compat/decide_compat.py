@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from bundlekeel.cli.offline.decide_extensible import TransferTurn, is_extensible, refuse_extensible
-from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, unload_hash
-from bundlekeel.codec.compat import decode_columns, decode_reports
-from bundlekeel.core.compat import BundleColumns, CompatPicture, CompatResult, Placer, shed
-from bundlekeel.core.compat.transfer import TransferOutcome, TransferPicture, find_bundles
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat import BundleColumns, CompatPicture, CompatResult, Placer, shed
+from bundlekeel.compat.decide_extensible import TransferTurn, is_extensible, refuse_extensible
+from bundlekeel.compat.decide_lines import InputLine, LineFault, unload_hash
+from bundlekeel.compat.reports import decode_columns, decode_reports
+from bundlekeel.compat.transfer import TransferOutcome, TransferPicture, find_bundles
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.memory import CompatMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,22 +9,22 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from bundlekeel.cli.offline.decide_extensible import MAX_RECORD_BYTES, TransferTurn, is_extensible, refuse_extensible
-from bundlekeel.cli.offline.decide_lines import InputLine, parse_capacity, parse_policies
-from bundlekeel.codec.records import decode_bundle_data
-from bundlekeel.codec.report import decode_report, unreadable_figure
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import is_rest
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.compat.decide_extensible import MAX_RECORD_BYTES, TransferTurn, is_extensible, refuse_extensible
+from bundlekeel.compat.decide_lines import InputLine, parse_capacity, parse_policies
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.extensible import is_rest
+from bundlekeel.model.load import BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.pulsar.formats.records import decode_bundle_data
+from bundlekeel.pulsar.formats.report import decode_report, unreadable_figure
 
 _UNLIMITED: Final = 2**31
 # No budgets, and no splits, which nothing would execute.

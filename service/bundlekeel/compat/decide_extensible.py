@@ -16,17 +16,17 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from bundlekeel.cli.offline.decide_lines import InputLine, LineFault, parse_policies
-from bundlekeel.codec.compat_transfer import decode_load, decode_top
-from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.compat.transfer import Load, TopBundle, TransferPicture
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads, extensible_snapshot
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.compat.decide_lines import InputLine, LineFault, parse_policies
+from bundlekeel.compat.transfer import Load, TopBundle, TransferPicture
+from bundlekeel.compat.transfer_reports import decode_load, decode_top
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.extensible import BrokerLoadData, BundleLoads, extensible_snapshot
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
 
 # The daemon's own limit is that of ZooKeeper; a caller's records may be larger.
 MAX_RECORD_BYTES: Final = 256 * 1024 * 1024

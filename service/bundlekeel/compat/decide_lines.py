@@ -16,13 +16,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
-from bundlekeel.codec.policies import decode_isolation_policies
-from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.errors import CodecError, ConfigError
-from bundlekeel.core.model.parameter_table import RELEASES
-from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY, check_pair, choices, compat_defaults, from_pulsar
-from bundlekeel.core.model.policies import Policies
+from bundlekeel.compat import COMPAT_SHEDDERS
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.errors import CodecError, ConfigError
+from bundlekeel.model.parameter_table import RELEASES
+from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY, check_pair, choices, compat_defaults, from_pulsar
+from bundlekeel.model.policies import Policies
+from bundlekeel.pulsar.formats.policies import decode_isolation_policies
 from bundlekeel.settings.model import CapacitySettings
 from bundlekeel.settings.problems import from_pydantic
 

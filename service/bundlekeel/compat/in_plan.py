@@ -3,7 +3,7 @@
 The code that a broker runs around its class (`doLoadShedding`, `UnloadScheduler`) is here too. Bundles that moved
 recently or are in transit count as recently unloaded. A bundle without a target is placed on the unchanged snapshot,
 without preallocation, so several can go to one broker. A bundle whose target is its owner stays. Afterwards,
-Bundlekeel's own invariants are checked (core/planning/invariants.py).
+Bundlekeel's own invariants are checked (planning/invariants.py).
 
 TransferShedder reads the scores and top bundles that the brokers of an extensible cluster publish. On a modular
 snapshot it reads the values that these brokers would publish with the extensible load manager. These are a score, which
@@ -20,25 +20,17 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat import shed
-from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, percent
-from bundlekeel.core.compat.placement import Placer
-from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
-from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import (
-    RATE_IN,
-    RATE_OUT,
-    REPORTED_RESOURCES,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
-    Floats,
-    Ints,
-)
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.strategies.common import Context, Decision
+from bundlekeel.compat import shed
+from bundlekeel.compat.picture import BundleColumns, CompatPicture, percent
+from bundlekeel.compat.placement import Placer
+from bundlekeel.compat.result import CompatResult
+from bundlekeel.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
+from bundlekeel.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import RATE_IN, RATE_OUT, REPORTED_RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.planning.strategies.common import Context, Decision
 
 # Bundles with these codes count as recently unloaded; brokers keep a list of such bundles.
 _LATELY: Final = frozenset(

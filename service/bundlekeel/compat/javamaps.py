@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.model.load import Ints
+from bundlekeel.model.snapshot import Bools
 
 Words = NDArray[np.uint32]
 _FIRST_TABLE: Final = 16

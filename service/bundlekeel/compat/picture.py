@@ -16,11 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat.javamaps import table_of
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.compat.javamaps import table_of
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Bools
 
 # `ModularLoadManagerImpl`: traffic of a bundle without data, in msg/s, msg/s, bytes/s, bytes/s.
 DEFAULT_TRAFFIC: Final = (50.0, 50.0, 50_000.0, 50_000.0)
@@ -38,7 +38,7 @@ _SUSPECTS: Final = ("pulsar/", "sla-monitor/")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BundleColumns:
-    """`BundleData` of every known bundle. Traffic columns as in `core.model.load.TRAFFIC`.
+    """`BundleData` of every known bundle. Traffic columns as in `model.load.TRAFFIC`.
 
     `samples`: shape (n, 4), short maximum and number, long maximum and number. `suspects`: rows whose names may be
     those of heartbeats. `index`: row by name; empty if no name has to be looked up. `hashes`: spread hashes of the

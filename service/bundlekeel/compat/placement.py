@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.compat.avg import data_keys, default_key
-from bundlekeel.core.compat.picture import CompatPicture, running_sum, total
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, Floats, Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat.avg import data_keys, default_key
+from bundlekeel.compat.picture import CompatPicture, running_sum, total
+from bundlekeel.model.load import RATE_IN, RATE_OUT, Floats, Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.memory import CompatMemory
 
 
 def select(

@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 import numpy as np
 
-from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
-from bundlekeel.core.compat.picture import BundleColumns, CompatPicture, percent, suspects
-from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.compat.javamaps import concurrent_order, spread_hashes
+from bundlekeel.compat.picture import BundleColumns, CompatPicture, percent, suspects
+from bundlekeel.model.load import Floats, Ints
 
 _Record = TypeVar("_Record")
 

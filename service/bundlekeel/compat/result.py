@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.model.plan import Verdict
+from bundlekeel.planning.memory import CompatMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat.picture import CompatPicture, running_sum, smoothed, total
-from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat.picture import CompatPicture, running_sum, smoothed, total
+from bundlekeel.compat.result import CompatResult
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Verdict
+from bundlekeel.planning.memory import CompatMemory
 
 _MARGIN: Final = 0.05
 _LOWER_BOUNDARY_MARGIN: Final = 0.5

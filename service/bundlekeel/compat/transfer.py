@@ -21,9 +21,9 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.model.codes import Code
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import Parameters
 
 SUCCESS, SKIP = "Success", "Skip"
 

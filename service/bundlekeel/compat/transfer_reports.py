@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.core.compat.transfer import Load, TopBundle
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.compat.transfer import Load, TopBundle
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
 
 
 class _Load(msgspec.Struct, gc=False, rename="camel"):

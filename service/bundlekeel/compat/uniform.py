@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from bundlekeel.core.compat.picture import CompatPicture, total
-from bundlekeel.core.compat.result import CompatResult
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat.picture import CompatPicture, total
+from bundlekeel.compat.result import CompatResult
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Verdict
+from bundlekeel.planning.memory import CompatMemory
 
 _EPS: Final = 1e-6
 _INT_MAX: Final = 2**31 - 1

@@ -14,14 +14,14 @@ from typing import Protocol
 
 import structlog
 
-from bundlekeel.core.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.gate.outage import OutageWatch
-from bundlekeel.daemon.operations.drain_tracker import DrainTracker
-from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.state.leadership import BENCH, Leadership
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.gate.outage import OutageWatch
+from bundlekeel.leader.state.leadership import BENCH, Leadership
+from bundlekeel.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.ports import Coordination, LoadSource
+from bundlekeel.requests.drain_tracker import DrainTracker
+from bundlekeel.requests.executions import Executions
+from bundlekeel.requests.reload import Reload
 
 _log = structlog.get_logger(__name__)
 

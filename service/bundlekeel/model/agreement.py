@@ -1,6 +1,6 @@
 """Check of whether the counters of a broker agree with its load reports.
 
-Counters belong to topics. `core.model.counters` adds them up by bundle, and takes the bundle from the topic's hash. A
+Counters belong to topics. `model.counters` adds them up by bundle, and takes the bundle from the topic's hash. A
 cluster can run another `topicBundleAssignmentStrategy` (PIP-255), and a collector of metrics can drop some series. Then
 counters show traffic in the wrong bundles, or too little of it. Reports prove that.
 """
@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.model.counters import MeasuredLoad
-from bundlekeel.core.model.extensible import is_rest
-from bundlekeel.core.model.load import TRAFFIC, BrokerReport
-from bundlekeel.core.model.names import BundleName, parse_bundle
+from bundlekeel.model.counters import MeasuredLoad
+from bundlekeel.model.extensible import is_rest
+from bundlekeel.model.load import TRAFFIC, BrokerReport
+from bundlekeel.model.names import BundleName, parse_bundle
 
 # Up to this part of a broker's traffic may be in bundles where counters do not explain it.
 UNEXPLAINED_SHARE: Final = 0.1

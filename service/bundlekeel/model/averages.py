@@ -12,8 +12,8 @@ from itertools import repeat
 
 import numpy as np
 
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, Floats, Ints
-from bundlekeel.core.model.names import namespace_of
+from bundlekeel.model.load import BrokerReport, BundleAverages, Floats, Ints
+from bundlekeel.model.names import namespace_of
 
 SHORT_SAMPLES = 10
 LONG_SAMPLES = 1000
@@ -24,7 +24,7 @@ DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
 class Averages:
     """Mutable store of averages by bundle; the daemon owns it, and snapshots copy from it.
 
-    Columns as in `core.model.load.TRAFFIC`. A bundle that no report contains any more stays for some time, because a
+    Columns as in `model.load.TRAFFIC`. A bundle that no report contains any more stays for some time, because a
     bundle in transit must not lose its history (Pulsar issue 20544).
     """
 

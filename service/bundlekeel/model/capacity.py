@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, Floats
+from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.model.load import (
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -25,7 +25,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import BundleName
+from bundlekeel.model.names import BundleName
 
 _MIB = 1024 * 1024
 
@@ -39,7 +39,7 @@ class CounterReading:
 
     `keys`: shape (n,), unique and the same in every reading. `topic`: shape (n,), whether a row is a topic.
     `namespace`: shape (n,), index into `namespaces`. `hashes`: shape (n,), hash of the topic. `counters`: shape (n, 4),
-    messages and bytes, in the order of `core.model.load.TRAFFIC`. `sessions`: shape (n, 2), consumers and producers.
+    messages and bytes, in the order of `model.load.TRAFFIC`. `sessions`: shape (n, 2), consumers and producers.
     `cpu_seconds`: CPU time of the process since its start. `direct_memory_bytes`: present use. None: not reported.
 
     `replicated`: shape (n, 4), columns of `TRAFFIC`: traffic of replicators. A broker does not count it, but reports

@@ -50,7 +50,7 @@ class ConfigError(BundlekeelError):
 
 
 class ThresholdsError(ConfigError):
-    """A document of calibrated thresholds cannot be read or used; `code` is a name of `core.model.codes.Code`."""
+    """A document of calibrated thresholds cannot be read or used; `code` is a name of `model.codes.Code`."""
 
     def __init__(self, message: str, *, code: str, field: str = "", value: object = None, allowed: str = "") -> None:
         super().__init__(message, field=field, value=value, allowed=allowed)
@@ -62,7 +62,7 @@ class WrongCluster(ConfigError):
 
 
 class CodecError(BundlekeelError):
-    """A record from outside could not be decoded; `code` is a name of `core.model.codes.Code`."""
+    """A record from outside could not be decoded; `code` is a name of `model.codes.Code`."""
 
     def __init__(self, message: str, *, code: str, field: str = "") -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class SnapshotError(BundlekeelError):
 class StoreError(BundlekeelError):
     """The metadata store did not respond in time, is suspended, or rejected the request.
 
-    `code`: a name of `core.model.codes.Code`.
+    `code`: a name of `model.codes.Code`.
     """
 
     code = "StoreUnavailable"
@@ -159,7 +159,7 @@ class NotFound(BundlekeelError):
     """The requested broker, bundle, topic or plan is unknown."""
 
 
-# Codes of conflicts (HTTP 409) and forbidden requests (403) that have no code of `core.model.codes.Code`.
+# Codes of conflicts (HTTP 409) and forbidden requests (403) that have no code of `model.codes.Code`.
 CONFLICTS: Final[Mapping[str, str]] = {
     "changed": "the inputs of a plan, a proposal or the adopted thresholds changed meanwhile: look again",
     "wrong-state": "a task or a review is in a state that does not allow it",
@@ -180,7 +180,7 @@ REASONS: Final[Mapping[str, str]] = {**CONFLICTS, **FORBIDDEN}
 class Conflict(BundlekeelError):
     """The present state does not allow the request.
 
-    `difference`: the reasons, as text. `code`: a name of `core.model.codes.Code` or one of `REASONS`; "" if it is not
+    `difference`: the reasons, as text. `code`: a name of `model.codes.Code` or one of `REASONS`; "" if it is not
     the response to a request.
     """
 

@@ -2,7 +2,7 @@
 
 **Scores.** An extensible broker reports its score itself (`weightedMaxEMA`: weighted, smoothed, with heap), which does
 not show its absolute capacity. So the score is stored as CPU, in percent of a limit of 100 on every broker. The other
-resources have no limit, and a snapshot of mode `extensible` is scored without weights (core/planning/draft.py). A
+resources have no limit, and a snapshot of mode `extensible` is scored without weights (planning/draft.py). A
 bundle then carries its share of the source's score, as Pulsar's class assumes, and draft, ledger and guard need no
 special case. An override of `throughput` would follow the traffic, so an idle broker's score would be 0 and its limit
 unknown. A separate table of scores would have to pass through all these modules.
@@ -20,17 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.load import (
-    CPU,
-    REPORTED_RESOURCES,
-    BrokerReport,
-    BundleAverages,
-    ExcludedBroker,
-    Floats,
-    Ints,
-)
-from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.load import CPU, REPORTED_RESOURCES, BrokerReport, BundleAverages, ExcludedBroker, Floats, Ints
+from bundlekeel.model.snapshot import Snapshot, build_snapshot
 
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 _REST: Final = "sla-monitor/{broker}/0x00000000_0xffffffff"
@@ -42,7 +34,7 @@ _REST_SHARE: Final = 0.01
 class BrokerLoadData:
     """One broker's load data. Scores are ratios, times are in ms.
 
-    `traffic`: shape (4,), columns of `core.model.load.TRAFFIC`. `cores`: CPU cores the broker may use, 0: not reported.
+    `traffic`: shape (4,), columns of `model.load.TRAFFIC`. `cores`: CPU cores the broker may use, 0: not reported.
     `used_cores`: CPU cores that its container or host uses, 0: unknown. `least_usage`: used share of its most used
     resource, without CPU and heap. `faults`: (code, field) pairs of imputed values.
     """
@@ -65,7 +57,7 @@ class BrokerLoadData:
 class BundleLoads:
     """Bundles of one broker in the reported order: its largest ones (lowest first), or all it serves.
 
-    `traffic`: shape (n, 4), columns of `core.model.load.TRAFFIC`; `counts`: (n, 3) topics, consumers, producers.
+    `traffic`: shape (n, 4), columns of `model.load.TRAFFIC`; `counts`: (n, 3) topics, consumers, producers.
     """
 
     names: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ class BrokerReport:
     and are not compared with other clocks. `written_ms`: time of writing by this process's clock, 0: at `last_update`.
     `clock_ahead_ms`: how far the broker's clock was ahead of this process's clock, negative: behind. `faults`: (code,
     field) pairs of imputed values. `interval_ms`: 0 for the broker's own values, which can be a statistics interval
-    older than `last_update`. Otherwise they come from counters (core/model/counters.py), and this is their maximum age
+    older than `last_update`. Otherwise they come from counters (model/counters.py), and this is their maximum age
     at `last_update`.
 
     `cores`: CPU cores the broker may use, 0: not reported, None: see `limit`. `used_cores`: CPU cores that the broker's

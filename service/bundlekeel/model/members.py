@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from bundlekeel.core.model.doc import Answer, Doc
+from bundlekeel.model.doc import Answer, Doc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StoreMigrated
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreMigrated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bundlekeel.core.model.errors import CodecError, ConfigError, NotFound
-from bundlekeel.core.model.numbers import MAX_INT, integer
+from bundlekeel.model.errors import CodecError, ConfigError, NotFound
+from bundlekeel.model.numbers import MAX_INT, integer
 
 FOR_A_TOPIC = "for a topic write persistent://tenant/namespace/topic"
 FULL_LOWER = 0x00000000

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
 
 # No broker reaches such a value, and sums and squares of larger numbers would overflow.
 MAX_NUMBER: Final = 1e18

@@ -1,6 +1,6 @@
 """Parameters as fields with a table row each: Pulsar's keys, unit, range, the code that uses it, and its purpose.
 
-This module has the parameters of strategies, placements, splits and time; core/model/parameters.py adds the guard's.
+This module has the parameters of strategies, placements, splits and time; model/parameters.py adds the guard's.
 """
 
 from __future__ import annotations

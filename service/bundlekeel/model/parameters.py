@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, ConfigError
-from bundlekeel.core.model.numbers import MAX_INT, MAX_NUMBER, number
-from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
-from bundlekeel.core.model.text_format import limits_text
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, ConfigError
+from bundlekeel.model.numbers import MAX_INT, MAX_NUMBER, number
+from bundlekeel.model.parameter_table import STRATEGY_CLASSES, ParameterSpec, StrategyParameters, parameter
+from bundlekeel.model.text_format import limits_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

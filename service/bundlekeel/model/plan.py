@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Annotated, NamedTuple
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.doc import Answer, Doc
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Answer, Doc
 
 Traffic4 = tuple[float, float, float, float]
 
@@ -23,7 +23,7 @@ class Move:
     Scores are ratios (0.85 is 85 %), predicted for the times before and after this move, including earlier moves of the
     plan. `traffic`: msg/s in, msg/s out, bytes/s in, bytes/s out: the bundle's share (by short-term averages) of its
     broker's reported traffic. `pressure`: the bundle's use of each resource, in the units of
-    `core.model.load.RESOURCES`. `runner_up`: the next best target.
+    `model.load.RESOURCES`. `runner_up`: the next best target.
     """
 
     bundle: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.doc import Doc
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Doc
 
 Json = dict[str, Any]
 # Values of a code field in which "" means no code.

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity, wrong_limit_marks
-from bundlekeel.core.model.load import (
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.capacity import CapacityOverride, match_capacity, wrong_limit_marks
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -34,7 +34,7 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import is_system_bundle
+from bundlekeel.model.names import is_system_bundle
 
 Bools = NDArray[np.bool_]
 _DECIMALS: Final = 3
@@ -191,7 +191,7 @@ def build_snapshot(
     ordered = sorted(reports, key=lambda report: report.broker_id)
     dropped = tuple(excluded)
     if mode == "extensible":
-        # The score of an extensible broker is in percent of the broker, not of a core (core/model/extensible.py).
+        # The score of an extensible broker is in percent of the broker, not of a core (model/extensible.py).
         capacity = [replace(item, cores=None) for item in capacity]
     names = [name for report in ordered for name in report.bundle_names]
     rows = np.concatenate([averages.rows(()), *map(averages.rows_of, ordered)])

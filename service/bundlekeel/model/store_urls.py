@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 
 DEFAULT_PORT = 2181
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import number
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import number
 
 HOUR_MS: Final = 3_600_000
 # Maximum number of brokers in a message.

@@ -21,9 +21,9 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.memory import BrokerCourse, Excess, Swing
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.memory import BrokerCourse, Excess, Swing
 
 # Any plan costs as much as this many moves in addition to its own: clients and operators notice it.
 PLAN_MOVES: Final = 2

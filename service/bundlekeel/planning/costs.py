@@ -20,9 +20,9 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Bools, BrokerTable, Snapshot
+from bundlekeel.model.load import CPU, RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Bools, BrokerTable, Snapshot
 
 # A broker with less than this share of the mean throughput shows what a broker uses without traffic.
 IDLE_SHARE: Final = 0.05

@@ -3,7 +3,7 @@
 The expected traffic of a bundle is its share, by short-term averages, of its broker's reported traffic. So the parts
 add up to the whole even while averages lag behind a change. Its pressure on a resource is the broker's usage times the
 bundle's share of the traffic: bandwidth in by bytes in, bandwidth out by bytes out, direct memory by bytes. Its CPU is
-the learned cost of its messages and bytes (core/planning/costs.py); the rest is the broker's base and stays. On the
+the learned cost of its messages and bytes (planning/costs.py); the rest is the broker's base and stays. On the
 target, the pressure is the same absolute amount, compared with the target's own limit, so brokers may differ in size.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.load import (
+from bundlekeel.model.load import (
     CPU,
     RATE_IN,
     RATE_OUT,
@@ -25,16 +25,16 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import find_alike
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import BrokerLoad, Move, Traffic4
-from bundlekeel.core.model.snapshot import Bools, Snapshot, fill_from_traffic
-from bundlekeel.core.planning.costs import NO_COSTS, CpuCosts, estimate, learn
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.pressure import shares_of
-from bundlekeel.core.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
-from bundlekeel.core.planning.target_bans import TargetBans
-from bundlekeel.core.planning.targets import Coldest
+from bundlekeel.model.names import find_alike
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import BrokerLoad, Move, Traffic4
+from bundlekeel.model.snapshot import Bools, Snapshot, fill_from_traffic
+from bundlekeel.planning.costs import NO_COSTS, CpuCosts, estimate, learn
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.pressure import shares_of
+from bundlekeel.planning.scores import ScoredColumn, score_of, scored_columns, weights_of
+from bundlekeel.planning.target_bans import TargetBans
+from bundlekeel.planning.targets import Coldest
 
 
 @dataclass(frozen=True, slots=True)

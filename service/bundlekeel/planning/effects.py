@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bundlekeel.core.model.codes import EFFECTS
-from bundlekeel.core.model.plan import Move, Plan
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.codes import EFFECTS
+from bundlekeel.model.plan import Move, Plan
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.relocation import NOT_FOR_BALANCE
 
 # Smaller predicted gains are within the error of reports, so they are not judged.
 LEAST_GAIN: Final = 0.01

@@ -13,37 +13,37 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.core.compat import COMPAT_SHEDDERS
-from bundlekeel.core.compat.in_plan import shed_in_plan, transfer_in_plan
-from bundlekeel.core.filters.allowed import AllowedTargets, limits_of, with_policies
-from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
-from bundlekeel.core.guard.holds import Hold, hold_of
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.guard.stops import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, Floats
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Verdict, plan_hash
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.relocation import Relocation, Request, relocate
-from bundlekeel.core.operations.repair import repair
-from bundlekeel.core.planning import calm
-from bundlekeel.core.planning.costs import CpuCosts, estimate, learn
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.groups import decide_groups
-from bundlekeel.core.planning.invariants import accounted, lawful
-from bundlekeel.core.planning.ledger import Ledger, settle
-from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.core.planning.scores import score_of, weights_of
-from bundlekeel.core.planning.wrong_limits import explain_wrong_limits
-from bundlekeel.core.splitting.rules import SplitChoice, SplitInput, choose_splits
-from bundlekeel.core.strategies import SHEDDERS, Shedder
-from bundlekeel.core.strategies.common import Context, Decision
-from bundlekeel.core.strategies.placement import PLACEMENTS
-from bundlekeel.core.strategies.timing import measured
+from bundlekeel.compat import COMPAT_SHEDDERS
+from bundlekeel.compat.in_plan import shed_in_plan, transfer_in_plan
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU, Floats
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Plan, Refusal, Verdict, plan_hash
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning import calm
+from bundlekeel.planning.costs import CpuCosts, estimate, learn
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of, with_policies
+from bundlekeel.planning.groups import decide_groups
+from bundlekeel.planning.guard.budgets import admit
+from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
+from bundlekeel.planning.guard.holds import Hold, hold_of
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.guard.stops import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
+from bundlekeel.planning.invariants import accounted, lawful
+from bundlekeel.planning.ledger import Ledger, settle
+from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.planning.relocation import Relocation, Request, relocate
+from bundlekeel.planning.repair import repair
+from bundlekeel.planning.scores import score_of, weights_of
+from bundlekeel.planning.splitting.rules import SplitChoice, SplitInput, choose_splits
+from bundlekeel.planning.strategies import SHEDDERS, Shedder
+from bundlekeel.planning.strategies.common import Context, Decision
+from bundlekeel.planning.strategies.placement import PLACEMENTS
+from bundlekeel.planning.strategies.timing import measured
+from bundlekeel.planning.wrong_limits import explain_wrong_limits
 
 # The first sample of the CPU is divided by the time since 1970.
 FIRST_SAMPLE_PERCENT = 0.01

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import AllowedTargets
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import GroupVerdict, Refusal, Verdict
-from bundlekeel.core.planning import calm
-from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.core.strategies.common import Context, Decision
-from bundlekeel.core.strategies.timing import tolerance
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import GroupVerdict, Refusal, Verdict
+from bundlekeel.planning import calm
+from bundlekeel.planning.filters.allowed import AllowedTargets
+from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.planning.strategies.common import Context, Decision
+from bundlekeel.planning.strategies.timing import tolerance
 
 # At most this many brokers or groups are listed in a sentence; the others are counted.
 NAMED = 3

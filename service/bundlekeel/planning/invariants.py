@@ -16,11 +16,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import Eligibility
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import RESOURCES
-from bundlekeel.core.model.plan import Move, Refusal, Traffic4
-from bundlekeel.core.planning.draft import Draft, four
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import RESOURCES
+from bundlekeel.model.plan import Move, Refusal, Traffic4
+from bundlekeel.planning.draft import Draft, four
+from bundlekeel.planning.guard.eligibility import Eligibility
 
 # Scores can differ by this much, because sums have another order and percentages have 32 bits.
 SLACK = 1e-5

@@ -21,10 +21,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from bundlekeel.core.model.load import REPORTED_RESOURCES
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Traffic4
-from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.model.load import REPORTED_RESOURCES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Traffic4
+from bundlekeel.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,17 +15,17 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE, admit, hour_refusal
-from bundlekeel.core.guard.eligibility import completeness, rest_ms
-from bundlekeel.core.guard.holds import hold_of
-from bundlekeel.core.guard.scope import closed_brokers
-from bundlekeel.core.guard.stops import bans_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import BrokerLoad, Move, Refusal
-from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.core.operations.relocation import Request, by_person
-from bundlekeel.core.planning.draft import Draft
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import BrokerLoad, Move, Refusal
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.allowed import limits_of
+from bundlekeel.planning.guard.budgets import CYCLE_BUDGETS, GENTLE, admit, hour_refusal
+from bundlekeel.planning.guard.eligibility import completeness, rest_ms
+from bundlekeel.planning.guard.holds import hold_of
+from bundlekeel.planning.guard.scope import closed_brokers
+from bundlekeel.planning.guard.stops import bans_of
+from bundlekeel.planning.relocation import Request, by_person
 
 RULE = "by hand"
 # Obstacles that may disappear in a later cycle. A request for many bundles waits for that.
@@ -77,7 +77,7 @@ def manual_move(
 ) -> ManualPlan:
     """Plan the move of this bundle from its owner to `target`, or to the broker with most headroom if that is empty.
 
-    The snapshot must contain the bundle at its owner (core/operations/owned.py). `override_cool_down`: allow it
+    The snapshot must contain the bundle at its owner (planning/owned.py). `override_cool_down`: allow it
     although it moved recently, also back to the broker it came from.
     """
     manual = _ManualDraft(request, override=override_cool_down)

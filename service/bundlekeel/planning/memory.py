@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bundlekeel.core.planning.costs import CpuCosts
+from bundlekeel.planning.costs import CpuCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excess:
-    """A difference of a broker from the others beyond the tolerated one (core/planning/calm.py).
+    """A difference of a broker from the others beyond the tolerated one (planning/calm.py).
 
     `side`: `hot` or `cold`. `since_ms`: its start, Unix ms. `seconds`: measured time in excess, minus the reduction by
     tolerated time. `longest`: the largest value of `seconds`. `tolerated`: seconds since the last reading in excess.
@@ -112,7 +112,7 @@ class CompatMemory:
 class StrategyMemory:
     """Everything the strategies remember between two cycles.
 
-    `courses`: by broker, what the decision rule remembers (core/planning/calm.py). `active`: brokers whose balancing
+    `courses`: by broker, what the decision rule remembers (planning/calm.py). `active`: brokers whose balancing
     has begun and is not finished. `urgent`: a reading in the next seconds may decide. `split_hits`: by bundle, readings
     above a split limit. `turn`: broker row at which `round_robin` continues. `costs`: learned CPU
     costs of traffic.

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.model.names import is_system_bundle, namespace_of
-from bundlekeel.core.model.snapshot import BundleTable, Snapshot, freeze, grouped
+from bundlekeel.model.names import is_system_bundle, namespace_of
+from bundlekeel.model.snapshot import BundleTable, Snapshot, freeze, grouped
 
 
 def with_owned(snapshot: Snapshot, owned: Mapping[str, Collection[str]]) -> Snapshot:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bundlekeel.core.model.load import (
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,

@@ -21,21 +21,21 @@ from itertools import chain, zip_longest
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import AllowedTargets, limits_of
-from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility
-from bundlekeel.core.guard.scope import closed_brokers
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.strategies.common import EPSILON, best_fit
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of
+from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility
+from bundlekeel.planning.guard.scope import closed_brokers
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import Ledger, open_entries
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.strategies.common import EPSILON, best_fit
 
 DRAIN = "drain"
 WARM = "warm"

@@ -15,18 +15,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import isolation_of, limits_of
-from bundlekeel.core.filters.isolation import AppliedIsolation
-from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import Eligibility, completeness, eligibility
-from bundlekeel.core.guard.holds import Hold
-from bundlekeel.core.guard.stops import bans_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.relocation import REPAIR, Relocation, Request, best_target, in_order
-from bundlekeel.core.planning.draft import Draft
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.plan import Refusal
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.allowed import isolation_of, limits_of
+from bundlekeel.planning.filters.isolation import AppliedIsolation
+from bundlekeel.planning.guard.budgets import admit
+from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility
+from bundlekeel.planning.guard.holds import Hold
+from bundlekeel.planning.guard.stops import bans_of
+from bundlekeel.planning.relocation import REPAIR, Relocation, Request, best_target, in_order
 
 
 def repair(request: Request, hold: Hold | None) -> Relocation:

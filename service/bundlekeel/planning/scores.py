@@ -5,18 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.model.load import (
-    RESOURCES,
-    Floats,
-)
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import percent_usage
+from bundlekeel.model.load import RESOURCES, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import percent_usage
 
 
 def weights_of(params: Parameters, mode: str = "modular") -> Floats:
     """Weights in the order of `RESOURCES`; resources that only overrides define count fully.
 
-    An extensible broker's score comes weighted already (core/model/extensible.py).
+    An extensible broker's score comes weighted already (model/extensible.py).
     """
     if mode == "extensible":
         return np.ones(len(RESOURCES))

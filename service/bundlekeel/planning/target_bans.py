@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.snapshot import Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.scores import ScoredColumn
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.scores import ScoredColumn
 
 COUNT: Final = 64
 # The coldest brokers are computed again after this many moves.

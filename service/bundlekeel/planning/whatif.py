@@ -8,21 +8,21 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
-from bundlekeel.core.guard.state import BegunMove, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, Refusal, measure_of
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, grouped
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.core.planning.costs import CpuCosts
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan, Refusal, measure_of
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import BrokerTable, Snapshot, grouped
+from bundlekeel.planning.costs import CpuCosts
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.filters.allowed import limits_of
+from bundlekeel.planning.guard.budgets import CYCLE_BUDGETS, GENTLE
+from bundlekeel.planning.guard.state import BegunMove, RecentMove
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.owned import with_owned
 
 # Maximum number of consecutive plans, and of bundles in all of them together.
 _MOST_CYCLES: Final = 100

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, RESOURCES
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.snapshot import BrokerTable
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.strategies.common import Decision
-from bundlekeel.core.strategies.refusals import FULL
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU, RESOURCES
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.snapshot import BrokerTable
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.strategies.common import Decision
+from bundlekeel.planning.strategies.refusals import FULL
 
 # By resource: its name, the unit of its limit, the size of that in the report's unit, and the setting of `capacity`.
 _WORDS: Final = {

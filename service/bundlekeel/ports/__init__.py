@@ -1,7 +1,7 @@
 """Protocols between the daemon and the world. Adapters implement them; tests implement them in memory.
 
 Every call that leaves the process is a coroutine with a time limit inside the adapter, raises only errors
-of `core.model.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter
+of `model.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter
 (tests/support/contracts).
 """
 
@@ -11,22 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from bundlekeel.core.channel.states import RejectedUnit
-from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.model.load import (
-    BrokerEndpoint,
-    BrokerReport,
-    BundleAverages,
-    ExcludedBroker,
-    Floats,
-    Owner,
-    TopicLoad,
-)
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.migration import StoreMigration
-from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.model.channel_states import RejectedUnit
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.extensible import BundleLoads
+from bundlekeel.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker, Floats, Owner, TopicLoad
+from bundlekeel.model.members import Member
+from bundlekeel.model.migration import StoreMigration
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports.extensible import (
     Channel,
     ChannelVariant,

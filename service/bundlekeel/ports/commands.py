@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.core.quotas.enforce import PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.model.errors import LeadershipLost
+from bundlekeel.quotas.enforce import PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
 
 Permit = Callable[[], None]
 """Raises when the change may not be made now. Never waits."""

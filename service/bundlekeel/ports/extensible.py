@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from bundlekeel.core.channel.states import RejectedUnit, ServiceUnit
-from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
+from bundlekeel.model.channel_states import RejectedUnit, ServiceUnit
+from bundlekeel.model.extensible import BrokerLoadData, BundleLoads
 
 FeedState = Literal["off", "connecting", "ok", "stuck", "down"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import integer
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import integer
 
 _MOST_BYTES: Final = 2 << 30
 _CGROUP: Final = Path("/sys/fs/cgroup/memory.max")

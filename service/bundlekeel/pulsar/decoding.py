@@ -1,7 +1,7 @@
 """Decodes long responses in a separate process.
 
 A decoder in C blocks the interpreter until it returns: 128 MiB of JSON would stop the lease and the API for seconds, in
-a thread, too. `python -m bundlekeel.adapters.decoding` is that process. It reads one response and ends.
+a thread, too. `python -m bundlekeel.pulsar.decoding` is that process. It reads one response and ends.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from importlib import import_module
 from threading import Timer
 from typing import Any, Final, TypeVar
 
-from bundlekeel.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
-from bundlekeel.codec.external_input import has_more_values
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
+from bundlekeel.pulsar.formats.external_input import has_more_values
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _ONE: Final = ThreadPoolExecutor(1, "decode")
 
 
 async def decoded(decode: Callable[..., T], body: bytes, **options: Any) -> T:
-    """Return `decode(body, **options)`. `decode`: a function of a module in `bundlekeel.codec`.
+    """Return `decode(body, **options)`. `decode`: a function of a module in `bundlekeel.pulsar.formats`.
 
     Raises CodecError as `decode` does, and if a large body cannot be decoded within the limits of time and memory.
     """

@@ -1,35 +1,35 @@
-"""Rates and resource groups through the admin REST API, behind `ports.quotas.QuotaAdmin`."""
+"""Rates and resource groups through the admin REST API, behind `quotas.ports.QuotaAdmin`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Final
 
-from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.failures import decoded_answer
-from bundlekeel.adapters.admin.routes import namespace_path, rate_path
-from bundlekeel.adapters.admin.transport import AdminCall, AdminHttp
-from bundlekeel.codec.quotas import (
+from bundlekeel.model.errors import AdminRefused
+from bundlekeel.ports.commands import Permit
+from bundlekeel.pulsar.admin import routes
+from bundlekeel.pulsar.admin.failures import decoded_answer
+from bundlekeel.pulsar.admin.routes import namespace_path, rate_path
+from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
+from bundlekeel.pulsar.formats.topics import decode_topic_rates
+from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.quotas.protobuf_reports import (
     decode_namespace_rates,
     decode_rate,
     decode_resource_group,
     encode_rate,
     encode_resource_group,
 )
-from bundlekeel.codec.topics import decode_topic_rates
-from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.usage import TopicRates
-from bundlekeel.ports.commands import Permit
-from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.quotas.usage import TopicRates
 
 _PATHS: Final = {PUBLISH: "publishRate", DISPATCH: "dispatchRate"}
 _NOT_FOUND: Final = 404
 
 
 class HttpQuotaAdmin:
-    """Implements `ports.quotas.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
+    """Implements `quotas.ports.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
-from bundlekeel.work import within
+from bundlekeel.pulsar.work import within
 
 Name = TypeVar("Name", bound=object)
 _log = structlog.get_logger(__name__)

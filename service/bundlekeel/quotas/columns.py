@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.model.load import Floats, Ints
 
 _SHORT: Final = 1 << 16
 # Below this ratio of rows that are not the first of their run, most runs are single rows.

@@ -17,12 +17,11 @@ from bundlekeel.cli.exit_codes import USAGE, CliError, as_cli_error, by_option
 from bundlekeel.cli.output import TableLayout, decoded, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_group
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import CodeView
-from bundlekeel.daemon.answers.quotas import (
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_group
+from bundlekeel.quotas.responses import (
     GroupDetailView,
     GroupView,
     QuotasView,
@@ -31,8 +30,9 @@ from bundlekeel.daemon.answers.quotas import (
     ReportedUsageView,
     TopicView,
 )
-from bundlekeel.settings.quotas import parse_size
+from bundlekeel.quotas.settings import parse_size
 from bundlekeel.settings.types import InvalidSetting
+from bundlekeel.views.picture import CodeView
 
 quota_app = typer.Typer(
     help="Manage quota groups: rates that tenants and namespaces share over all brokers.", no_args_is_help=True

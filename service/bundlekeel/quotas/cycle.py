@@ -18,25 +18,27 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import LeadershipLost, StoreError
-from bundlekeel.core.model.names import tenant_of
-from bundlekeel.core.model.numbers import setting
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
-from bundlekeel.core.quotas.groups import Membership, resolve
-from bundlekeel.core.quotas.lines import Lines, latest, lines_of
-from bundlekeel.core.quotas.native import NativePlan
-from bundlekeel.core.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
-from bundlekeel.core.quotas.usage import Catalogue, UsageTable
-from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.cycle.status import CycleStatus
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion, Obstacle
-from bundlekeel.daemon.quotas.groups import DeclaredGroups, GroupRegister
-from bundlekeel.daemon.quotas.namespaces import NamespaceReader
-from bundlekeel.daemon.quotas.native import NativeKeeper, NativeWriteResult, add_planned, native_record
-from bundlekeel.daemon.quotas.rates import RateKeeper, RateWriteResult
-from bundlekeel.daemon.quotas.report import (
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion, Obstacle
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import LeadershipLost, StoreError
+from bundlekeel.model.names import tenant_of
+from bundlekeel.model.numbers import setting
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
+from bundlekeel.ports.commands import QuotaCommands
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
+from bundlekeel.quotas.groups import Membership, resolve
+from bundlekeel.quotas.lines import Lines, latest, lines_of
+from bundlekeel.quotas.namespaces import NamespaceReader
+from bundlekeel.quotas.native import NativePlan
+from bundlekeel.quotas.native_groups import NativeKeeper, NativeWriteResult, add_planned, native_record
+from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.rates import RateKeeper, RateWriteResult
+from bundlekeel.quotas.report import (
     MOST_CHANGES,
     QuotaCycleReport,
     add_held_back,
@@ -45,15 +47,13 @@ from bundlekeel.daemon.quotas.report import (
     publish,
     publish_topics,
 )
-from bundlekeel.daemon.quotas.usage import UsageAnswers, UsageSurvey
-from bundlekeel.daemon.quotas.usage_listener import UsageListener
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import OwnedLimits
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
-from bundlekeel.ports.commands import QuotaCommands
-from bundlekeel.ports.quotas import QuotaAdmin
-from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
+from bundlekeel.quotas.stored_groups import DeclaredGroups, GroupRegister
+from bundlekeel.quotas.topic_usage import UsageAnswers, UsageSurvey
+from bundlekeel.quotas.usage import Catalogue, UsageTable
+from bundlekeel.quotas.usage_listener import UsageListener
+from bundlekeel.views.picture import Mode
 
 _log = structlog.get_logger(__name__)
 

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.names import parse_topic
-from bundlekeel.core.quotas.groups import MOST_BYTES, MOST_MESSAGES, Membership
-from bundlekeel.core.quotas.lines import AT_LIMIT
-from bundlekeel.core.quotas.shares import Shares
+from bundlekeel.model.codes import Code
+from bundlekeel.model.names import parse_topic
+from bundlekeel.quotas.groups import MOST_BYTES, MOST_MESSAGES, Membership
+from bundlekeel.quotas.lines import AT_LIMIT
+from bundlekeel.quotas.shares import Shares
 
 PUBLISH, DISPATCH = "publish", "dispatch"
 SIDES: Final = (PUBLISH, DISPATCH)

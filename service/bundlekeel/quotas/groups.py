@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.guard.scope import NAMESPACE, TENANT, matches
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.names import is_system_bundle, tenant_of
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.load import Floats
+from bundlekeel.model.names import is_system_bundle, tenant_of
+from bundlekeel.planning.guard.scope import NAMESPACE, TENANT, matches
 
 # Columns of every matrix of rates here: messages/s and bytes/s, in and out.
 KINDS: Final = ("publish_messages", "publish_bytes", "dispatch_messages", "dispatch_bytes")

@@ -13,11 +13,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.quotas.columns import runs
-from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.usage import Key, UsageLine, UsageTable
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.quotas.columns import runs
+from bundlekeel.quotas.groups import KINDS
+from bundlekeel.quotas.usage import Key, UsageLine, UsageTable
 
 # A partition that passes this part of its limit counts as limited.
 AT_LIMIT: Final = 0.95

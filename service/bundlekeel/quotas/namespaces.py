@@ -12,11 +12,11 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.bounded_calls import BoundedCalls
-from bundlekeel.core.model.errors import AdminApiError, AdminRefused
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.model.errors import AdminApiError, AdminRefused
 from bundlekeel.ports import Clock
-from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.quotas.bounded_calls import BoundedCalls
+from bundlekeel.quotas.ports import NamespaceRates, QuotaAdmin
 
 _log = structlog.get_logger(__name__)
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.quotas.groups import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Floats
+from bundlekeel.quotas.groups import (
     DISPATCH_BYTES,
     DISPATCH_MESSAGES,
     PUBLISH_BYTES,

@@ -14,12 +14,15 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.bounded_calls import BoundedCalls
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminApiError, Forbidden, LeadershipLost
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.core.quotas.groups import KINDS, Membership
-from bundlekeel.core.quotas.native import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminApiError, Forbidden, LeadershipLost
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.quotas.bounded_calls import BoundedCalls
+from bundlekeel.quotas.groups import KINDS, Membership
+from bundlekeel.quotas.namespaces import NamespaceReader
+from bundlekeel.quotas.native import (
     Defect,
     GroupBrokers,
     NativePlan,
@@ -30,14 +33,11 @@ from bundlekeel.core.quotas.native import (
     plan_native,
     serving_after,
 )
-from bundlekeel.core.quotas.usage import UsageTable
-from bundlekeel.daemon.quotas.namespaces import NamespaceReader
-from bundlekeel.daemon.quotas.report import MOST_CHANGES
-from bundlekeel.daemon.quotas.usage_listener import TRANSPORT_KEY, Json, uncounted
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import OwnedLimits
-from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
-from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.report import MOST_CHANGES
+from bundlekeel.quotas.usage import UsageTable
+from bundlekeel.quotas.usage_listener import TRANSPORT_KEY, Json, uncounted
 
 _log = structlog.get_logger(__name__)
 

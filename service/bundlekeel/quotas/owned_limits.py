@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.quotas.enforce import OwnedRate, PolicyKey, Rate
-from bundlekeel.core.quotas.native import GroupBrokers, OwnedResourceGroup, ResourceGroup
-from bundlekeel.daemon.state.documents import CHUNK_BYTES, SCHEMA, decode, encode, is_chunk, join, store_blob
+from bundlekeel.leader.state.documents import CHUNK_BYTES, SCHEMA, decode, encode, is_chunk, join, store_blob
+from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.ports import Coordination, Document, DocumentChange
+from bundlekeel.quotas.enforce import OwnedRate, PolicyKey, Rate
+from bundlekeel.quotas.native import GroupBrokers, OwnedResourceGroup, ResourceGroup
 
 T = TypeVar("T")
 HELD: Final = "quotas/held"

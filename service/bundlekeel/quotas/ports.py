@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bundlekeel.core.quotas.enforce import Rate
-from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.core.quotas.published_usage import PassedUsage
-from bundlekeel.core.quotas.usage import TopicRates
 from bundlekeel.ports.extensible import FeedState
+from bundlekeel.quotas.enforce import Rate
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.published_usage import PassedUsage
+from bundlekeel.quotas.usage import TopicRates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.codec.external_input import read
-from bundlekeel.core.quotas.enforce import PUBLISH, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.pulsar.formats.external_input import read
+from bundlekeel.quotas.enforce import PUBLISH, Rate
+from bundlekeel.quotas.native import ResourceGroup
 
 
 class _Publish(msgspec.Struct):

@@ -17,11 +17,13 @@ from typing import Final
 import numpy as np
 import structlog
 
-from bundlekeel.bounded_calls import BoundedCalls
-from bundlekeel.core.model.errors import AdminApiError, AdminRefused, CodecError, Forbidden, LeadershipLost
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.numbers import integer
-from bundlekeel.core.quotas.enforce import (
+from bundlekeel.model.errors import AdminApiError, AdminRefused, CodecError, Forbidden, LeadershipLost
+from bundlekeel.model.load import Floats
+from bundlekeel.model.numbers import integer
+from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.quotas.bounded_calls import BoundedCalls
+from bundlekeel.quotas.enforce import (
     COLUMNS,
     DISPATCH,
     NOT_REACHED,
@@ -41,14 +43,12 @@ from bundlekeel.core.quotas.enforce import (
     plan_writes,
     stricter,
 )
-from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
-from bundlekeel.core.quotas.shares import Shares
-from bundlekeel.core.quotas.usage import Key
-from bundlekeel.daemon.quotas.namespaces import NamespaceReader
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import OwnedLimits
-from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
-from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.quotas.groups import KINDS, Membership, Rates
+from bundlekeel.quotas.namespaces import NamespaceReader
+from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.quotas.shares import Shares
+from bundlekeel.quotas.usage import Key
 
 _log = structlog.get_logger(__name__)
 

@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.quotas.enforce import EnforcerPlan, Rate, RateChange
-from bundlekeel.core.quotas.groups import KINDS, Membership, QuotaGroup, Rates
-from bundlekeel.core.quotas.lines import renumbered
-from bundlekeel.core.quotas.native import Defect
-from bundlekeel.core.quotas.shares import Shares, TopicClaims
-from bundlekeel.core.quotas.usage import Key, UsageTable, sums
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.load import Floats, Ints
 from bundlekeel.ports import Telemetry
+from bundlekeel.quotas.enforce import EnforcerPlan, Rate, RateChange
+from bundlekeel.quotas.groups import KINDS, Membership, QuotaGroup, Rates
+from bundlekeel.quotas.lines import renumbered
+from bundlekeel.quotas.native import Defect
+from bundlekeel.quotas.shares import Shares, TopicClaims
+from bundlekeel.quotas.usage import Key, UsageTable, sums
 
 Json = dict[str, Any]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from bundlekeel.codec.external_input import clean
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.external_input import clean
+from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
 
 # Some 5,000 ResourceGroups of one broker.
 MAX_USAGE_BYTES: Final = 256 * 1024

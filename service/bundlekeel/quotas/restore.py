@@ -5,19 +5,19 @@ The stored state stays: a leader that still runs restores as well, and then has 
 
 from __future__ import annotations
 
-from bundlekeel.core.model.errors import AdminApiError, StaleWrite, StoreError
-from bundlekeel.core.quotas.enforce import EnforcerPlan
-from bundlekeel.core.quotas.groups import Membership
-from bundlekeel.core.quotas.native import NativePlan
-from bundlekeel.daemon.quotas.namespaces import NamespaceReader
-from bundlekeel.daemon.quotas.native import NativeKeeper, write_text
-from bundlekeel.daemon.quotas.rates import RateKeeper
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.owned_limits import OwnedLimits
-from bundlekeel.daemon.state.takeover_record import SETS_RATES_AGAIN, TAKEOVER, TakeoverEnd, TakeoverRecord
+from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN, TAKEOVER, TakeoverEnd, TakeoverRecord
+from bundlekeel.model.errors import AdminApiError, StaleWrite, StoreError
 from bundlekeel.ports import Clock, Coordination
 from bundlekeel.ports.commands import QuotaCommands, by_person
-from bundlekeel.ports.quotas import QuotaAdmin
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.quotas.enforce import EnforcerPlan
+from bundlekeel.quotas.groups import Membership
+from bundlekeel.quotas.namespaces import NamespaceReader
+from bundlekeel.quotas.native import NativePlan
+from bundlekeel.quotas.native_groups import NativeKeeper, write_text
+from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.rates import RateKeeper
 
 _ALL = 2**31
 _WHAT = "rates and resource groups of quotas"

@@ -12,10 +12,10 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
-from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
-from bundlekeel.settings.quotas import parse_size
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.quotas.responses import GroupDetailView, GroupRemoved, GroupSetView, QuotasView, QuotaWhyView
+from bundlekeel.quotas.settings import parse_size
 
 Named = Annotated[str, Path(min_length=1, max_length=128, description="name of a quota group", examples=["acme"])]
 GroupOrTopic = Annotated[schemas.InPath, Path(description="a group, or a topic", examples=["acme"])]

@@ -8,14 +8,19 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import Code, explain
-from bundlekeel.core.model.errors import NotFound, StoreError
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
-from bundlekeel.core.quotas.usage import topic_of
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import CodeView
-from bundlekeel.daemon.answers.quotas import (
+from bundlekeel.leader.gate.in_force import mode_in_force
+from bundlekeel.leader.state.documents import Desired, QuotaRequest, request_record
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN
+from bundlekeel.model.codes import Code, explain
+from bundlekeel.model.errors import NotFound, StoreError
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.ports import Peers
+from bundlekeel.quotas.cycle import QuotaParts, Quotas
+from bundlekeel.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
+from bundlekeel.quotas.report import topic_row
+from bundlekeel.quotas.responses import (
     GroupDetailView,
     GroupRemoved,
     GroupSetView,
@@ -27,14 +32,9 @@ from bundlekeel.daemon.answers.quotas import (
     TransportView,
     WritesView,
 )
-from bundlekeel.daemon.gate.in_force import mode_in_force
-from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.groups import API, SETTINGS, DeclaredGroups, removed_by
-from bundlekeel.daemon.quotas.report import topic_row
-from bundlekeel.daemon.state.documents import Desired, QuotaRequest, request_record
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.takeover_record import SETS_RATES_AGAIN
-from bundlekeel.ports import Peers
+from bundlekeel.quotas.stored_groups import API, SETTINGS, DeclaredGroups, removed_by
+from bundlekeel.quotas.usage import topic_of
+from bundlekeel.views.picture import CodeView
 
 QuotaRequests = dict[str, QuotaRequest]
 Row = TypeVar("Row", GroupView, GroupDetailView)

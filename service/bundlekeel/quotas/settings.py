@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from bundlekeel.core.model.errors import CodecError, ConfigError
-from bundlekeel.core.model.numbers import MAX_NUMBER, number
-from bundlekeel.core.quotas.enforce import WriteBudget
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
-from bundlekeel.core.quotas.shares import ShareTuning
+from bundlekeel.model.errors import CodecError, ConfigError
+from bundlekeel.model.numbers import MAX_NUMBER, number
+from bundlekeel.quotas.enforce import WriteBudget
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits, Rates, check_groups, check_least
+from bundlekeel.quotas.shares import ShareTuning
 from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Off, Section
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")

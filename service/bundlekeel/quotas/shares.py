@@ -19,12 +19,12 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.lines import Lines, renumbered
-from bundlekeel.core.quotas.topic_shares import TopicBrokers, by_usage
-from bundlekeel.core.quotas.usage import Key
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.quotas.groups import KINDS
+from bundlekeel.quotas.lines import Lines, renumbered
+from bundlekeel.quotas.topic_shares import TopicBrokers, by_usage
+from bundlekeel.quotas.usage import Key
 
 # Sums of shares stay below the limit by more than rounding can add to them.
 _TIGHT: Final = 1 - 1e-12

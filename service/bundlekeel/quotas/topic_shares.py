@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.snapshot import Bools
 
 # This part is divided evenly, whatever the topics used before. Otherwise a new topic could never grow.
 _EVEN_PART: Final = 0.1

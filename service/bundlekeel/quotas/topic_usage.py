@@ -11,14 +11,14 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.model.errors import AdminApiError, StoreError
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.quotas.groups import Membership, QuotaGroup, resolve
-from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.model.errors import AdminApiError, StoreError
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import Clock, Metadata, RawClusterView
-from bundlekeel.ports.quotas import QuotaAdmin
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.quotas.groups import Membership, QuotaGroup, resolve
+from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.usage import TopicRates
 
 _log = structlog.get_logger(__name__)
 

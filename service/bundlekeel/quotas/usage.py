@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.names import topic_parts
-from bundlekeel.core.quotas.columns import in_order
-from bundlekeel.core.quotas.groups import KINDS, Membership, Rates
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.names import topic_parts
+from bundlekeel.quotas.columns import in_order
+from bundlekeel.quotas.groups import KINDS, Membership, Rates
 
 _PARTITION: Final = "-partition-"
 Key = tuple[str, str]  # group, topic

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from bundlekeel.adapters.topics.process import TopicsProcess
-from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
-from bundlekeel.codec.resource_usage import decode_usage
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.published_usage import ResourceGroupUsage
+from bundlekeel.model.errors import CodecError
 from bundlekeel.ports import Clock
-from bundlekeel.ports.quotas import ReceivedUsage, UsageTables
+from bundlekeel.pulsar.topics.process import TopicsProcess
+from bundlekeel.pulsar.topics.wire import Live, Lost, Message, Opened, Topic
+from bundlekeel.quotas.ports import ReceivedUsage, UsageTables
+from bundlekeel.quotas.published_usage import ResourceGroupUsage
+from bundlekeel.quotas.resource_usage import decode_usage
 
 _USAGE_TOPIC: Final[tuple[Topic, ...]] = ("usage",)
 # Stopped brokers are kept, as in Pulsar. Beyond this many, the broker with the oldest message is dropped.

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from bundlekeel.core.model.numbers import setting
-from bundlekeel.core.quotas.groups import KINDS, Membership
-from bundlekeel.core.quotas.published_usage import PassedUsage
-from bundlekeel.core.quotas.usage import UsageTable
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.model.numbers import setting
 from bundlekeel.ports import BrokerEndpoint, Clock
-from bundlekeel.ports.quotas import ReceivedUsage, UsageFeed
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.quotas.groups import KINDS, Membership
+from bundlekeel.quotas.ports import ReceivedUsage, UsageFeed
+from bundlekeel.quotas.published_usage import PassedUsage
+from bundlekeel.quotas.usage import UsageTable
 
 Json = dict[str, Any]
 TRANSPORT_KEY: Final = "resourceUsageTransportClassName"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bundlekeel.daemon.cycle.status import CycleStatus
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.quotas.usage_listener import UsageListener
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.quotas.cycle import QuotaParts, Quotas
+from bundlekeel.quotas.service import QuotaService
+from bundlekeel.quotas.usage_listener import UsageListener
 from bundlekeel.wiring.reading import Reading
 
 

@@ -20,12 +20,12 @@ from bundlekeel.cli.output import Output, OutputOption, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import SinceOption, UntilOption, moment_ms, period
 from bundlekeel.cli.wiring import Wiring
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.records import history_reading as reading
-from bundlekeel.daemon.records.history_keeping import set_torn_aside
-from bundlekeel.ports.history import HistoryStore
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.recalibration.history.ports import HistoryStore
+from bundlekeel.recalibration.recorder import history_reading as reading
+from bundlekeel.recalibration.recorder.history_keeping import set_torn_aside
 from bundlekeel.settings.load import load_settings
 
 StoreOption = Annotated[

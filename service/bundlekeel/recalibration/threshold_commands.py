@@ -13,10 +13,10 @@ from bundlekeel.cli import text_views, units
 from bundlekeel.cli.output import TableLayout, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
-from bundlekeel.core.calibration.thresholds import TITLES, WORSE, ThresholdChange
-from bundlekeel.core.model.text_format import level, numbered, share
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import AdoptedView, AdoptionView, ObjectionView, ThresholdsView
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import level, numbered, share
+from bundlekeel.recalibration.rules.thresholds import TITLES, WORSE, ThresholdChange
+from bundlekeel.views.operations import AdoptedView, AdoptionView, ObjectionView, ThresholdsView
 
 thresholds_app = typer.Typer(
     help="Show, adopt and revert the thresholds that the nightly job proposes.", no_args_is_help=True

@@ -8,15 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import folder_named
-from bundlekeel.daemon.records.history_keeping import UpkeepResult
-from bundlekeel.daemon.records.recorder import Places, Recorder
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.uris import folder_named
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.ports.history import HistoryStore
+from bundlekeel.recalibration.history.ports import HistoryStore
+from bundlekeel.recalibration.parquet.compaction import tidied
+from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult
+from bundlekeel.recalibration.recorder.recorder import Places, Recorder
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import InvalidSetting, history_place
-from bundlekeel.wiring.compaction import tidied
 
 
 def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
@@ -82,7 +82,7 @@ def _place(loaded: LoadedSettings, uri: str) -> str | Path:
 
 def _adapter() -> Any:
     try:
-        return import_module("bundlekeel.adapters.history")
+        return import_module("bundlekeel.recalibration.parquet")
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise

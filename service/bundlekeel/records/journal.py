@@ -1,6 +1,6 @@
 """The journal on disk: one JSON line per cycle and one per move, appended and flushed. A torn last line is set aside.
 
-Its lines form a hash chain (`codec.chain`) that continues over rotation and restart.
+Its lines form a hash chain (`records.chain`) that continues over rotation and restart.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from bundlekeel.codec import chain
-from bundlekeel.codec.external_input import clean_lines, cleaned
-from bundlekeel.core.model.errors import CodecError, ConfigError
-from bundlekeel.core.model.numbers import MAX_TIME_MS, integer
+from bundlekeel.model.errors import CodecError, ConfigError
+from bundlekeel.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.ports import Telemetry
+from bundlekeel.pulsar.formats.external_input import clean_lines, cleaned
+from bundlekeel.records import chain
 
 _KEPT_IN_MEMORY = 2_000
 # Number of bytes read back: 2,000 records of usual size. The whole file may be larger than the memory limit.

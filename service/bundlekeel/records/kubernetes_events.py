@@ -15,10 +15,10 @@ from typing import Any, Final
 import httpx
 
 from bundlekeel import __version__
-from bundlekeel.adapters.webhooks import post
-from bundlekeel.codec.external_input import utc
-from bundlekeel.core.model.errors import NotificationError
+from bundlekeel.model.errors import NotificationError
 from bundlekeel.ports.records import Notification
+from bundlekeel.pulsar.formats.external_input import utc
+from bundlekeel.records.webhooks import post
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 CONTROLLER: Final = "bundlekeel.io/sidecar"

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
-from bundlekeel.core.model.codes import OUTCOMES
-from bundlekeel.core.model.load import Floats
+from bundlekeel.model.codes import OUTCOMES
+from bundlekeel.model.load import Floats
 
 PREFIX = "bundlekeel_"
 

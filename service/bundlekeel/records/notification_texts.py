@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.model.codes import Code, explain
+from bundlekeel.model.codes import Code, explain
 from bundlekeel.ports.records import Event, Notification, Severity
+from bundlekeel.pulsar.channel.findings import FindingCode
 
 # Operators' requests that stop or resume the balancer.
 _STOPS: Final = ("pause", "resume", "mode", "stop", "takeover", "handback", "deadman")

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import structlog
 
-from bundlekeel.core.model.errors import CodecError, NotificationError
-from bundlekeel.daemon.records.notification_texts import NotificationTexts
+from bundlekeel.model.errors import CodecError, NotificationError
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.ports.records import SEVERITIES, Event, Notification, Notifier, Severity
+from bundlekeel.records.notification_texts import NotificationTexts
 
 _log = structlog.get_logger(__name__)
 

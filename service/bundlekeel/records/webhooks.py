@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 import httpx
 
 from bundlekeel import __version__
-from bundlekeel.codec.external_input import clean_lines, cleaned, utc
-from bundlekeel.core.model.errors import NotificationError
+from bundlekeel.model.errors import NotificationError
 from bundlekeel.ports.records import Notification
+from bundlekeel.pulsar.formats.external_input import clean_lines, cleaned, utc
 
 # Statuses after which the same request may succeed later.
 _LATER: Final = frozenset({401, 403, 408, 425, 429})

@@ -8,21 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bundlekeel.core.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
-from bundlekeel.core.model.codes import EXPLANATIONS
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.names import (
-    namespace_of,
-)
-from bundlekeel.core.model.parameter_table import STRATEGY_CLASSES
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.daemon.answers.picture import AssignmentView, DroppedView, Place, StepView
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.operations.where import where
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, name_set
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.state.takeover_record import EXCLUDED, name_set
+from bundlekeel.model.codes import EXPLANATIONS
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameter_table import STRATEGY_CLASSES
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, AssignmentStep, assign
 from bundlekeel.ports import Metadata, Ownership
+from bundlekeel.pulsar.sources.policies import PolicyCache
+from bundlekeel.requests.where import where
+from bundlekeel.views.picture import AssignmentView, DroppedView, Place, StepView
 
 _PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
 # At most this many brokers in a sentence.

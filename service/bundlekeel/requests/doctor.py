@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.leader.cycle.external_splits import REMEDY, turned_off
+from bundlekeel.leader.gate.gate import ACTED_ON
+from bundlekeel.leader.state.partial_takeover import left_to_us, namespaces_of, put_aside
+from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.capacity import CapacityOverride, match_capacity
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     AdminUnauthorized,
     BundlekeelError,
     CodecError,
@@ -24,30 +27,27 @@ from bundlekeel.core.model.errors import (
     StoreError,
     WrongCluster,
 )
-from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import build_snapshot
-from bundlekeel.core.model.text_format import clock_text, numbered, some
-from bundlekeel.core.model.uris import LOOPBACK, host_and_port
-from bundlekeel.core.planning.wrong_limits import wrong_limits
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.cycle.external_splits import REMEDY, turned_off
-from bundlekeel.daemon.gate.gate import ACTED_ON
-from bundlekeel.daemon.operations.doctor_channel import channel_checks
-from bundlekeel.daemon.operations.doctor_checks import clocks_check, document_check, migration_check
-from bundlekeel.daemon.operations.go_live import live_loads_check, unmatched_checks
-from bundlekeel.daemon.operations.takeover import NO_LEADER, unknown_namespaces, why_nothing_balances
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig, configuration_store
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.counters import LiveLoads
-from bundlekeel.daemon.sources.extensible_brokers import BundlesSetting
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of, put_aside
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
+from bundlekeel.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, ExcludedBroker
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import build_snapshot
+from bundlekeel.model.text_format import clock_text, numbered, some
+from bundlekeel.model.uris import LOOPBACK, host_and_port
+from bundlekeel.planning.filters.javaregex import java_pattern
+from bundlekeel.planning.wrong_limits import wrong_limits
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, LoadSource, LoadTables, Metadata, RawClusterView
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig, configuration_store
+from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting
+from bundlekeel.pulsar.sources.policies import PolicyCache
+from bundlekeel.requests.doctor_channel import channel_checks
+from bundlekeel.requests.doctor_checks import clocks_check, document_check, migration_check
+from bundlekeel.requests.takeover import NO_LEADER, unknown_namespaces, why_nothing_balances
 from bundlekeel.settings.parameters import STOCK
+from bundlekeel.views.go_live import live_loads_check, unmatched_checks
+from bundlekeel.views.picture import Check
 
 _PATIENCE = 5
 # Brokers publish a changed load within this time, in seconds.

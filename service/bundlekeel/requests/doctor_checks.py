@@ -8,20 +8,20 @@ from statistics import median_low
 from typing import Any, Final
 from urllib.parse import unquote
 
-from bundlekeel.codec.external_input import unreadable
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.text_format import some
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.execution.intents import INTENTS, decode_intent
-from bundlekeel.daemon.execution.split_intents import SPLITS, decode_split
-from bundlekeel.daemon.operations.reviews import REVIEWS, decode_reviews
-from bundlekeel.daemon.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
-from bundlekeel.daemon.state.owned_limits import HELD, NATIVE, OwnedLimits
-from bundlekeel.daemon.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, decode_takeover
+from bundlekeel.leader.execution.intents import INTENTS, decode_intent
+from bundlekeel.leader.execution.split_intents import SPLITS, decode_split
+from bundlekeel.leader.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
+from bundlekeel.leader.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
+from bundlekeel.leader.state.takeover_record import TAKEOVER, decode_takeover
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.text_format import some
 from bundlekeel.ports import Coordination, Document, Metadata, RawClusterView
+from bundlekeel.pulsar.formats.external_input import unreadable
+from bundlekeel.pulsar.formats.report import is_bundle
+from bundlekeel.quotas.owned_limits import HELD, NATIVE, OwnedLimits
+from bundlekeel.requests.reviews import REVIEWS, decode_reviews
+from bundlekeel.views.picture import Check
 
 UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "

@@ -15,18 +15,18 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminApiError, StoreError
-from bundlekeel.core.model.names import is_system_bundle, parse_bundle
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.gate.in_force import LeftAlone, ends_of, scopes_paused
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.documents import Desired, OperatorRequest
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.gate.in_force import LeftAlone, ends_of, scopes_paused
+from bundlekeel.leader.state.documents import Desired, OperatorRequest
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminApiError, StoreError
+from bundlekeel.model.names import is_system_bundle, parse_bundle
+from bundlekeel.model.plan import Refusal
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.owned import with_owned
 from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView, Telemetry
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ class _Watch:
 
 
 class DrainTracker:
-    """Implements `daemon.cycle.cycle.BrokerRequests`, and keeps drained brokers empty."""
+    """Implements `leader.cycle.cycle.BrokerRequests`, and keeps drained brokers empty."""
 
     def __init__(
         self, shared_state: SharedState, admin: BrokerAdmin, config: BrokerConfig, clock: Clock, telemetry: Telemetry

@@ -9,18 +9,18 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Split
-from bundlekeel.daemon.answers.plans import PlanRequest, PlanView
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.operations.manual_moves import UNREADABLE, ManualMoves
-from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.planner import Planner
+from bundlekeel.leader.execution.executor import Executor
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import BundlekeelError, Conflict, Forbidden, SnapshotError, StoreError
+from bundlekeel.model.plan import Move, Plan, Refusal, Split
+from bundlekeel.requests.manual_moves import UNREADABLE, ManualMoves
+from bundlekeel.requests.reviews import Reviews
+from bundlekeel.views.plans import PlanRequest, PlanView
 
 _log = structlog.get_logger(__name__)
 
@@ -353,7 +353,7 @@ class PlannedActions(NamedTuple):
 
     @classmethod
     def of_view(cls, plan: PlanView) -> PlannedActions:
-        """Return the actions of a plan in API form (daemon/cycle/planner.py)."""
+        """Return the actions of a plan in API form (leader/cycle/planner.py)."""
         moves = [(move.bundle, move.source, move.target) for move in plan.moves]
         return cls(list(moves), [(split.bundle, split.broker) for split in plan.splits])
 

@@ -19,13 +19,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from bundlekeel.core.model.errors import StaleWrite, StoreError
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.operations.takeover import TakeoverContext, TakeoverResult, handback, read_record
-from bundlekeel.daemon.state.documents import LeaderState, decode_state
-from bundlekeel.daemon.state.shared_state import STATE
-from bundlekeel.daemon.state.takeover_record import FAILSAFE, TakeoverRecord, encode_look
+from bundlekeel.leader.state.documents import LeaderState, decode_state
+from bundlekeel.leader.state.shared_state import STATE
+from bundlekeel.leader.state.takeover_record import FAILSAFE, TakeoverRecord, encode_look
+from bundlekeel.model.errors import StaleWrite, StoreError
+from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Clock, Coordination
+from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, handback, read_record
 
 CONFIRM_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 1.0

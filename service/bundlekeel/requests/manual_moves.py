@@ -13,21 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.errors import (
-    AdminApiError,
-    CodecError,
-    ConfigError,
-    Conflict,
-    NotFound,
-    StoreError,
-)
-from bundlekeel.core.model.names import is_system_bundle, parse_bundle
-from bundlekeel.core.model.numbers import number
-from bundlekeel.core.model.plan import Move, Refusal, Split
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import numbered, unknown_broker
-from bundlekeel.core.operations.manual_moves import (
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.planner import counted, move_view, refusal_view
+from bundlekeel.leader.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
+from bundlekeel.leader.gate.in_force import LeftAlone
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.errors import AdminApiError, CodecError, ConfigError, Conflict, NotFound, StoreError
+from bundlekeel.model.names import is_system_bundle, parse_bundle
+from bundlekeel.model.numbers import number
+from bundlekeel.model.plan import Move, Refusal, Split
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import numbered, unknown_broker
+from bundlekeel.planning.manual_moves import (
     PASSING,
     RULE,
     ManualPlan,
@@ -36,9 +34,9 @@ from bundlekeel.core.operations.manual_moves import (
     manual_move,
     unload_all,
 )
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.core.operations.relocation import Request, by_person
-from bundlekeel.core.splitting.algorithms import (
+from bundlekeel.planning.owned import with_owned
+from bundlekeel.planning.relocation import Request, by_person
+from bundlekeel.planning.splitting.algorithms import (
     BY_LOAD,
     SplitAlgorithm,
     SplitOptions,
@@ -47,16 +45,11 @@ from bundlekeel.core.splitting.algorithms import (
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.core.splitting.children import SplitChildren
-from bundlekeel.core.splitting.rules import largest_bundle
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.plans import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
-from bundlekeel.daemon.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
-from bundlekeel.daemon.gate.in_force import LeftAlone
-from bundlekeel.daemon.operations.where import WholeBundle, bundles_of, whole_bundles
+from bundlekeel.planning.splitting.children import SplitChildren
+from bundlekeel.planning.splitting.rules import largest_bundle
 from bundlekeel.ports import Ownership, TopicLoad
+from bundlekeel.requests.where import WholeBundle, bundles_of, whole_bundles
+from bundlekeel.views.plans import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 # Limits of `flow_or_qps_equally_divide`, with Pulsar's defaults: msg/s, MiB/s, per cent.

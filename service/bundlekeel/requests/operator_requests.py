@@ -9,22 +9,29 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import LASTING, Code, explain, reason_of, way_out
-from bundlekeel.core.model.errors import (
-    AdminApiError,
-    ConfigError,
-    Conflict,
-    NotFound,
-    SnapshotError,
-)
-from bundlekeel.core.model.names import as_pulsar_writes
-from bundlekeel.core.model.text_format import numbered, unknown_broker
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.core.operations.relocation import RULES
-from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.splitting.algorithms import BY_LOAD, SplitOptions
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.operations import (
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.planner import counted, move_view, refusal_view
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.gate.in_force import LeftAlone, lasts, pause_view
+from bundlekeel.leader.gate.patterns import count_matches, pattern_of, scope_of
+from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause, request_record
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import LASTING, Code, explain, reason_of, way_out
+from bundlekeel.model.errors import AdminApiError, ConfigError, Conflict, NotFound, SnapshotError
+from bundlekeel.model.names import as_pulsar_writes
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered, unknown_broker
+from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.owned import with_owned
+from bundlekeel.planning.relocation import RULES
+from bundlekeel.planning.splitting.algorithms import BY_LOAD, SplitOptions
+from bundlekeel.ports import Clock, Journal, Metadata, Ownership
+from bundlekeel.requests.drain_tracker import DrainTracker
+from bundlekeel.requests.executions import task_of
+from bundlekeel.requests.manual_moves import ManualMoves
+from bundlekeel.requests.reviews import Reviews
+from bundlekeel.requests.where import whole_bundles
+from bundlekeel.views.operations import (
     CordonedView,
     DrainView,
     ExcludedView,
@@ -40,7 +47,7 @@ from bundlekeel.daemon.answers.operations import (
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.daemon.answers.plans import (
+from bundlekeel.views.plans import (
     ManualMoveView,
     NamespaceUnloadView,
     RefusalView,
@@ -50,19 +57,6 @@ from bundlekeel.daemon.answers.plans import (
     TaskView,
     Verb,
 )
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import counted, move_view, refusal_view
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.gate.in_force import LeftAlone, lasts, pause_view
-from bundlekeel.daemon.gate.patterns import count_matches, pattern_of, scope_of
-from bundlekeel.daemon.operations.drain_tracker import DrainTracker
-from bundlekeel.daemon.operations.executions import task_of
-from bundlekeel.daemon.operations.manual_moves import ManualMoves
-from bundlekeel.daemon.operations.reviews import Reviews
-from bundlekeel.daemon.operations.where import whole_bundles
-from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorRequest, Pause, request_record
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 
 # Drop a stop after this time, long after the end of its task.
 STOP_KEPT_MS: Final = 24 * 3600 * 1000

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.plans import PlanRequest, PlanView, Submitted, TaskView
-from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.operations.executions import PlannedActions, difference, task_of
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.cycle.planner import Planner
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.model.members import Member
+from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import Peers
+from bundlekeel.requests.executions import PlannedActions, difference, task_of
+from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.views.plans import PlanRequest, PlanView, Submitted, TaskView
 
 # Format of a plan's hash: no other text becomes part of another sidecar's URL.
 _HASH = re.compile(r"[0-9a-f]{1,64}")

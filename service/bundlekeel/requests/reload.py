@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import structlog
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.ports import Clock, Journal, Telemetry
 from bundlekeel.settings.describe import differences, shared_digest, warnings_of
 from bundlekeel.settings.load import LoadedSettings

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.core.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.plans import ReviewView
-from bundlekeel.daemon.state.documents import SCHEMA, decode, encode
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.state.documents import SCHEMA, decode, encode
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
+from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import Clock, Coordination
+from bundlekeel.views.plans import ReviewView
 
 REVIEWS: Final = "reviews"
 # What operators may do in each state; the other states change automatically.

@@ -12,12 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bundlekeel.core.model.codes import LASTING, Code, explain
-from bundlekeel.core.model.errors import AdminApiError, CodecError, Conflict, StaleWrite, StoreError
-from bundlekeel.core.model.text_format import numbered, suggest
-from bundlekeel.daemon.state.documents import decode_state
-from bundlekeel.daemon.state.shared_state import STATE
-from bundlekeel.daemon.state.takeover_record import (
+from bundlekeel.leader.state.documents import decode_state
+from bundlekeel.leader.state.shared_state import STATE
+from bundlekeel.leader.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
     TAKEOVER,
@@ -26,6 +23,9 @@ from bundlekeel.daemon.state.takeover_record import (
     decode_takeover,
     name_set,
 )
+from bundlekeel.model.codes import LASTING, Code, explain
+from bundlekeel.model.errors import AdminApiError, CodecError, Conflict, StaleWrite, StoreError
+from bundlekeel.model.text_format import numbered, suggest
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock, Coordination, Metadata
 from bundlekeel.ports.commands import BrokerCommands, LookAgain, by_person, no_look
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.model.errors import Conflict, StaleWrite
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.operations.takeover import read_record
-from bundlekeel.daemon.state.owned_limits import OwnedLimits
+from bundlekeel.model.errors import Conflict, StaleWrite
+from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Coordination
+from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.requests.takeover import read_record
 
 
 async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:

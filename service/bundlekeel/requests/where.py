@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.model.names import (
+from bundlekeel.model.errors import ConfigError, NotFound
+from bundlekeel.model.names import (
     FOR_A_TOPIC,
     BundleName,
     TopicName,
@@ -26,11 +26,11 @@ from bundlekeel.core.model.names import (
     parse_topic,
     refuse_namespace,
 )
-from bundlekeel.core.model.text_format import numbered, suggest
-from bundlekeel.core.splitting.children import holds
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.picture import Place
+from bundlekeel.model.text_format import numbered, suggest
+from bundlekeel.planning.splitting.children import holds
 from bundlekeel.ports import Metadata, Owner, Ownership
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.views.picture import Place
 
 # At most this many partitions per request: the metadata store can contain any number.
 MOST_PARTITIONS = 10_000

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.files import read_bounded
-from bundlekeel.tls import stamp_of
+from bundlekeel.settings.tls import stamp_of
 
 if TYPE_CHECKING:
     from bundlekeel.settings.jwt_keys import JwtKeys

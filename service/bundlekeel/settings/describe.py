@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bundlekeel.core.guard.scope import is_glob
-from bundlekeel.core.model.capacity import match_capacity
-from bundlekeel.core.model.parameters import BY_NAME, PARAMETERS, defaults
-from bundlekeel.core.model.text_format import format_duration
-from bundlekeel.core.model.uris import LOOPBACK, folder_named
+from bundlekeel.model.capacity import match_capacity
+from bundlekeel.model.parameters import BY_NAME, PARAMETERS, defaults
+from bundlekeel.model.text_format import format_duration
+from bundlekeel.model.uris import LOOPBACK, folder_named
+from bundlekeel.planning.guard.scope import is_glob
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES, Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.problems import problem
 
@@ -47,7 +47,7 @@ def _check_keys(loaded: LoadedSettings, unreadable: set[str]) -> Iterator[Config
     cert, key, jwt = map(loaded.located, (tls.cert_file, tls.key_file, auth.jwt_key_file))
     try:
         if cert and key and not unreadable & {"api.tls.cert_file", "api.tls.key_file", "api.tls.client_ca_file"}:
-            from bundlekeel.tls import ServerTls  # noqa: PLC0415 - it imports structlog, as above
+            from bundlekeel.settings.tls import ServerTls  # noqa: PLC0415 - it imports structlog, as above
 
             ca = loaded.located(tls.client_ca_file)
             ServerTls(cert=cert, key=key, client_ca=ca).context(field="api.tls.cert_file")

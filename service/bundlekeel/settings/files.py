@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 
 MAX_FILE_BYTES: Final = 2**20
 # A turn of `decide` with 1,000 brokers and 100,000 bundles has about 60 MB.

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.credentials import ROLES, Principal, read_file
-from bundlekeel.tls import stamp_of
+from bundlekeel.settings.tls import stamp_of
 
 _LEEWAY_SECONDS: Final = 10
 # NIST SP 800-131A: shorter keys sign nothing any more. Longer ones than any in use take seconds to check.

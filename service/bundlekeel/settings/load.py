@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bundlekeel.core.model.parameters import BY_NAME
+from bundlekeel.model.parameters import BY_NAME
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.settings.problems import ConfigErrors, KeyPath, from_pydantic, problem

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from bundlekeel.core.calibration.thresholds import AdoptionRules
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import check_pair, compat_defaults
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import check_pair, compat_defaults
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
-from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import (
     CalibrationSettings,
     CountersSettings,

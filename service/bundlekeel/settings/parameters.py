@@ -1,6 +1,6 @@
 """The `parameters` section: converts Bundlekeel's or Pulsar's names, each used once, to Bundlekeel's names and units.
 
-Precedence when they become `core.model.parameters.Parameters`: explicit settings, then what the brokers run with
+Precedence when they become `model.parameters.Parameters`: explicit settings, then what the brokers run with
 (`adopt_broker_settings`), then our defaults.
 """
 
@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bundlekeel.core.guard.scope import BROKER, NAMESPACE, TENANT, check_pattern, is_glob
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_table import RELEASES, STRATEGY_CLASSES, ParameterSpec
-from bundlekeel.core.model.parameters import (
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameter_table import RELEASES, STRATEGY_CLASSES, ParameterSpec
+from bundlekeel.model.parameters import (
     BY_NAME,
     BY_PULSAR_KEY,
     PARAMETERS,
@@ -25,7 +24,8 @@ from bundlekeel.core.model.parameters import (
     from_pulsar,
     half_of_avg,
 )
-from bundlekeel.core.model.text_format import parse_duration, suggest
+from bundlekeel.model.text_format import parse_duration, suggest
+from bundlekeel.planning.guard.scope import BROKER, NAMESPACE, TENANT, check_pattern, is_glob
 
 if TYPE_CHECKING:
     from bundlekeel.settings.model import Settings

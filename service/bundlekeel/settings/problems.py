@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.core.model.text_format import format_duration, suggest
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.model.text_format import format_duration, suggest
 from bundlekeel.settings.parameters import remedy
 from bundlekeel.settings.schema import HIDDEN, by_key, children, is_secret, row_of, rows
 from bundlekeel.settings.types import InvalidSetting

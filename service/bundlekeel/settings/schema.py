@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from bundlekeel.core.model.parameter_table import ParameterSpec
-from bundlekeel.core.model.parameters import PARAMETERS, choices, defaults, number_words
-from bundlekeel.core.model.text_format import LIMITS, format_duration, limits_text
+from bundlekeel.model.parameter_table import ParameterSpec
+from bundlekeel.model.parameters import PARAMETERS, choices, defaults, number_words
+from bundlekeel.model.text_format import LIMITS, format_duration, limits_text
 from bundlekeel.settings.model import CapacitySettings, Settings
 from bundlekeel.settings.parameters import OR_DURATION, takes_durations
 from bundlekeel.settings.types import DURATION_WORDS, AllowedWords

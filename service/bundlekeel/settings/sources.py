@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 from pydantic_settings import InitSettingsSource
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import BY_NAME, BY_PULSAR_KEY
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.settings.files import read_bounded
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 
 _log = structlog.get_logger(__name__)
 

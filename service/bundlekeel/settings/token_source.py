@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bundlekeel.core.model.errors import AdminUnauthorized
+from bundlekeel.model.errors import AdminUnauthorized
 
 _MAX_TOKEN_BYTES = 65_536
 

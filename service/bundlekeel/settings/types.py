@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import integer
-from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES, STRATEGY_CLASSES
-from bundlekeel.core.model.parameters import choices
-from bundlekeel.core.model.text_format import parse_duration, suggest
-from bundlekeel.core.model.uris import credentials_fault, is_http_address, place_fault
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import integer
+from bundlekeel.model.parameter_table import PLACEMENTS, RELEASES, STRATEGIES, STRATEGY_CLASSES
+from bundlekeel.model.parameters import choices
+from bundlekeel.model.text_format import parse_duration, suggest
+from bundlekeel.model.uris import credentials_fault, is_http_address, place_fault
 
 _HOST = r"(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,9})?"
 _STORE = re.compile(rf"(?:zk:)?{_HOST}(?:,{_HOST})*(?:/[^/\s]+)*")

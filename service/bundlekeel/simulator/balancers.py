@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from bundlekeel.core.guard.budgets import CYCLE_BUDGETS, GENTLE
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerEndpoint, ExcludedBroker, dated
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Plan
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.daemon.sources.counters import LiveLoads
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerEndpoint, ExcludedBroker, dated
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Plan
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.budgets import CYCLE_BUDGETS, GENTLE
+from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.ports import RawClusterView
-from bundlekeel.sim.cluster import VirtualCluster
-from bundlekeel.sim.leader import SimulatedLeader
-from bundlekeel.sim.reports import broker_id
-from bundlekeel.sim.splitter import SimulatedSplitter
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.simulator.cluster import VirtualCluster
+from bundlekeel.simulator.leader import SimulatedLeader
+from bundlekeel.simulator.reports import broker_id
+from bundlekeel.simulator.splitter import SimulatedSplitter
 
 # `cycle.interval`.
 CYCLE = 10.0

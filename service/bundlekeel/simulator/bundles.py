@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.sim.scenario import Tenant
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.simulator.scenario import Tenant
 
 DAY = 24 * 60.0
 # The random walk of `jitter` loses half of its deviation in about seven minutes.

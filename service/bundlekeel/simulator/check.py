@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import coerce
-from bundlekeel.sim.scenario import Event, Scenario, Tenant
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import coerce
+from bundlekeel.simulator.scenario import Event, Scenario, Tenant
 
 _BROKER_EVENTS = ("kill", "drain", "restart", "foreign", "skew", "lose", "delay", "bad")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.load import BrokerReport, Floats, Ints
-from bundlekeel.sim.bundles import GONE, IN_TRANSIT, VirtualBundles
-from bundlekeel.sim.lookups import choose
-from bundlekeel.sim.reports import START_MS, Reporter, broker_id
-from bundlekeel.sim.scenario import ScenarioSettings
+from bundlekeel.model.load import BrokerReport, Floats, Ints
+from bundlekeel.simulator.bundles import GONE, IN_TRANSIT, VirtualBundles
+from bundlekeel.simulator.lookups import choose
+from bundlekeel.simulator.reports import START_MS, Reporter, broker_id
+from bundlekeel.simulator.scenario import ScenarioSettings
 
 ANYWHERE = -1
 

@@ -1,4 +1,4 @@
-"""Counters of the virtual brokers, as the daemon reads those of real ones (`daemon.sources.counters`)."""
+"""Counters of the virtual brokers, as the daemon reads those of real ones (`pulsar.counters.counters`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.core.model.names import FULL_UPPER
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.model.names import FULL_UPPER
 from bundlekeel.ports import Clock
-from bundlekeel.sim.balancers import cluster_index
-from bundlekeel.sim.bundles import GONE
-from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.simulator.balancers import cluster_index
+from bundlekeel.simulator.bundles import GONE
+from bundlekeel.simulator.cluster import VirtualCluster
 
 # A real broker needs this long for its page (docs/reference/counters-cost.md).
 READ_SECONDS: Final = 0.07

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bundlekeel.sim.bundles import GONE
-from bundlekeel.sim.scenario import Expect, Filled
+from bundlekeel.simulator.bundles import GONE
+from bundlekeel.simulator.scenario import Expect, Filled
 
 if TYPE_CHECKING:
-    from bundlekeel.sim.run import Run
+    from bundlekeel.simulator.run import Run
 
 
 EPSILON = 1e-9

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from bundlekeel.core.guard.budgets import share_of
-from bundlekeel.core.guard.state import BegunMove, RecentMove, SplitFailed
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import HOUR_MS
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import HOUR_MS
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.budgets import share_of
+from bundlekeel.planning.guard.state import BegunMove, RecentMove, SplitFailed
+from bundlekeel.planning.ledger import Ledger, landed, open_entries, parted
+from bundlekeel.planning.memory import StrategyMemory
 
 
 @dataclass(slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bundlekeel.core.model.load import CPU, RATE_IN, RATE_OUT, BrokerReport, Ints
-from bundlekeel.sim.scenario import ScenarioSettings
+from bundlekeel.model.load import CPU, RATE_IN, RATE_OUT, BrokerReport, Ints
+from bundlekeel.simulator.scenario import ScenarioSettings
 
 # LeastResourceUsageWithWeight prefers brokers this far below the average.
 BELOW_AVERAGE = 0.10

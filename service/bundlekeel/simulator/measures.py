@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.sim.cluster import SimulatedMove, SimulatedSplit
+from bundlekeel.model.load import Floats
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.simulator.cluster import SimulatedMove, SimulatedSplit
 
 if TYPE_CHECKING:
     pass

@@ -1,4 +1,4 @@
-"""A loop like the modular load manager's: the leader sheds once a minute with Pulsar's classes (`core.compat`).
+"""A loop like the modular load manager's: the leader sheds once a minute with Pulsar's classes (`compat`).
 
 It differs from Bundlekeel as in Pulsar 4.2: there is no ledger and no guard (only bundles unloaded in the last 30
 minutes are skipped), averages get one sample of every bundle for every report of any broker, and destinations are drawn
@@ -13,15 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.compat import BundleColumns, CompatPicture, Placer, shed
-from bundlekeel.core.compat.picture import percent, suspects
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.memory import CompatMemory
-from bundlekeel.sim.balancers import UNUSABLE, RunBooks, cluster_index
-from bundlekeel.sim.bundles import GONE
-from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.compat import BundleColumns, CompatPicture, Placer, shed
+from bundlekeel.compat.picture import percent, suspects
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.memory import CompatMemory
+from bundlekeel.simulator.balancers import UNUSABLE, RunBooks, cluster_index
+from bundlekeel.simulator.bundles import GONE
+from bundlekeel.simulator.cluster import VirtualCluster
 
 SHEDDING_INTERVAL: Final = 60.0
 GRACE_SECONDS: Final = 30 * 60.0

@@ -1,4 +1,4 @@
-"""A loop like the extensible load manager's own: TransferShedder (`core.compat.transfer`) once a minute, bare.
+"""A loop like the extensible load manager's own: TransferShedder (`compat.transfer`) once a minute, bare.
 
 It differs from the modular loop as in Pulsar 4.2: each broker smooths its score every few seconds and publishes it with
 its report, and its largest bundles with every refresh of its statistics. A broker that unloaded or received a bundle
@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.compat.in_plan import largest
-from bundlekeel.core.compat.picture import percent
-from bundlekeel.core.compat.transfer import Load, TopBundle, TransferPicture, find_bundles
-from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.sim.balancers import UNUSABLE, RunBooks, cluster_index
-from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
-from bundlekeel.sim.native import GRACE_SECONDS, SHEDDING_INTERVAL
-from bundlekeel.sim.reports import broker_id
+from bundlekeel.compat.in_plan import largest
+from bundlekeel.compat.picture import percent
+from bundlekeel.compat.transfer import Load, TopBundle, TransferPicture, find_bundles
+from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import Policies
+from bundlekeel.simulator.balancers import UNUSABLE, RunBooks, cluster_index
+from bundlekeel.simulator.cluster import ANYWHERE, VirtualCluster
+from bundlekeel.simulator.native import GRACE_SECONDS, SHEDDING_INTERVAL
+from bundlekeel.simulator.reports import broker_id
 
 # `TOMBSTONE_DELAY_IN_MILLIS`: a broker vanishes from the tables at most once in this time.
 TOMBSTONE_SECONDS = 10.0

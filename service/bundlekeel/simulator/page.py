@@ -41,7 +41,7 @@ mpl.rcParams.update(
 
 def render(package: str, template: str, **values: Any) -> str:
     """Return a page from the folder `templates` of a package. Templates may extend `page.html` of this package."""
-    loader = ChoiceLoader([PackageLoader(package), PackageLoader("bundlekeel.sim")])
+    loader = ChoiceLoader([PackageLoader(package), PackageLoader("bundlekeel.simulator")])
     pages = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     return pages.get_template(template).render(values) + "\n"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.parameters import choices
-from bundlekeel.sim.run import Contender, Run, Source
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameters import choices
+from bundlekeel.simulator.run import Contender, Run, Source
 
 RELEASE = "4.2"
 # maxUnloadPercentage, which Pulsar's AvgShedder and UniformLoadShedder share.

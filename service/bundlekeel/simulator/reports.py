@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.model.load import BrokerReport, Floats, Ints
-from bundlekeel.sim.bundles import VirtualBundles
-from bundlekeel.sim.scenario import ScenarioSettings
+from bundlekeel.model.load import BrokerReport, Floats, Ints
+from bundlekeel.simulator.bundles import VirtualBundles
+from bundlekeel.simulator.scenario import ScenarioSettings
 
 START_MS = 1_700_000_000_000
 BLIND_NIC = -1000.0

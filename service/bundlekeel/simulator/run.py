@@ -14,24 +14,24 @@ from typing import Literal, cast
 
 import numpy as np
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.parameters import Parameters, coerce, compat_defaults
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import Floats
+from bundlekeel.model.parameters import Parameters, coerce, compat_defaults
+from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.ports import Metadata
-from bundlekeel.sim.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
-from bundlekeel.sim.bundles import TrafficModel, build
-from bundlekeel.sim.check import check
-from bundlekeel.sim.cluster import ANYWHERE, VirtualCluster
-from bundlekeel.sim.counters import ClusterCounters
-from bundlekeel.sim.expectations import ExpectationResult, judge
-from bundlekeel.sim.measures import Curves, RunMeasures, measure
-from bundlekeel.sim.native import BrokerSplits, Native
-from bundlekeel.sim.native_transfer import NativeTransfer
-from bundlekeel.sim.reports import START_MS, broker_id
-from bundlekeel.sim.scenario import Event, Lookup, Scenario
-from bundlekeel.sim.virtual_time import VirtualClock, run_virtually
+from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.simulator.balancers import CYCLE, Balancer, Bundlekeel, NoBalancer, RunBooks, direct_moves
+from bundlekeel.simulator.bundles import TrafficModel, build
+from bundlekeel.simulator.check import check
+from bundlekeel.simulator.cluster import ANYWHERE, VirtualCluster
+from bundlekeel.simulator.counters import ClusterCounters
+from bundlekeel.simulator.expectations import ExpectationResult, judge
+from bundlekeel.simulator.measures import Curves, RunMeasures, measure
+from bundlekeel.simulator.native import BrokerSplits, Native
+from bundlekeel.simulator.native_transfer import NativeTransfer
+from bundlekeel.simulator.reports import START_MS, broker_id
+from bundlekeel.simulator.scenario import Event, Lookup, Scenario
+from bundlekeel.simulator.virtual_time import VirtualClock, run_virtually
 
 Source = Literal["counters", "reports"]
 

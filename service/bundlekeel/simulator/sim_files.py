@@ -1,4 +1,4 @@
-"""Find, read and check scenario files: YAML with the fields of `sim.scenario.Scenario`."""
+"""Find, read and check scenario files: YAML with the fields of `simulator.scenario.Scenario`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.text_format import suggest
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.text_format import suggest
 from bundlekeel.settings.files import read_bounded
 from bundlekeel.settings.problems import ConfigErrors
 from bundlekeel.settings.schema import children
 from bundlekeel.settings.yaml_text import read_mapping
-from bundlekeel.sim.check import check
-from bundlekeel.sim.scenario import Scenario
+from bundlekeel.simulator.check import check
+from bundlekeel.simulator.scenario import Scenario
 
 SUFFIX = ".yaml"
 _VALUE_LIMIT = 60
@@ -41,7 +41,7 @@ _REQUIRED = tuple(one.name for one in fields(Scenario) if one.default is one.def
 
 def shipped() -> dict[str, str]:
     """Return the text of every shipped scenario by name, in the order of the suite."""
-    folder = resources.files("bundlekeel.sim").joinpath("scenarios")
+    folder = resources.files("bundlekeel.simulator").joinpath("scenarios")
     texts = {
         item.name.removesuffix(SUFFIX): item.read_text(encoding="utf-8")
         for item in folder.iterdir()

@@ -16,23 +16,17 @@ import typer
 
 from bundlekeel.cli import completion
 from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
-from bundlekeel.cli.offline import sim_files
-from bundlekeel.cli.offline.simulate_report import (
-    as_json,
-    as_table,
-    counts,
-    pairs_json,
-    pairs_table,
-)
 from bundlekeel.cli.output import Output, OutputOption, ProgressLine, TableLayout, table, tell
 from bundlekeel.cli.session import pairs_of, set_option
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.text_format import how_far, numbered
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.text_format import how_far, numbered
 from bundlekeel.settings.parameters import canonical
-from bundlekeel.sim.pairs import NATIVE, PROPERTIES, contender, native, pairs
-from bundlekeel.sim.run import Contender, Run
-from bundlekeel.sim.run import simulate as run_scenario
-from bundlekeel.sim.scenario import Scenario
+from bundlekeel.simulator import sim_files
+from bundlekeel.simulator.pairs import NATIVE, PROPERTIES, contender, native, pairs
+from bundlekeel.simulator.run import Contender, Run
+from bundlekeel.simulator.run import simulate as run_scenario
+from bundlekeel.simulator.scenario import Scenario
+from bundlekeel.simulator.simulate_report import as_json, as_table, counts, pairs_json, pairs_table
 
 FilesArgument = Annotated[
     list[str] | None,
@@ -132,7 +126,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of one command
 def _page_renderer() -> Callable[..., str]:
     """Return the function that renders the page. Raises CliError if the extra `plots` is not installed."""
     try:
-        from bundlekeel.cli.offline.simulate_html import page  # noqa: PLC0415
+        from bundlekeel.simulator.simulate_html import page  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CliError(f"--html needs {error.name}: pip install '.[plots]' in the sources", USAGE) from None
     return page

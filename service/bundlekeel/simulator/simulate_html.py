@@ -15,7 +15,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from bundlekeel import __version__
-from bundlekeel.cli.offline.simulate_report import (
+from bundlekeel.model.load import Floats
+from bundlekeel.model.text_format import numbered
+from bundlekeel.simulator.measures import OVER
+from bundlekeel.simulator.page import BAD, COLOURS, INK, render, svg
+from bundlekeel.simulator.pairs import PROPERTIES
+from bundlekeel.simulator.run import Run
+from bundlekeel.simulator.scenario import Scenario
+from bundlekeel.simulator.simulate_report import (
     COLUMNS,
     NEVER,
     PAIRS_TITLE,
@@ -25,13 +32,6 @@ from bundlekeel.cli.offline.simulate_report import (
     other_values,
     pair_rows,
 )
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.sim.measures import OVER
-from bundlekeel.sim.page import BAD, COLOURS, INK, render, svg
-from bundlekeel.sim.pairs import PROPERTIES
-from bundlekeel.sim.run import Run
-from bundlekeel.sim.scenario import Scenario
 
 # More brokers are shown as bands, because more lines look alike.
 MOST_LINES = 16
@@ -47,7 +47,7 @@ def page(runs: Sequence[Run], origin: str = "", *, of_pairs: bool = False) -> st
         "rows": [[label, *cells] for label, cells in pair_rows(runs)] if of_pairs else [],
     }
     return render(
-        "bundlekeel.cli.offline",
+        "bundlekeel.simulator",
         "simulation.html",
         count=f"{numbered(len(runs), 'run')} of {numbered(len(scenarios), 'scenario')}",
         failed=_labels(run for run in runs if counts(run) and run.failed),

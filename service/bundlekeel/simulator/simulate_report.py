@@ -12,11 +12,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from bundlekeel.cli.output import table
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.sim.measures import RunMeasures
-from bundlekeel.sim.pairs import PROPERTIES, PairProperty
-from bundlekeel.sim.run import Run
-from bundlekeel.sim.scenario import Scenario
+from bundlekeel.model.response_fields import Json
+from bundlekeel.simulator.measures import RunMeasures
+from bundlekeel.simulator.pairs import PROPERTIES, PairProperty
+from bundlekeel.simulator.run import Run
+from bundlekeel.simulator.scenario import Scenario
 
 NEVER = "never"
 FULL_WIDTH = 150

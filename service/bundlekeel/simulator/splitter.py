@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bundlekeel.core.guard.state import SplitFailed
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, BundleAverages, TopicLoad
-from bundlekeel.core.model.plan import Split
-from bundlekeel.core.splitting.children import SplitChildren, inherited, split_children, with_children
-from bundlekeel.core.splitting.positions import Cut, split_bundle
-from bundlekeel.sim.bundles import VirtualBundles
-from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport, BundleAverages, TopicLoad
+from bundlekeel.model.plan import Split
+from bundlekeel.planning.guard.state import SplitFailed
+from bundlekeel.planning.splitting.children import SplitChildren, inherited, split_children, with_children
+from bundlekeel.planning.splitting.positions import Cut, split_bundle
+from bundlekeel.simulator.bundles import VirtualBundles
+from bundlekeel.simulator.cluster import VirtualCluster
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from bundlekeel.sim.reports import START_MS
+from bundlekeel.simulator.reports import START_MS
 
 T = TypeVar("T")
 # The boot clock at the start of a loop, above 0 so that a deadline of 0 is in the past.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.sources.ownership import serving
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.model.names import namespace_of
 from bundlekeel.ports import ChannelView
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.pulsar.sources.ownership import serving
 
 
 def unit_row(bundle: str, unit: ServiceUnit, *, seen_ms: int, now_ms: int) -> UnitView:

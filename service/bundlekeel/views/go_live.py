@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from bundlekeel.core.filters.isolation import isolate, matches
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.answers.summary import SummaryView
-from bundlekeel.daemon.sources.counters import LiveLoads
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.filters.isolation import isolate, matches
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.views.picture import Check
+from bundlekeel.views.summary_fields import SummaryView
 
 # One day of recommendations covers day and night; a restart or two may interrupt it.
 DAY_MS: Final = 86_400_000

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 
 from pydantic import RootModel
 
-from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.model.codes import EFFECTS, OUTCOMES, Code
-from bundlekeel.core.model.doc import Doc
-from bundlekeel.daemon.answers.doc import CODE_OR_EMPTY, CodeName, Json, Sentence, WallMs
+from bundlekeel.model.codes import EFFECTS, OUTCOMES, Code
+from bundlekeel.model.doc import Doc
+from bundlekeel.model.response_fields import CODE_OR_EMPTY, CodeName, Json, Sentence, WallMs
+from bundlekeel.pulsar.channel.findings import FindingCode
 
 JournalKind = Literal[
     "cycle", "move", "split", "finding", "request", "audit", "effect", "external_move", "adoption", "quota", "settings"

@@ -8,17 +8,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.names import is_namespace
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.model.snapshot import BundleTable, Snapshot
-from bundlekeel.core.model.text_format import unknown_broker
-from bundlekeel.core.planning.costs import BrokerCosts, broker_costs
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import preallocated
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.planner import traffic_view
+from bundlekeel.leader.gate.in_force import LeftAlone
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, NotFound
+from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.names import is_namespace
+from bundlekeel.model.plan import Verdict
+from bundlekeel.model.snapshot import BundleTable, Snapshot
+from bundlekeel.model.text_format import unknown_broker
+from bundlekeel.planning.costs import BrokerCosts, broker_costs
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import preallocated
+from bundlekeel.views.picture import (
     BrokerView,
     BundleView,
     ComingView,
@@ -27,10 +30,7 @@ from bundlekeel.daemon.answers.picture import (
     ResourceView,
     TotalsView,
 )
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.planner import traffic_view
-from bundlekeel.daemon.gate.in_force import LeftAlone
-from bundlekeel.daemon.published import ClusterState
+from bundlekeel.views.published import ClusterState
 
 # Highest number of bundles in one overview.
 MOST_DRAWN: Final = 25_000

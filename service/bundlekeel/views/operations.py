@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from bundlekeel.core.calibration.thresholds import ThresholdChange
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.daemon.answers.doc import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.response_fields import (
     CODE_OR_EMPTY,
     Broker,
     Bundle,
@@ -21,8 +20,9 @@ from bundlekeel.daemon.answers.doc import (
     Sentence,
     SinceMs,
 )
-from bundlekeel.daemon.answers.picture import PauseView
-from bundlekeel.daemon.answers.proposal import ProposalView
+from bundlekeel.recalibration.adopting.proposal import ProposalView
+from bundlekeel.recalibration.rules.thresholds import ThresholdChange
+from bundlekeel.views.picture import PauseView
 
 UntilMs = Annotated[int, Doc("end time; 0: it lasts until an operator ends it")]
 Matched = Annotated[int | None, Doc("number of known bundles that match now; null: unknown. 0 can be intended")]

@@ -8,20 +8,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.daemon.answers.picture import (
-    CycleView,
-    Marks,
-    OverviewBroker,
-    OverviewBundle,
-    OverviewNamespace,
-    OverviewView,
-)
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.listings import MOST_DRAWN
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.views.listings import MOST_DRAWN
+from bundlekeel.views.picture import CycleView, Marks, OverviewBroker, OverviewBundle, OverviewNamespace, OverviewView
 
 
 def draw_overview(snapshot: Snapshot | None, largest: int) -> OverviewView:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.doc import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.members import Member
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.plan import Verdict
+from bundlekeel.model.response_fields import (
     Broker,
     Bundle,
     By,
@@ -27,7 +25,9 @@ from bundlekeel.daemon.answers.doc import (
     SinceMs,
     WallMs,
 )
-from bundlekeel.daemon.answers.journal import JournalRecord
+from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.views.journal import JournalRecord
 
 Mode = Literal["observe", "recommend", "act"]
 Role = Literal["leader", "follower", "bench"]

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final, Literal
 
-from bundlekeel.core.model.codes import OUTCOMES, Code
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.plan import BrokerLoad, Verdict
-from bundlekeel.core.planning.whatif import Finish
-from bundlekeel.daemon.answers.doc import (
+from bundlekeel.model.codes import OUTCOMES, Code
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.plan import BrokerLoad, Verdict
+from bundlekeel.model.response_fields import (
     CODE_OR_EMPTY,
     Broker,
     Bundle,
@@ -24,7 +23,8 @@ from bundlekeel.daemon.answers.doc import (
     Reason,
     Sentence,
 )
-from bundlekeel.daemon.answers.picture import TrafficView
+from bundlekeel.planning.whatif import Finish
+from bundlekeel.views.picture import TrafficView
 
 # Largest factor by which a plan may multiply the current traffic.
 MOST_SCALE: Final = 1000

@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.guard.eligibility import Eligibility, eligibility
-from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.effects import Effect
-from bundlekeel.core.planning.engine import PlanInput
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import Check, Marks, OverviewView, State
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.report import CycleReport
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.report import CycleReport
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import Desired
+from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.effects import Effect
+from bundlekeel.planning.engine import PlanInput
+from bundlekeel.planning.filters.allowed import limits_of
+from bundlekeel.planning.guard.eligibility import Eligibility, eligibility
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.settings.parameters import MergedParameters
+from bundlekeel.views.picture import Check, Marks, OverviewView, State
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

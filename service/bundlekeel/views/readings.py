@@ -7,14 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.daemon import channel_rows, listings, why
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.journal import RECORDS
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.leader.cycle.effects import joined
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.plan import Verdict
+from bundlekeel.model.response_fields import Json
+from bundlekeel.ports import Clock, Journal, Metadata, Ownership
+from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
+from bundlekeel.settings.describe import describe
+from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.views import channel_rows, listings, why
+from bundlekeel.views.journal import RECORDS
+from bundlekeel.views.overview import draw_overview
+from bundlekeel.views.picture import (
     BrokerView,
     BundleView,
     Check,
@@ -25,14 +30,9 @@ from bundlekeel.daemon.answers.picture import (
     State,
     WhyView,
 )
-from bundlekeel.daemon.answers.summary import ALWAYS, Period, SummaryView
-from bundlekeel.daemon.cycle.effects import joined
-from bundlekeel.daemon.overview import draw_overview
-from bundlekeel.daemon.published import Published
-from bundlekeel.daemon.summary import summary
-from bundlekeel.ports import Clock, Journal, Metadata, Ownership
-from bundlekeel.settings.describe import describe
-from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.views.published import Published
+from bundlekeel.views.summary import summary
+from bundlekeel.views.summary_fields import ALWAYS, Period, SummaryView
 
 # Kinds of records that each sidecar stores for itself.
 _LOCAL = tuple(kind for kind in RECORDS if kind != "move")

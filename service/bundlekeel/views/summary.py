@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.summary import Period, PersonView, RefusalSummary, SpellView, SummaryView
+from bundlekeel.model.codes import Code
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
+from bundlekeel.views.summary_fields import Period, PersonView, RefusalSummary, SpellView, SummaryView
 
 # Highest number of overloads in the list.
 _SPELLS = 10

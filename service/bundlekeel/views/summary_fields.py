@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from bundlekeel.core.model.codes import EFFECTS, OUTCOMES
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers.doc import By, CodeName, Json, Reason, Sentence, WallMs
+from bundlekeel.model.codes import EFFECTS, OUTCOMES
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.response_fields import By, CodeName, Json, Reason, Sentence, WallMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

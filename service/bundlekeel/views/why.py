@@ -6,23 +6,23 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bundlekeel.core.guard.budgets import CYCLE_BUDGETS
-from bundlekeel.core.guard.scope import PAUSE_SCOPES, matching_bundles
-from bundlekeel.core.model.codes import END_OF_REQUEST, EXPLANATIONS, Code
-from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.names import as_pulsar_writes, bundle_for_hash, namespace_of
-from bundlekeel.core.model.plan import Move, Plan, Refusal, Split, Verdict
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import clock_text, numbered, unknown_broker
-from bundlekeel.core.operations.relocation import RULES
-from bundlekeel.core.planning.ledger import timeout_ms
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import CodeView, CycleView, WhyView
-from bundlekeel.daemon.gate.in_force import LeftAlone, asked_end, ends_of, lasts, pause_text
-from bundlekeel.daemon.operations.where import boundaries_of, bundle_named, exists, topic_named
-from bundlekeel.daemon.published import ClusterState
-from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.leader.gate.in_force import LeftAlone, asked_end, ends_of, lasts, pause_text
+from bundlekeel.leader.state.documents import Desired
+from bundlekeel.model.codes import END_OF_REQUEST, EXPLANATIONS, Code
+from bundlekeel.model.errors import NotFound
+from bundlekeel.model.names import as_pulsar_writes, bundle_for_hash, namespace_of
+from bundlekeel.model.plan import Move, Plan, Refusal, Split, Verdict
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import clock_text, numbered, unknown_broker
+from bundlekeel.planning.guard.budgets import CYCLE_BUDGETS
+from bundlekeel.planning.guard.scope import PAUSE_SCOPES, matching_bundles
+from bundlekeel.planning.ledger import timeout_ms
+from bundlekeel.planning.relocation import RULES
 from bundlekeel.ports import Metadata, Ownership
+from bundlekeel.requests.where import boundaries_of, bundle_named, exists, topic_named
+from bundlekeel.views.picture import CodeView, CycleView, WhyView
+from bundlekeel.views.published import ClusterState
 
 # What an operator can do about a code.
 _ACTIONS: dict[Code, str] = {

@@ -14,20 +14,20 @@ from typing import TypeVar
 import structlog
 
 from bundlekeel.cli.wiring import Split
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.channel_rows import row_of
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.operations.failsafe import FailsafeLimits
-from bundlekeel.daemon.operations.takeover import last_takeover
-from bundlekeel.daemon.operations.uninstall import uninstall
-from bundlekeel.daemon.operations.where import where
-from bundlekeel.ports.history import HistoryStore
+from bundlekeel.model.response_fields import Json
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.recalibration.history.ports import HistoryStore
+from bundlekeel.recalibration.wiring import history_store
+from bundlekeel.requests.doctor import examine
+from bundlekeel.requests.failsafe import FailsafeLimits
+from bundlekeel.requests.takeover import last_takeover
+from bundlekeel.requests.uninstall import uninstall
+from bundlekeel.requests.where import where
 from bundlekeel.settings.describe import warnings_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.sources import misnamed_variables
-from bundlekeel.wiring.history import history_store
+from bundlekeel.views.channel_rows import row_of
+from bundlekeel.views.picture import Check
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (
     Outside,

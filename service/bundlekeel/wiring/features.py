@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bundlekeel.daemon.calibration.shadow import ShadowStrategies
-from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.cycle.cycle import CycleListener
-from bundlekeel.daemon.cycle.status import CycleStatus
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.guard_state import list_moved_brokers
-from bundlekeel.daemon.quotas.service import QuotaService
-from bundlekeel.daemon.records.recorder import Recorder
-from bundlekeel.daemon.runtime import Background
-from bundlekeel.daemon.sources.rate_signals import RateSignals
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
-from bundlekeel.wiring.calibration import calibration, shadow_strategies
-from bundlekeel.wiring.history import recorder
-from bundlekeel.wiring.quotas import quotas_of
+from bundlekeel.leader.cycle.cycle import CycleListener
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.leader.gate.guard_state import list_moved_brokers
+from bundlekeel.leader.runtime import Background
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+from bundlekeel.pulsar.sources.rate_signals import RateSignals
+from bundlekeel.quotas.service import QuotaService
+from bundlekeel.quotas.wiring import quotas_of
+from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
+from bundlekeel.recalibration.adopting.watcher import Calibration
+from bundlekeel.recalibration.adopting.wiring import calibration, shadow_strategies
+from bundlekeel.recalibration.recorder.recorder import Recorder
+from bundlekeel.recalibration.wiring import recorder
 from bundlekeel.wiring.reading import Reading
 
 

@@ -6,23 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from bundlekeel.core.planning.effects import EffectRules
-from bundlekeel.daemon.cycle.cycle import Cycle
-from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch, second_balancer
-from bundlekeel.daemon.cycle.planner import Planner
-from bundlekeel.daemon.cycle.status import CycleStatus
-from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.move import ExecutorLimits, MovePorts
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.gate.guard_state import GuardMemory
-from bundlekeel.daemon.gate.in_force import mode_in_force
-from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.daemon.operations.drain_tracker import DrainTracker
-from bundlekeel.daemon.runtime import begin_term
-from bundlekeel.daemon.sources.counters import CounterDemand
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
-from bundlekeel.wiring.calibration import effective_parameters_of
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.effects import Effects
+from bundlekeel.leader.cycle.external_moves import ExternalMoveWatch, second_balancer
+from bundlekeel.leader.cycle.planner import Planner
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.execution.executor import Executor
+from bundlekeel.leader.execution.move import ExecutorLimits, MovePorts
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.leader.gate.guard_state import GuardMemory
+from bundlekeel.leader.gate.in_force import mode_in_force
+from bundlekeel.leader.gate.windows import Calendar
+from bundlekeel.leader.runtime import begin_term
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+from bundlekeel.planning.effects import EffectRules
+from bundlekeel.pulsar.counters.counters import CounterDemand
+from bundlekeel.recalibration.adopting.wiring import effective_parameters_of
+from bundlekeel.requests.drain_tracker import DrainTracker
 from bundlekeel.wiring.features import Features, features
 from bundlekeel.wiring.reading import Reading
 

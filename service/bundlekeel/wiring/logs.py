@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 import structlog
 from pydantic import BaseModel, SecretStr
 
-from bundlekeel.codec.external_input import clean_lines
+from bundlekeel.pulsar.formats.external_input import clean_lines
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.schema import HIDDEN, SECRET_WORDS
 

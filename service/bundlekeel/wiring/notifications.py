@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import structlog
 
-from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
-from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
-from bundlekeel.daemon.records.notifications import NotificationReceiver, Notifications
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.ports.records import EVENTS
+from bundlekeel.records.kubernetes_events import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.records.notifications import NotificationReceiver, Notifications
+from bundlekeel.records.webhooks import Webhook, WebhookAddress
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.sections import WebhookSettings
-from bundlekeel.tls import ClientTls
+from bundlekeel.settings.tls import ClientTls
 
 _log = structlog.get_logger(__name__)
 

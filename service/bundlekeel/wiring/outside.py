@@ -11,39 +11,32 @@ from typing import Any
 from urllib.parse import quote
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin import AdminOptions, HttpBrokerAdmin
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
-from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
-from bundlekeel.adapters.zookeeper import (
-    ZkChannel,
-    ZkClient,
-    ZkCoordination,
-    ZkLoadSource,
-    ZkMetadata,
-    ZkOwnership,
-)
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.store_urls import parse_store_url
-from bundlekeel.core.model.uris import LOOPBACK
-from bundlekeel.daemon.operations.doctor import DoctorContext, describe_store_failure
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
-from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
-from bundlekeel.daemon.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.model.store_urls import parse_store_url
+from bundlekeel.model.uris import LOOPBACK
 from bundlekeel.ports import BrokerEndpoint, Metadata, Peers
-from bundlekeel.ports.history import CalibrationStore
-from bundlekeel.ports.quotas import UsageFeed
+from bundlekeel.pulsar.admin import AdminOptions, HttpBrokerAdmin
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.counters.counters import CounterOptions, LiveLoads
+from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.pulsar.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
+from bundlekeel.pulsar.topics.channel import TopicChannel
+from bundlekeel.pulsar.topics.feed import TopicLoadFeed
+from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.pulsar.zookeeper import ZkChannel, ZkClient, ZkCoordination, ZkLoadSource, ZkMetadata, ZkOwnership
+from bundlekeel.quotas.ports import UsageFeed
+from bundlekeel.quotas.usage_feed import TopicUsageFeed
+from bundlekeel.recalibration.adopting.proposals import proposals
+from bundlekeel.recalibration.history.ports import CalibrationStore
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.requests.doctor import DoctorContext, describe_store_failure
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
-from bundlekeel.tls import ClientTls
-from bundlekeel.wiring.proposals import proposals
+from bundlekeel.settings.tls import ClientTls
+from bundlekeel.wiring.clock import SystemClock
 from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store_identity, token_of
 
 

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import httpx
 import structlog
 
-from bundlekeel.codec.external_input import DOCUMENT, load
-from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
+from bundlekeel.model.errors import AdminUnauthorized, CodecError, StoreError
+from bundlekeel.pulsar.formats.external_input import DOCUMENT, load
 
 
 class HttpPeers:

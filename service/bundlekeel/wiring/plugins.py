@@ -1,7 +1,7 @@
 """Third-party shedders and placements: entry points of installed distributions (docs/concepts/plugins.md).
 
 `bundlekeel.shedders` contains callables `(Context) -> Decision`, `bundlekeel.placements` callables of
-`core.strategies.placement.Placement`. Their plans must pass the invariants and the guard as all others.
+`planning.strategies.placement.Placement`. Their plans must pass the invariants and the guard as all others.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 
 GROUPS: dict[str, str] = {
-    "bundlekeel.shedders": "bundlekeel.core.strategies",
-    "bundlekeel.placements": "bundlekeel.core.strategies.placement",
+    "bundlekeel.shedders": "bundlekeel.planning.strategies",
+    "bundlekeel.placements": "bundlekeel.planning.strategies.placement",
 }
 
 

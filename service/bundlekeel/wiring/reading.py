@@ -7,18 +7,18 @@ import socket
 from dataclasses import dataclass
 
 from bundlekeel import __version__
-from bundlekeel.adapters.journal import FileJournal
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.gate.outage import OutageWatch, settle_for
-from bundlekeel.daemon.records.notifications import DatedJournal, Notifications, ObservedJournal
-from bundlekeel.daemon.records.traces import Traces
-from bundlekeel.daemon.sources.channel_watch import ChannelWatch
-from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.leadership import BENCH, Leadership, TermStart
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.daemon.state.takeover_record import takeover_request
+from bundlekeel.leader.gate.outage import OutageWatch, settle_for
+from bundlekeel.leader.state.leadership import BENCH, Leadership, TermStart
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.leader.state.takeover_record import takeover_request
+from bundlekeel.model.members import Member
 from bundlekeel.ports import Journal, Peers
+from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
+from bundlekeel.pulsar.sources.observer import Observer
+from bundlekeel.pulsar.sources.policies import PolicyCache
+from bundlekeel.records.journal import FileJournal
+from bundlekeel.records.notifications import DatedJournal, Notifications, ObservedJournal
+from bundlekeel.records.traces import Traces
 from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.notifications import notifications

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bundlekeel.daemon.operations.executions import Executions
-from bundlekeel.daemon.operations.manual_moves import ManualMoves
-from bundlekeel.daemon.operations.operator_requests import OperatorRequests
-from bundlekeel.daemon.operations.reviews import Reviews
+from bundlekeel.requests.executions import Executions
+from bundlekeel.requests.manual_moves import ManualMoves
+from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.requests.reviews import Reviews
 from bundlekeel.wiring.leading import Leading
 
 

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules
 from bundlekeel.api.server import Protection
-from bundlekeel.core.model.uris import WILDCARDS
+from bundlekeel.model.uris import WILDCARDS
 from bundlekeel.ports import Telemetry
+from bundlekeel.pulsar.zookeeper.connection import StoreIdentity
 from bundlekeel.settings.credentials import Credentials, TokensFile
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import AdminSettings, Settings
 from bundlekeel.settings.sections import PrometheusSettings
-from bundlekeel.tls import ClientTls, ServerTls
-from bundlekeel.token_source import TokenSource
+from bundlekeel.settings.tls import ClientTls, ServerTls
+from bundlekeel.settings.token_source import TokenSource
+from bundlekeel.wiring.clock import SystemClock
+from bundlekeel.wiring.peers import HttpPeers
 
 
 def access_of(loaded: LoadedSettings, telemetry: Telemetry, clock: SystemClock) -> AccessRules | None:

@@ -10,11 +10,11 @@ from typing import cast
 import structlog
 
 from bundlekeel import __version__
+from bundlekeel.api.off_loop import ServiceOffLoop
 from bundlekeel.api.server import ApiServer
-from bundlekeel.daemon.off_loop import ServiceOffLoop
-from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.runtime import Background, Runtime, RuntimeParts
-from bundlekeel.daemon.service import Service, ServiceParts
+from bundlekeel.api.service import Service, ServiceParts
+from bundlekeel.leader.runtime import Background, Runtime, RuntimeParts
+from bundlekeel.requests.reload import Reload
 from bundlekeel.wiring.leading import Leading
 from bundlekeel.wiring.outside import context
 from bundlekeel.wiring.requests import Requests

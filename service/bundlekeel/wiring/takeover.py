@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from bundlekeel.cli.wiring import Split
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.operations.failsafe import FailsafeLimits, judge
-from bundlekeel.daemon.operations.takeover import (
+from bundlekeel.model.response_fields import Json
+from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
+from bundlekeel.requests.failsafe import FailsafeLimits, judge
+from bundlekeel.requests.takeover import (
     BrokerRow,
     TakeoverContext,
     TakeoverResult,
@@ -19,8 +21,6 @@ from bundlekeel.daemon.operations.takeover import (
     unknown_namespaces,
     why_nothing_balances,
 )
-from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
-from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside, connected, endpoints_of, until_connected
 

@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import Any, Final
 
 from bundlekeel import __version__
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.records.traces import Traces
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.records.traces import Traces
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.tls import ClientTls
+from bundlekeel.settings.tls import ClientTls
 
 FIELD: Final = "traces.otlp_endpoint"
 
@@ -38,7 +38,7 @@ def traces_of(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, member
 
 def _traces_adapter() -> Any:
     try:
-        return import_module("bundlekeel.adapters.traces")
+        return import_module("bundlekeel.records.otlp")
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise

@@ -12,8 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
@@ -21,8 +20,9 @@ from bundlekeel.core.model.errors import (
     BundlekeelError,
     LeadershipLost,
 )
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.names import parse_topic
+from bundlekeel.model.load import Floats
+from bundlekeel.model.names import parse_topic
+from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.ports import BrokerAdmin, TopicCounters, TopicLoad
 from bundlekeel.ports.commands import BrokerCommands
 from tests.support.memory_admin import SHEDDING, BrokerModel, UnloadSeen

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.errors import AdminFault, AdminRefused
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.errors import AdminFault, AdminRefused
 from bundlekeel.ports.commands import by_person
 from tests.support.contracts.admin import BUNDLE, OTHER, Admin
 from tests.support.extensible_brokers import ExtensibleModel

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BundleAverages
-from bundlekeel.core.model.names import parse_topic
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.model.load import BundleAverages
+from bundlekeel.model.names import parse_topic
 from bundlekeel.ports import LoadSource, Metadata, Ownership, RawClusterView
 from tests.support.contracts.coordination import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bundlekeel.ports.history import MAX_BYTES, CalibrationStore, FoundDocument
+from bundlekeel.recalibration.history.ports import MAX_BYTES, CalibrationStore, FoundDocument
 
 Put = Callable[[str, bytes], None]
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.channel.states import IN_FLIGHT, UnitState
-from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.model.channel_states import IN_FLIGHT, UnitState
+from bundlekeel.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Channel, ChannelVariant, ChannelView
 from tests.support.contracts.coordination import eventually
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar, overload
 
 import pytest
 
-from bundlekeel.core.model.errors import LeadershipLost, SnapshotError, StaleWrite, StoreError
-from bundlekeel.core.model.members import Member
+from bundlekeel.model.errors import LeadershipLost, SnapshotError, StaleWrite, StoreError
+from bundlekeel.model.members import Member
 from bundlekeel.ports import Coordination, DocumentChange
 
 T = TypeVar("T")

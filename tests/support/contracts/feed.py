@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from bundlekeel.ports import LoadFeed, LoadTables
-from bundlekeel.ports.quotas import UsageTables
+from bundlekeel.quotas.ports import UsageTables
 from tests.support.contracts.coordination import eventually
 
 H_co = TypeVar("H_co", LoadTables, UsageTables, covariant=True)

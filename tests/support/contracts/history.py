@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from bundlekeel.core.history.record import SCHEMA, CycleRecord
-from bundlekeel.core.history.replay import rebuilt, replay
-from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.ports.history import HistoryStore, HistoryWal, Segment, in_force
+from bundlekeel.model.errors import HistoryError, StoreError
+from bundlekeel.recalibration.history.ports import HistoryStore, HistoryWal, Segment, in_force
+from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord
+from bundlekeel.recalibration.history.replay import rebuilt, replay
 from tests.support.history_cases import START_MS, records_of, sequence
 
 OTHER_HOUR_MS = START_MS + 3_600_000

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import Metadata, PolicyRecords
 from tests.support.contracts.coordination import eventually
 

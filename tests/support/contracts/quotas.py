@@ -8,11 +8,11 @@ from typing import Protocol
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.model.errors import AdminRefused
 from bundlekeel.ports.commands import QuotaCommands, by_person
-from bundlekeel.ports.quotas import NamespaceRates, QuotaAdmin
+from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.ports import NamespaceRates, QuotaAdmin
 from tests.support.contracts.coordination import eventually
 
 NAMESPACE = "public/default"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
 from bundlekeel.ports import Coordination
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
 from dev.cluster import Cluster, ClusterSpec
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock

@@ -21,7 +21,7 @@ from bundlekeel.api import create_app
 from bundlekeel.api.admission import SAFE_METHODS
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.cli.app import make_app
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.credentials import ROLES, TokensFile, new_token, read_lines
 from tests.support.api_routes import roles, table
 from tests.support.contracts.admin import Recorder

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from bundlekeel.api.auth import PRINCIPAL, AccessRules, Authentication, FailedLogins, address_of, network_of
 from bundlekeel.api.shield import REQUEST_SECONDS, SECURITY_HEADERS, Shield
 from bundlekeel.settings.credentials import Credentials, TokensFile
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.contracts.admin import Recorder
 from tests.support.security import Issuer, SteppedClock, Tokens
 

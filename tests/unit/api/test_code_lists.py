@@ -9,13 +9,13 @@ from typing import Any, get_args
 import pytest
 
 from bundlekeel.api.app import openapi_document
-from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.planning.effects import HELPED, NO_BENEFIT, WORSE
-from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.daemon.answers.journal import RECORDS
-from bundlekeel.daemon.execution.intents import OutcomeWord
+from bundlekeel.leader.execution.intents import OutcomeWord
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.planning.effects import HELPED, NO_BENEFIT, WORSE
+from bundlekeel.pulsar.channel.findings import FindingCode
+from bundlekeel.quotas.groups import KINDS
+from bundlekeel.views.journal import RECORDS
 
 OPEN = "x-extensible-enum"
 # Their descriptions speak of the code of another field; that of the channel is a sentence.

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from bundlekeel.api import create_app
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from tests.support.shop import Shop
 from tests.support.spied import Spied
 

@@ -9,7 +9,7 @@ import pytest
 
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 from tests.support.shop import BROKERS, BUNDLE, Shop
 
 WHO = {"reason": "r", "by": "ann"}

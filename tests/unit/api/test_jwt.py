@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fastapi import FastAPI
 
 from bundlekeel.api import create_app
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.credentials import TokensFile
 from bundlekeel.settings.jwt_keys import JwtKeys
 from tests.support.security import AUDIENCE, ISSUER, Issuer, access_for

@@ -10,17 +10,17 @@ from typing import Any, get_args
 
 import pytest
 
-import bundlekeel.daemon
+import bundlekeel
 from bundlekeel.api import create_app
 from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CONFLICTS, FORBIDDEN, REASONS
-from bundlekeel.daemon.execution.intents import OutcomeWord
-from bundlekeel.daemon.operations.reviews import ACTIONS
+from bundlekeel.leader.execution.intents import OutcomeWord
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CONFLICTS, FORBIDDEN, REASONS
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.requests.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
-from bundlekeel.settings.quotas import QuotaSettings
 from bundlekeel.settings.sections import CalibrationSettings
 from dev.api_page import answers_text, api_page, examples
 from tests.support.security import Tokens, access_for
@@ -151,7 +151,7 @@ def test_every_refusal_of_the_api_has_a_code_that_the_document_knows(document: d
     # Tasks of the leader, and commands without the API.
     silent = {"executions.py", "leadership.py", "takeover.py", "uninstall.py"}
     written, lacking = {"Conflict": set[str](), "Forbidden": set[str]()}, list[str]()
-    for file in Path(bundlekeel.daemon.__file__).parent.rglob("*.py"):
+    for file in Path(bundlekeel.__file__).parent.rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):
             kind = call.func.id if isinstance(call.func, ast.Name) else ""
             if kind in written and file.name not in silent:

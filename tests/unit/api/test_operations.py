@@ -10,8 +10,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.answers.operations import (
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.views.operations import (
     CordonedView,
     ExcludedView,
     IncludedView,
@@ -22,14 +22,7 @@ from bundlekeel.daemon.answers.operations import (
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.daemon.answers.plans import (
-    ManualMoveView,
-    NamespaceUnloadView,
-    RelocationView,
-    ReviewView,
-    Stopping,
-    TaskView,
-)
+from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, RelocationView, ReviewView, Stopping, TaskView
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, Shop
 from tests.support.spied import Spied
 from tests.unit.api.test_routes import client

@@ -6,10 +6,10 @@ import httpx
 import pytest
 import structlog
 
-from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api import ApiServer
 from bundlekeel.api.app import openapi_document
-from bundlekeel.daemon.answers.plans import PlanView
+from bundlekeel.views.plans import PlanView
+from bundlekeel.wiring.peers import HttpPeers
 from tests.support.spied import Spied
 
 LOCAL = "127.0.0.1"

@@ -12,9 +12,8 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     AdminFault,
     ConfigError,
     Conflict,
@@ -24,10 +23,11 @@ from bundlekeel.core.model.errors import (
     SnapshotError,
     StoreError,
 )
-from bundlekeel.core.model.load import AdvertisedListener
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
-from bundlekeel.daemon.answers.journal import JournalRecord
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.model.load import AdvertisedListener
+from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
+from bundlekeel.views.journal import JournalRecord
+from bundlekeel.views.picture import (
     AssignmentView,
     BrokerView,
     BundleView,
@@ -40,7 +40,7 @@ from bundlekeel.daemon.answers.picture import (
     WhoAmI,
     WhyView,
 )
-from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
+from bundlekeel.views.plans import PlanSummary, PlanView, TaskView
 from tests.support.shop import BROKERS, BUNDLE, NOW_MS, TOPIC, Shop
 from tests.support.spied import Spied
 

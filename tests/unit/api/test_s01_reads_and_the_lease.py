@@ -21,14 +21,14 @@ from starlette.types import Message
 
 from bundlekeel.api import ApiServer
 from bundlekeel.api.admission import MAX_SENDING_BYTES, Admission
+from bundlekeel.api.off_loop import READ_CALLS
 from bundlekeel.api.reply import ROWS_A_STEP, reply
 from bundlekeel.api.server import Protection
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers.picture import BundleView
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.cycle import planner
-from bundlekeel.daemon.off_loop import READ_CALLS
-from bundlekeel.daemon.operations import doctor, doctor_checks, manual_moves
+from bundlekeel.leader.cycle import planner
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.requests import doctor, doctor_checks, manual_moves
+from bundlekeel.views.picture import BundleView
+from bundlekeel.views.plans import PlanRequest
 from tests.support.security import Tokens, access_for
 from tests.support.spied import Spied
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, NoPeers
@@ -395,7 +395,7 @@ async def test_s01_the_plan_of_another_sidecar_is_read_off_the_loop_of_the_lease
     peers = type("Peers", (NoPeers,), {"make_plan": staticmethod(answer), "plan": staticmethod(answer)})()
     plans = replace(follower.service._plans, peers=peers)
     watched = Watched(msgspec.convert)
-    monkeypatch.setattr("bundlekeel.daemon.operations.plans.msgspec.convert", watched)
+    monkeypatch.setattr("bundlekeel.requests.plans.msgspec.convert", watched)
     result = await (plans.find(document["hash"]) if by_hash else plans.make(PlanRequest()))
     assert result.hash == document["hash"] and watched.calls == 1 and not watched.on_loop
 
@@ -404,7 +404,7 @@ async def test_s01_reads_of_a_slow_store_end_and_hold_up_no_plan(
     sidecar: FakeSidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four of them held all places of reads for 120 s: plans, tasks and operations waited as long."""
-    monkeypatch.setattr("bundlekeel.daemon.off_loop.READ_SECONDS", 0.5)
+    monkeypatch.setattr("bundlekeel.api.off_loop.READ_SECONDS", 0.5)
     request = list[str]()
 
     async def hang(namespace: str) -> list[int]:
@@ -427,7 +427,7 @@ async def test_s01_answers_about_assignments_are_fewer_with_many_brokers(
     leader: FakeSidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 bundles at 1,000 brokers were 20 MiB in one response: each answer names every broker in every step."""
-    monkeypatch.setattr("bundlekeel.daemon.operations.assignments.MOST_CANDIDATES", 2 * len(BROKERS))
+    monkeypatch.setattr("bundlekeel.requests.assignments.MOST_CANDIDATES", 2 * len(BROKERS))
     bundles = sorted(leader.cluster.owners())
     assert len(await leader.service.assignments(bundles[:2])) == 2
     with pytest.raises(ConfigError) as error:

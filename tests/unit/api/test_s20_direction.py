@@ -15,12 +15,12 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from bundlekeel.adapters.journal import FileJournal
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.webhooks import post
 from bundlekeel.cli.app import make_app
-from bundlekeel.codec.chain import ChainVerifier
-from bundlekeel.codec.external_input import clean
+from bundlekeel.pulsar.formats.external_input import clean
+from bundlekeel.records.chain import ChainVerifier
+from bundlekeel.records.journal import FileJournal
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.records.webhooks import post
 from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.logs import configure_logging
 from tests.support.fake_wiring import FakeWiring

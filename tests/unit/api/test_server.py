@@ -13,7 +13,7 @@ import pytest
 
 from bundlekeel.api import ApiServer
 from bundlekeel.api.server import PROBE_CONNECTIONS, Protection
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from tests.support.shop import Shop
 
 

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from bundlekeel.cli import channel, tables, text_views
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
-from bundlekeel.daemon.answers.picture import CodeView, WhyView
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
+from bundlekeel.views.picture import CodeView, WhyView
 from tests.support.fake_wiring import places
 from tests.support.shop import BROKERS, CHANNEL, NOW_MS, Shop
 from tests.unit.cli.test_commands import Sidecar, served, sidecar

@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
-from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.model.errors import CodecError, StoreError
 from tests.support.fake_wiring import FakeWiring
 
 ROW = {"broker": "b1:8080", "before": "false", "after": "true", "ok": True, "detail": ""}

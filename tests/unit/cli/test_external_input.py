@@ -14,17 +14,17 @@ from typing import Any
 import httpx
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions, routes
-from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api.audit import SOCKET_OWNER, Audit, AuditTrail
 from bundlekeel.cli.client import _decode_json
-from bundlekeel.core.model.errors import AdminApiError, AdminFault, StoreError
-from bundlekeel.daemon.execution.intents import INTENT_SECONDS, MARGIN_SECONDS, MoveOutcome, intent_path, settle_intents
-from bundlekeel.daemon.execution.move import MovePorts
-from bundlekeel.daemon.execution.split_intents import settle_splits, split_path
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.shared_state import DESIRED, MOVES, STATE
+from bundlekeel.leader.execution.intents import INTENT_SECONDS, MARGIN_SECONDS, MoveOutcome, intent_path, settle_intents
+from bundlekeel.leader.execution.move import MovePorts
+from bundlekeel.leader.execution.split_intents import settle_splits, split_path
+from bundlekeel.leader.state.shared_state import DESIRED, MOVES, STATE
+from bundlekeel.model.errors import AdminApiError, AdminFault, StoreError
 from bundlekeel.ports import DocumentChange
+from bundlekeel.pulsar.admin import AdminOptions, routes
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.wiring.peers import HttpPeers
 from tests.support.admin_kit import Kit, unload
 from tests.support.contracts.admin import fill
 from tests.support.http_brokers import Answer, HttpBrokers

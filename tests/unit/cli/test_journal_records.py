@@ -14,23 +14,23 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from bundlekeel.api.audit import Audit, AuditTrail
+from bundlekeel.api.service import Service
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.units import age
-from bundlekeel.codec.chain import GENESIS, MEMBERS, seal
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.guard.external_moves import ExternalMove
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.answers.journal import RECORDS
-from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.service import Service
-from bundlekeel.daemon.sources.channel_watch import finding_record
+from bundlekeel.planning.guard.external_moves import ExternalMove
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.pulsar.channel.channel_watch import finding_record
+from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.quotas.settings import QuotaSettings
+from bundlekeel.records.chain import GENESIS, MEMBERS, seal
+from bundlekeel.requests.reload import Reload
 from bundlekeel.settings.credentials import Principal
-from bundlekeel.settings.quotas import QuotaSettings
+from bundlekeel.views.journal import RECORDS
 from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
 from tests.support.world import BROKERS, EAGER
-from tests.unit.daemon.operations.test_reload import Running
-from tests.unit.daemon.quotas.test_native_faults import EVENTS, REFUSED, leader
+from tests.unit.quotas.test_native_faults import EVENTS, REFUSED, leader
+from tests.unit.requests.test_reload import Running
 
 A, B = "broker-1.pulsar:8080", "broker-2.pulsar:8080"
 TOPIC = "persistent://shop/orders/stock"

@@ -21,7 +21,7 @@ from bundlekeel.cli import units
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.session import period
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 from dev.cli_page import cli_page
 from tests.support.fake_wiring import FakeWiring
 
@@ -300,7 +300,7 @@ def test_a_question_to_a_sidecar_imports_what_asks_and_draws(command: str) -> No
 def test_a_command_builds_no_schema_of_the_journal() -> None:
     """That takes longer than all other answers together, and only the API needs it."""
     code = (
-        "import bundlekeel.cli.journal; from bundlekeel.daemon.answers.journal import JournalRecord as record; "
+        "import bundlekeel.cli.journal; from bundlekeel.views.journal import JournalRecord as record; "
         "print(record.__pydantic_complete__)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

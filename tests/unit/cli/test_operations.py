@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bundlekeel.cli import units
-from bundlekeel.cli.intervene import operation_tables
+from bundlekeel.cli import operation_tables, units
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.core.model.codes import Code, explain, way_out
-from bundlekeel.core.model.errors import Conflict, Forbidden
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.answers.picture import State, TakeoverView
-from bundlekeel.daemon.answers.plans import OutcomeView, RefusalView, ReviewView
+from bundlekeel.model.codes import Code, explain, way_out
+from bundlekeel.model.errors import Conflict, Forbidden
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.views.picture import State, TakeoverView
+from bundlekeel.views.plans import OutcomeView, RefusalView, ReviewView
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, NOW_MS, Shop
 from tests.support.spied import Spied
 from tests.unit.cli.test_channel import drawn

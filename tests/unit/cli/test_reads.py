@@ -15,9 +15,9 @@ from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import TableLayout, decoded, grid, table
-from bundlekeel.cli.quotas import groups
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.answers.picture import BrokerView, EndedView, TakeoverView
+from bundlekeel.model.members import Member
+from bundlekeel.quotas.commands import groups
+from bundlekeel.views.picture import BrokerView, EndedView, TakeoverView
 from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 

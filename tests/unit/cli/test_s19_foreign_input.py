@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.output import ProgressLine
-from bundlekeel.codec.chain import GENESIS, seal
+from bundlekeel.records.chain import GENESIS, seal
 from tests.support.fake_wiring import FakeWiring
 from tests.support.http_server import serving
 

@@ -16,12 +16,12 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.adapters.peers import HttpPeers
 from bundlekeel.api import ApiServer
 from bundlekeel.api.server import PROBE_CONNECTIONS, Protection
 from bundlekeel.cli.app import make_app
-from bundlekeel.core.model.errors import ConfigError, StoreError
-from bundlekeel.tls import ClientTls, ServerTls
+from bundlekeel.model.errors import ConfigError, StoreError
+from bundlekeel.settings.tls import ClientTls, ServerTls
+from bundlekeel.wiring.peers import HttpPeers
 from tests.support.contracts.coordination import eventually
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Tokens, access_for

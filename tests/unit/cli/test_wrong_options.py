@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.session import moment_ms
-from bundlekeel.core.model.errors import ConfigError, NotFound
+from bundlekeel.model.errors import ConfigError, NotFound
 from tests.support.fake_wiring import FakeWiring
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 

@@ -14,19 +14,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
-from bundlekeel.core.compat.in_plan import picture_of, shed_in_plan
-from bundlekeel.core.compat.javamaps import concurrent_order, spread_hashes
-from bundlekeel.core.guard.eligibility import eligibility
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters, compat_defaults
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
-from bundlekeel.core.strategies.common import Context
-from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.compat import COMPAT_SHEDDERS, shed
+from bundlekeel.compat.in_plan import picture_of, shed_in_plan
+from bundlekeel.compat.javamaps import concurrent_order, spread_hashes
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters, compat_defaults
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.guard.eligibility import eligibility
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import CompatMemory, StrategyMemory
+from bundlekeel.planning.strategies.common import Context
+from bundlekeel.planning.strategies.placement import PLACEMENTS
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
 from tests.support.pulsar import decode_compat
 
@@ -206,8 +206,8 @@ def test_a_concurrent_map_makes_trees_of_crowded_buckets(keys: Iterable[int], ja
 _SAYS = """
 import msgspec
 from tests.support.pulsar import decode_compat
-from bundlekeel.core.compat import COMPAT_SHEDDERS, shed
-from bundlekeel.core.planning.memory import CompatMemory
+from bundlekeel.compat import COMPAT_SHEDDERS, shed
+from bundlekeel.planning.memory import CompatMemory
 from tests.parity.beside import parameters
 from tests.parity.states import scenario
 

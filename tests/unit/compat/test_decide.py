@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.cli.offline import decide
-from bundlekeel.cli.offline.decide_corrected import CorrectedDecider
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY
+from bundlekeel.compat import decide
+from bundlekeel.compat.decide_corrected import CorrectedDecider
+from bundlekeel.model.parameters import BY_PULSAR_KEY
 from tests.support.deciding import ask, bundle
 
 MINUTE = 60_000

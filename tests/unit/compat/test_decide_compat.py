@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.cli.offline.decide import run
-from bundlekeel.cli.offline.decide_lines import parse_config
+from bundlekeel.compat.decide import run
+from bundlekeel.compat.decide_lines import parse_config
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(4)]
 TOTAL = 60e6

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.cli.offline import decide
-from bundlekeel.core.model.parameter_table import PLACEMENTS, RELEASES
+from bundlekeel.compat import decide
+from bundlekeel.model.parameter_table import PLACEMENTS, RELEASES
 from tests.parity import states, transfer_states
 
 Line = dict[str, Any]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.deciding import ask, bundle
-from tests.unit.cli.test_decide import report
+from tests.unit.compat.test_decide import report
 
 MINUTE = 60_000
 HITS = "loadBalancerSheddingConditionHitCountThreshold"

@@ -11,18 +11,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 # A module, the code added to it, and words of the contract that forbids it.
 FORBIDDEN = (
-    ("core/model/names.py", "from bundlekeel.core.planning.engine import plan", "Inside core"),
-    ("core/guard/holds.py", "from bundlekeel.core.strategies.avg import shed", "Inside core"),
-    ("core/model/load.py", "import time", "core is pure"),
-    ("daemon/sources/observer.py", "from bundlekeel.daemon.cycle.cycle import Cycle", "Inside daemon"),
+    ("model/names.py", "from bundlekeel.planning.engine import plan", "Inside core"),
+    ("planning/guard/holds.py", "from bundlekeel.planning.strategies.avg import shed", "Inside core"),
+    ("model/load.py", "import time", "core is pure"),
+    ("pulsar/sources/observer.py", "from bundlekeel.leader.cycle.cycle import Cycle", "Inside daemon"),
     (
-        "daemon/operations/doctor.py",
+        "requests/doctor.py",
         "from bundlekeel.ports.commands import BrokerCommands",
         "Only what executes decisions",
     ),
-    ("daemon/state/leadership.py", "from bundlekeel.adapters.zookeeper.client import ZkClient", "Only wiring knows"),
-    ("cli/session.py", "from bundlekeel.daemon.gate.gate import Gate", "api and cli see"),
-    ("settings/model.py", "from bundlekeel.daemon.runtime import Runtime", "Layers"),
+    ("leader/state/leadership.py", "from bundlekeel.pulsar.zookeeper.client import ZkClient", "Only wiring knows"),
+    ("cli/session.py", "from bundlekeel.leader.gate.gate import Gate", "api and cli see"),
+    ("settings/model.py", "from bundlekeel.leader.runtime import Runtime", "Layers"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from bundlekeel.sim import scenario
+from bundlekeel.simulator import scenario
 from dev.docs import ROOT
 from dev.scenario_page import format_page
 

@@ -11,22 +11,22 @@ import pytest
 from dev.quick import changed_files, commands, imports_of, nearest_tests, run
 
 IMPORTS = {
-    "service/bundlekeel/core/draft.py": {"bundlekeel.core.names"},
-    "service/bundlekeel/core/engine.py": {"bundlekeel.core", "bundlekeel.core.draft"},
-    "tests/unit/core/test_engine.py": {"bundlekeel.core.engine"},
-    "tests/unit/core/test_names.py": {"pytest"},
-    "tests/unit/cli/test_all.py": {"bundlekeel.core.names", "tests.support.world"},
-    "tests/integration/test_names.py": {"bundlekeel.core.names"},
+    "service/bundlekeel/planning/draft.py": {"bundlekeel.model.names"},
+    "service/bundlekeel/planning/engine.py": {"bundlekeel.planning", "bundlekeel.planning.draft"},
+    "tests/unit/planning/test_engine.py": {"bundlekeel.planning.engine"},
+    "tests/unit/model/test_names.py": {"pytest"},
+    "tests/unit/cli/test_all.py": {"bundlekeel.model.names", "tests.support.world"},
+    "tests/integration/test_names.py": {"bundlekeel.model.names"},
 }
 
 
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        (["service/bundlekeel/core/names.py"], ["tests/unit/core/test_names.py", "tests/unit/cli/test_all.py"]),
-        (["service/bundlekeel/core/draft.py"], ["tests/unit/core/test_engine.py"]),
+        (["service/bundlekeel/model/names.py"], ["tests/unit/model/test_names.py", "tests/unit/cli/test_all.py"]),
+        (["service/bundlekeel/planning/draft.py"], ["tests/unit/planning/test_engine.py"]),
         (["tests/support/world.py"], ["tests/unit/cli/test_all.py"]),
-        (["tests/unit/core/test_engine.py"], ["tests/unit/core/test_engine.py"]),
+        (["tests/unit/planning/test_engine.py"], ["tests/unit/planning/test_engine.py"]),
         (["service/bundlekeel/alone.py"], []),
     ],
 )
@@ -67,5 +67,5 @@ def test_a_failure_is_told_from_a_check_that_is_stopped(capsys: pytest.CaptureFi
 
 def test_types_are_checked_where_the_gate_checks_them() -> None:
     """Not in tests."""
-    assert len(list(commands(["tests/unit/core/test_engine.py"], []))) == 2
+    assert len(list(commands(["tests/unit/planning/test_engine.py"], []))) == 2
     assert len(list(commands(["dev/quick.py"], ["tests/unit/dev/test_quick.py"]))) == 4

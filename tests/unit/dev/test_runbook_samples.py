@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.daemon import readings, service
-from bundlekeel.daemon.operations import doctor, doctor_checks, go_live
+from bundlekeel.api import service
+from bundlekeel.requests import doctor, doctor_checks
+from bundlekeel.views import go_live, readings
 from dev.runbook_samples import with_samples
 from dev.runbook_situations import SITUATIONS
 

@@ -1,4 +1,4 @@
-"""Numbers in text from outside pass `core.model.numbers`: no `int`, `float` or `fromtimestamp` is used on them."""
+"""Numbers in text from outside pass `model.numbers`: no `int`, `float` or `fromtimestamp` is used on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 SERVICE = Path(__file__).resolve().parents[3] / "service" / "bundlekeel"
 CALLS: Final = frozenset({"int", "float", "fromtimestamp", "utcfromtimestamp"})
-DECODERS: Final = frozenset({"core/model/numbers.py", "codec/external_input.py"})
+DECODERS: Final = frozenset({"model/numbers.py", "pulsar/formats/external_input.py"})
 # Calls whose results are numbers: most reduce arrays.
 NUMERIC: Final = frozenset(
     {"argmax", "argmin", "boot", "count", "len", "max", "mean", "median", "min", "nanmax", "nanmin", "nanstd"}
@@ -31,90 +31,95 @@ NUMERIC: Final = frozenset(
 # Names of variables that hold text, here as everywhere in the service.
 TEXTS: Final = frozenset({"bucket", "digits", "found", "lower", "match", "part", "raw", "said", "text", "word"})
 # Modules in which variables and items are numbers already. Calls in the form of text are not allowed here either.
-_ARRAYS = "items of arrays that `codec` filled, and parameters that `coerce` checked"
+_ARRAYS = "items of arrays that `pulsar.formats` filled, and parameters that `coerce` checked"
 _RECORDS = "our own records: ranges are checked where a document or a journal line is read"
 NUMBERS_ONLY: Final = {
-    "sim/": "generated clusters and arrays of recorded ones; the schema checks scenario files",
-    "jobs/": "columns of recorded history",
-    "cli/offline/simulate": "results of simulations, and arguments of the operator",
-    **dict.fromkeys([f"core/{name}/" for name in ("compat", "guard", "operations", "planning", "quotas")], _ARRAYS),
-    **dict.fromkeys(["core/filters/assign.py", "core/filters/isolation.py", "core/splitting/"], _ARRAYS),
-    **dict.fromkeys(["core/model/counters.py", "core/model/snapshot.py", "core/strategies/"], _ARRAYS),
-    **dict.fromkeys(["daemon/listings.py", "daemon/overview.py", "daemon/why.py", "daemon/quotas/report.py"], _ARRAYS),
-    **dict.fromkeys(["daemon/operations/doctor.py", "daemon/quotas/usage.py"], _ARRAYS),
-    **dict.fromkeys(["daemon/answers/summary.py", "daemon/gate/guard_state.py", "daemon/records/"], _RECORDS),
-    **dict.fromkeys(["daemon/calibration/", "daemon/cycle/", "daemon/service.py", "daemon/summary.py"], _RECORDS),
-    "core/calibration/": "values that the reader of thresholds decoded, within their ranges",
+    "simulator/": "generated clusters and arrays of recorded ones; the schema checks scenario files",
+    "recalibration/jobs/": "columns of recorded history",
+    **dict.fromkeys(["compat/", "planning/", "quotas/enforce", "quotas/shares", "quotas/usage.py"], _ARRAYS),
+    **dict.fromkeys(["planning/filters/assign.py", "planning/filters/isolation.py", "planning/splitting/"], _ARRAYS),
+    **dict.fromkeys(["model/counters.py", "model/snapshot.py", "planning/strategies/"], _ARRAYS),
+    **dict.fromkeys(["views/listings.py", "views/overview.py", "views/why.py", "quotas/report.py"], _ARRAYS),
+    **dict.fromkeys(["requests/doctor.py", "quotas/topic_usage.py"], _ARRAYS),
+    **dict.fromkeys(["views/summary_fields.py", "leader/gate/guard_state.py", "records/"], _RECORDS),
+    "recalibration/recorder/": _RECORDS,
+    **dict.fromkeys(["recalibration/adopting/", "leader/cycle/", "api/service.py", "views/summary.py"], _RECORDS),
+    "recalibration/rules/": "values that the reader of thresholds decoded, within their ranges",
 }
 _HEX = "eight hexadecimal digits, matched before"
 _OPERATOR = "an argument or answer of the operator at a terminal; ValueError is reported"
 # File and call -> why it is allowed.
 ALLOWED: Final = {
-    ("adapters/zookeeper/client.py", "int(identity[0])"): "an integer of kazoo",
-    ("adapters/zookeeper/client.py", "int(answer[0].time_out)"): "an integer of kazoo",
+    ("pulsar/zookeeper/client.py", "int(identity[0])"): "an integer of kazoo",
+    ("pulsar/zookeeper/client.py", "int(answer[0].time_out)"): "an integer of kazoo",
     ("api/auth.py", "int(parsed)"): "an address of `ipaddress`",
     ("api/server.py", "int(STOP_SECONDS)"): "a constant",
-    ("cli/intervene/manual_moves.py", "int(position, 0)"): _OPERATOR,
+    ("cli/manual_moves.py", "int(position, 0)"): _OPERATOR,
     ("cli/journal.py", "int(path.suffix[1:])"): "the end of a file name: at most 255 decimal digits",
-    ("cli/offline/config.py", "float(text)"): _OPERATOR,
-    ("cli/offline/config.py", "int(part)"): "an integer as a float",
-    ("cli/offline/decide_lines.py", "float(value)"): _OPERATOR,
-    ("cli/offline/history.py", "int(match[1])"): "at most 18 digits, matched before",
-    ("cli/offline/history.py", "int(match[2])"): "at most 18 digits, matched before",
-    ("cli/offline/sim_files.py", "int(match[1])"): "at most five digits, matched before",
-    ("cli/offline/sim_files.py", "int(match[2])"): "at most five digits, matched before",
-    ("cli/quotas.py", "float(value)"): _OPERATOR,
+    ("cli/config.py", "float(text)"): _OPERATOR,
+    ("cli/config.py", "int(part)"): "an integer as a float",
+    ("compat/decide_lines.py", "float(value)"): _OPERATOR,
+    ("recalibration/commands.py", "int(match[1])"): "at most 18 digits, matched before",
+    ("recalibration/commands.py", "int(match[2])"): "at most 18 digits, matched before",
+    ("simulator/sim_files.py", "int(match[1])"): "at most five digits, matched before",
+    ("simulator/sim_files.py", "int(match[2])"): "at most five digits, matched before",
+    ("quotas/commands.py", "float(value)"): _OPERATOR,
     ("cli/units.py", "int(seconds)"): "a number of a decoded response",
     ("cli/units.py", "int(value)"): "a number of a decoded response",
-    ("codec/broker_metrics.py", "float(text)"): "bytes of 100,000 samples a page: caught, and limited in the next line",
-    ("codec/broker_metrics.py", "float(raw)"): "a number, limited in the same line",
-    ("codec/broker_metrics.py", "int(failed)"): "a sum of limited numbers",
-    ("codec/broker_metrics.py", "int(opened)"): "a sum of limited numbers",
-    ("codec/compat_transfer.py", "float(name)"): "a constant",
-    ("codec/compat_transfer.py", "float(text)"): "matched before; Java's own double, which may be infinite",
-    ("codec/compat.py", "float(text.rstrip('dDfF'))"): "matched before; Java's own double, which may be infinite",
-    ("codec/compat_transfer.py", "float(value)"): "a number; OverflowError is caught",
-    ("codec/compat_transfer.py", "int(number)"): "limited to Java's long before",
-    ("codec/compat.py", "int(value)"): "limited to Java's int before",
-    ("codec/jvm_beans.py", "float(load)"): "a number, limited in the same line",
-    ("codec/report.py", "int(match[1], 16)"): _HEX,
-    ("codec/report.py", "int(match[2], 16)"): _HEX,
-    ("core/channel/ranges.py", "int(bundle[-19:-11], 16)"): _HEX,
-    ("core/channel/ranges.py", "int(bundle[-8:], 16)"): _HEX,
-    ("core/history/record.py", "int(now.document['wall_ms'])"): "our own document before it is stored",
-    ("core/history/replay.py", "int(at)"): "ValueError becomes HistoryError",
-    ("core/history/replay.py", "int(size)"): "ValueError becomes HistoryError",
-    ("core/model/names.py", "int(match[1], 16)"): _HEX,
-    ("core/model/names.py", "int(match[2], 16)"): _HEX,
-    ("core/model/parameters.py", "int(result)"): "a decoded number",
-    ("core/model/text_format.py", "float(value)"): "a number",
-    ("core/model/store_urls.py", "int(match['port'] or DEFAULT_PORT)"): "at most five digits, matched before",
-    ("daemon/execution/splits.py", "float(topic.sessions)"): "a decoded number",
-    ("daemon/operations/where.py", "int(lower[1], 16)"): _HEX,
-    ("daemon/quotas/rates.py", "float(rate[0])"): "a decoded number",
-    ("daemon/quotas/rates.py", "float(rate[1])"): "a decoded number",
-    ("daemon/sources/channel_watch.py", "float(count)"): "a length",
-    ("daemon/sources/rate_signals.py", "int(LOWEST)"): "a constant",
-    ("daemon/state/leadership.py", "float(epoch)"): "a length",
-    ("core/strategies/shed_then_place.py", "int(part[place])"): _ARRAYS,
-    ("core/strategies/swap.py", "map(int, smallest)"): _ARRAYS,
-    ("core/strategies/transfer.py", "map(int, rows[np.argsort(view.score[rows], kind='stable')[:TARGETS_TRIED]])"): (
-        _ARRAYS
-    ),
     (
-        "jobs/report.py",
+        "pulsar/formats/broker_metrics.py",
+        "float(text)",
+    ): "bytes of 100,000 samples a page: caught, and limited in the next line",
+    ("pulsar/formats/broker_metrics.py", "float(raw)"): "a number, limited in the same line",
+    ("pulsar/formats/broker_metrics.py", "int(failed)"): "a sum of limited numbers",
+    ("pulsar/formats/broker_metrics.py", "int(opened)"): "a sum of limited numbers",
+    ("compat/transfer_reports.py", "float(name)"): "a constant",
+    ("compat/transfer_reports.py", "float(text)"): "matched before; Java's own double, which may be infinite",
+    ("compat/reports.py", "float(text.rstrip('dDfF'))"): "matched before; Java's own double, which may be infinite",
+    ("compat/transfer_reports.py", "float(value)"): "a number; OverflowError is caught",
+    ("compat/transfer_reports.py", "int(number)"): "limited to Java's long before",
+    ("compat/reports.py", "int(value)"): "limited to Java's int before",
+    ("pulsar/formats/jvm_beans.py", "float(load)"): "a number, limited in the same line",
+    ("pulsar/formats/report.py", "int(match[1], 16)"): _HEX,
+    ("pulsar/formats/report.py", "int(match[2], 16)"): _HEX,
+    ("pulsar/channel/ranges.py", "int(bundle[-19:-11], 16)"): _HEX,
+    ("pulsar/channel/ranges.py", "int(bundle[-8:], 16)"): _HEX,
+    ("recalibration/history/record.py", "int(now.document['wall_ms'])"): "our own document before it is stored",
+    ("recalibration/history/replay.py", "int(at)"): "ValueError becomes HistoryError",
+    ("recalibration/history/replay.py", "int(size)"): "ValueError becomes HistoryError",
+    ("model/names.py", "int(match[1], 16)"): _HEX,
+    ("model/names.py", "int(match[2], 16)"): _HEX,
+    ("model/parameters.py", "int(result)"): "a decoded number",
+    ("model/text_format.py", "float(value)"): "a number",
+    ("model/store_urls.py", "int(match['port'] or DEFAULT_PORT)"): "at most five digits, matched before",
+    ("leader/execution/splits.py", "float(topic.sessions)"): "a decoded number",
+    ("requests/where.py", "int(lower[1], 16)"): _HEX,
+    ("quotas/rates.py", "float(rate[0])"): "a decoded number",
+    ("quotas/rates.py", "float(rate[1])"): "a decoded number",
+    ("pulsar/channel/channel_watch.py", "float(count)"): "a length",
+    ("pulsar/sources/rate_signals.py", "int(LOWEST)"): "a constant",
+    ("leader/state/leadership.py", "float(epoch)"): "a length",
+    ("planning/strategies/shed_then_place.py", "int(part[place])"): _ARRAYS,
+    ("planning/strategies/swap.py", "map(int, smallest)"): _ARRAYS,
+    (
+        "planning/strategies/transfer.py",
+        "map(int, rows[np.argsort(view.score[rows], kind='stable')[:TARGETS_TRIED]])",
+    ): (_ARRAYS),
+    (
+        "recalibration/jobs/report.py",
         "datetime.fromtimestamp(document.created_ms / 1000, UTC)",
     ): "limited where history is read",
-    ("jobs/__main__.py", "float(text)"): _OPERATOR,
-    ("jobs/__main__.py", "int(text)"): _OPERATOR,
-    ("jobs/report.py", "float(figure(point.x, 3).replace(',', ''))"): "a number that we wrote",
-    ("ports/history.py", "datetime.fromtimestamp(number(wall_ms, field='wall_ms', highest=MAX_TIME_MS) / 1000, UTC)"): (
-        "a decoded number"
-    ),
+    ("recalibration/jobs/__main__.py", "float(text)"): _OPERATOR,
+    ("recalibration/jobs/__main__.py", "int(text)"): _OPERATOR,
+    ("recalibration/jobs/report.py", "float(figure(point.x, 3).replace(',', ''))"): "a number that we wrote",
+    (
+        "recalibration/history/ports.py",
+        "datetime.fromtimestamp(number(wall_ms, field='wall_ms', highest=MAX_TIME_MS) / 1000, UTC)",
+    ): ("a decoded number"),
     ("settings/credentials.py", "int(n)"): "a line of the operator's file; ValueError is reported",
     ("settings/credentials.py", "int(p)"): "a line of the operator's file; ValueError is reported",
     ("settings/credentials.py", "int(r)"): "a line of the operator's file; ValueError is reported",
-    ("sim/backtest/search.py", "float(candidate.changes.get(name, getattr(space.base, name)))"): (
+    ("recalibration/backtest/search.py", "float(candidate.changes.get(name, getattr(space.base, name)))"): (
         "a parameter that `coerce` checked"
     ),
     ("settings/problems.py", "float(line)"): "a line number that we wrote",
@@ -193,5 +198,5 @@ def test_s03_foreign_text_becomes_a_number_in_one_place() -> None:
         if name not in DECODERS:
             numbers_only = name.startswith(tuple(NUMBERS_ONLY))
             listed |= {(name, call) for call in conversions(path.read_text("utf-8"), numbers_only=numbers_only)}
-    assert sorted(listed - ALLOWED.keys()) == [], "use core.model.numbers, or say here why not"
+    assert sorted(listed - ALLOWED.keys()) == [], "use model.numbers, or say here why not"
     assert sorted(ALLOWED.keys() - listed) == [], "no longer there"

@@ -10,7 +10,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-from bundlekeel.tls import ClientTls, ServerTls
+from bundlekeel.settings.tls import ClientTls, ServerTls
 from dev.cluster.cli import build_parser, foreground_flags
 from dev.cluster.conf import broker_conf, zookeeper_conf
 from dev.cluster.secure import ROLES, STORE_USERS, SUPER_USERS, Security

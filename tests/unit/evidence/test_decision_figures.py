@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bundlekeel.sim.run import DEFAULT
+from bundlekeel.simulator.run import DEFAULT
 from evidence import decision_worlds as worlds
 from evidence.decision_figures import page
 from evidence.decision_models import QuickModel, play_simulated

@@ -27,15 +27,15 @@ def test_some_of_the_test_folders_exist() -> None:
 def test_the_page_counts_what_tests_noticed() -> None:
     """A time limit is a noticed change; a function that no test reaches is not."""
     statuses = {
-        "bundlekeel.core.guard.budgets.x_spend__mutmut_1": "killed",
-        "bundlekeel.core.guard.budgets.xǁBudgetǁleft__mutmut_1": "timeout",
-        "bundlekeel.core.guard.rate.x_advance__mutmut_1": "no tests",
-        "bundlekeel.daemon.gate.gate.xǁGateǁask__mutmut_1": "survived",
+        "bundlekeel.planning.guard.budgets.x_spend__mutmut_1": "killed",
+        "bundlekeel.planning.guard.budgets.xǁBudgetǁleft__mutmut_1": "timeout",
+        "bundlekeel.planning.guard.rate.x_advance__mutmut_1": "no tests",
+        "bundlekeel.leader.gate.gate.xǁGateǁask__mutmut_1": "survived",
     }
     assert share(statuses) == 0.5
     text = page(statuses, 1)
     assert "| guard | 3 | 2 | 1 | 1 | 67% |" in text and "| gate | 1 | 0 | 0 | 0 | 0% |" in text
-    assert text.count("\n- `") == 2 and group_of("bundlekeel.daemon.gate.gate.xǁGateǁask__mutmut_1") == "gate"
+    assert text.count("\n- `") == 2 and group_of("bundlekeel.leader.gate.gate.xǁGateǁask__mutmut_1") == "gate"
 
 
 def test_the_copy_has_the_layout_of_mutmut(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 import structlog
 import yaml
 
-from bundlekeel.core.model.errors import AdminTimeout, StoreError, WrongCluster
-from bundlekeel.daemon.runtime import STOP_SECONDS, Background, Runtime
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.leader.runtime import STOP_SECONDS, Background, Runtime
+from bundlekeel.model.errors import AdminTimeout, StoreError, WrongCluster
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.memory_admin import Fault
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.codec.records import decode_migration
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import Forbidden, SnapshotError, StoreMigrated
-from bundlekeel.core.model.migration import StoreMigration
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.execution.intents import INTENT_SECONDS, settle_intents
-from bundlekeel.daemon.gate.gate import Action, GateQuestion
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.operations.takeover import handback, takeover
+from bundlekeel.leader.execution.intents import INTENT_SECONDS, settle_intents
+from bundlekeel.leader.gate.gate import Action, GateQuestion
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import Forbidden, SnapshotError, StoreMigrated
+from bundlekeel.model.migration import StoreMigration
 from bundlekeel.ports import Owner
+from bundlekeel.pulsar.formats.records import decode_migration
+from bundlekeel.requests.doctor import examine
+from bundlekeel.requests.takeover import handback, takeover
+from bundlekeel.views.picture import Check
 from tests.support import split_bench
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
 from tests.support.quota_world import leading
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.execution.test_executor_intents import MARGIN, Successor, intent
-from tests.unit.daemon.operations.test_takeover import Office
+from tests.unit.leader.execution.test_executor_intents import MARGIN, Successor, intent
+from tests.unit.requests.test_takeover import Office
 
 GOING = ("PREPARATION", "COPYING", "SOME_LATER_PHASE", "CHANGED", "UNREADABLE")
 OVER = ("NOT_STARTED", "FAILED")

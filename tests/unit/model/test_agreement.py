@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.agreement import Agreement, unexplained
-from bundlekeel.core.model.counters import MeasuredLoad
-from bundlekeel.core.model.load import BrokerReport
+from bundlekeel.model.agreement import Agreement, unexplained
+from bundlekeel.model.counters import MeasuredLoad
+from bundlekeel.model.load import BrokerReport
 
 LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 CHILD = "t/n/0x80000000_0xc0000000"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.averages import DEFAULT_TRAFFIC, LONG_SAMPLES, SHORT_SAMPLES, Averages
-from bundlekeel.core.model.load import Floats, Ints
+from bundlekeel.model.averages import DEFAULT_TRAFFIC, LONG_SAMPLES, SHORT_SAMPLES, Averages
+from bundlekeel.model.load import Floats, Ints
 from tests.support.builders import bundle_name, report, stored, traffic
 
 NAME = bundle_name(1)

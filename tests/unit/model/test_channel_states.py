@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.channel.states import (
+from bundlekeel.model.channel_states import (
     ACTIVE,
     IN_FLIGHT,
     MAX_REJECTED,

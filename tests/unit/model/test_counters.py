@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.counters import CounterReading, measured, others_share, with_measured
-from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY, BrokerReport
+from bundlekeel.model.counters import CounterReading, measured, others_share, with_measured
+from bundlekeel.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU, DIRECT_MEMORY, BrokerReport
 
 HALVES = {"t/n": [0, 0x80000000, 0xFFFFFFFF]}
 LOW, HIGH = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

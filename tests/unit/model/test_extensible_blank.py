@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
+from bundlekeel.model.codes import Code
 from tests.support.book_bench import BUSY, HALF, A, B, Bench, C, X, Y, score
 from tests.support.builders import NOW_MS
 

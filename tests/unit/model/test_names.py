@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.names import bundle_for_hash, find_alike, parse_topic
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.text_format import figure, numbered, unknown_broker
+from bundlekeel.model.names import bundle_for_hash, find_alike, parse_topic
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.text_format import figure, numbered, unknown_broker
 from tests.support.builders import EAGER, bundle_name, report, run, snapshot
 
 # The four bundles that a namespace gets by default.

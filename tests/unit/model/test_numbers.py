@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER, integer, number
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import MAX_INTEGER, MAX_NUMBER, integer, number
 
 LONG = "9" * 5_000
 WRONG = [

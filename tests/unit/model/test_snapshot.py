@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import Ledger
 from tests.support.builders import BLIND_NIC, averages_of, bundle_name, cluster, report, snapshot
 
 A, B, C = (bundle_name(number) for number in range(3))

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.filters.allowed import limits_of, with_policies
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.whatif import without_brokers
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.filters.allowed import limits_of, with_policies
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.whatif import without_brokers
 from tests.support.builders import EAGER, NOW_MS, bundle_name, report, snapshot
 
 B = ("b1:8080", "b2:8080", "b3:8080", "b4:8080")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.filters.assign import Assignment, AssignmentInput, assign
-from bundlekeel.core.filters.versions import version_key
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, assign
+from bundlekeel.planning.filters.versions import version_key
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
 from tests.support.builders import NOW_MS, bundle_name, report, snapshot
 
 B = ("b1:8080", "b2:8080", "b3:8080")

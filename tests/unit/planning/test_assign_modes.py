@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.filters.assign import Assignment
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.filters.assign import Assignment
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
 from tests.support.builders import NOW_MS, bundle_name, report
-from tests.unit.core.test_assign import B, brokers, dropped
-from tests.unit.core.test_assign import ask as run
+from tests.unit.planning.test_assign import B, brokers, dropped
+from tests.unit.planning.test_assign import ask as run
 
 MODES = ("modular", "extensible")
 GOLD = IsolationPolicy(name="gold", namespaces=("t/new",), primary=("b1", "b2"), secondary=("b3",), min_limit=2)

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.strategies.timing import tolerance
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, LedgerEntry, open_entries
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.strategies.timing import tolerance
 from tests.support.builders import (
     EAGER,
     MINUTE,

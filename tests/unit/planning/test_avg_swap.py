@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.ledger import Baseline, Ledger, LedgerEntry, settle
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.ledger import Baseline, Ledger, LedgerEntry, settle
 from tests.support.builders import (
     MINUTE,
     NOW_MS,
@@ -21,7 +21,7 @@ from tests.support.builders import (
     eager,
     snapshot,
 )
-from tests.unit.core.test_virtual import BY_CPU, world
+from tests.unit.planning.test_virtual import BY_CPU, world
 
 # The largest broker has two bundles, each larger than what a move may shift; the other one's are smaller.
 TWO_BIG = [[0.4, 0.4], [0.2, 0.2]]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.budgets import admit, hour_refusal, share_of
-from bundlekeel.core.guard.state import BegunMove, GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Traffic4
-from bundlekeel.core.model.text_format import HOUR_MS, clock_text
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Traffic4
+from bundlekeel.model.text_format import HOUR_MS, clock_text
+from bundlekeel.planning.guard.budgets import admit, hour_refusal, share_of
+from bundlekeel.planning.guard.state import BegunMove, GuardState
 from tests.support.builders import NOW_MS, bundle_name
 
 WIDE: dict[str, Any] = {

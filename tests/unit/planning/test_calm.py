@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, BrokerReport
-from bundlekeel.core.planning import calm
-from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU, BrokerReport
+from bundlekeel.planning import calm
+from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.memory import BrokerCourse, Excess, StrategyMemory, Swing
 from tests.support.builders import NOW_MS, broker, cluster, eager, run, snapshot, turn, written
 
 # Mean 25 %, tolerated 3.75 points. The small difference of 11 points costs 3.7 a second,

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.history.frames import plain, restored
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.costs import CostEstimate, CpuCosts, estimate, learn
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.costs import CostEstimate, CpuCosts, estimate, learn
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.recalibration.history.frames import plain, restored
 from tests.support.builders import MESSAGES_PER_SHARE, MINUTE, NOW_MS, broker, bundle_name, cluster, eager, report
 from tests.support.builders import snapshot as snapshot_of
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.scores import weights_of
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BANDWIDTH_IN, BANDWIDTH_OUT, CPU
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.scores import weights_of
+from bundlekeel.planning.target_bans import TargetBans
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot, traffic
 
 PARAMS = Parameters()

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.external_moves import ExternalMove, ExternalMoves, apart_from, noted
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.core.planning.effects import EffectRecords, begun
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry, landed, open_entries
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.effects import EffectRecords, begun
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.external_moves import ExternalMove, ExternalMoves, apart_from, noted
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, LedgerEntry, landed, open_entries
+from bundlekeel.planning.owned import with_owned
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 B0, B1, B2 = broker(0), broker(1), broker(2)

@@ -7,12 +7,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import BrokerLoad, Move, Plan, Verdict
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning import effects
-from bundlekeel.core.planning.effects import HELPED, NO_BENEFIT, WORSE, Effect, EffectRecords, EffectRules
-from bundlekeel.core.planning.ledger import Ledger, open_entries
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import BrokerLoad, Move, Plan, Verdict
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning import effects
+from bundlekeel.planning.effects import HELPED, NO_BENEFIT, WORSE, Effect, EffectRecords, EffectRules
+from bundlekeel.planning.ledger import Ledger, open_entries
 from tests.support.builders import bundle_name, report, snapshot
 
 A, B, C = "a:8080", "b:8080", "c:8080"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.plan import Plan, Split, Verdict, imbalance, plan_hash
-from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
-from bundlekeel.core.strategies import SHEDDERS, Context, Decision
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.plan import Plan, Split, Verdict, imbalance, plan_hash
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.memory import CompatMemory, StrategyMemory
+from bundlekeel.planning.strategies import SHEDDERS, Context, Decision
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
 OUT = [ExcludedBroker(broker_id="z:1", code="NotJson"), ExcludedBroker(broker_id="z:2", code="NotJson")]

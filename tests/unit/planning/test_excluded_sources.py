@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.plan import Plan
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.guard.state import GuardState
 from tests.support.builders import broker, bundle_name, eager, report
 
 # Two brokers far above the other two; bundles small enough for every strategy's amount.

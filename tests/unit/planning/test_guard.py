@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.guard.eligibility import completeness, eligibility, hold_back, leave_alone
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move
+from bundlekeel.planning.guard.budgets import admit
+from bundlekeel.planning.guard.eligibility import completeness, eligibility, hold_back, leave_alone
+from bundlekeel.planning.guard.state import GuardState, RecentMove
 from tests.support.builders import NOW_MS, averages_of, bundle_name, cluster, eager, report, snapshot
 
 A, B, C, D = (bundle_name(number) for number in range(4))

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.budgets import admit, share_of
-from bundlekeel.core.guard.eligibility import eligibility, hold_back
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.guard.stops import bans_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import TRAFFIC
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import TRAFFIC
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.guard.budgets import admit, share_of
+from bundlekeel.planning.guard.eligibility import eligibility, hold_back
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.guard.stops import bans_of
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.holds import Hold
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.guard.stops import calm_brokers, relief_only, returning
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, Refusal
-from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan, Refusal
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.guard.holds import Hold
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.guard.stops import calm_brokers, relief_only, returning
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.target_bans import TargetBans
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, run, snapshot
 
 CALM = [[0.1] * 6, [0.1], [], [], []]

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.eligibility import Eligibility, eligibility
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Refusal
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.invariants import SLACK, accounted, lawful
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Refusal
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.guard.eligibility import Eligibility, eligibility
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.invariants import SLACK, accounted, lawful
+from bundlekeel.planning.ledger import Ledger
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, snapshot
 from tests.support.plan_inputs import reports
 

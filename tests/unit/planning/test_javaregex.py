@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from bundlekeel.core.filters.isolation import host_of, isolate, matches
-from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.model.codes import Code
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.planning.filters.isolation import host_of, isolate, matches
+from bundlekeel.planning.filters.javaregex import java_pattern
 
 # expression, text, whether Java's String.matches holds
 SAME = [
@@ -201,7 +201,8 @@ def test_n_m_an_unreadable_expression_concerns_what_begins_like_it(
 def test_no_policy_holds_the_interpreter(pattern: str) -> None:
     """Each of these doubles its time with every character where an engine backtracks."""
     script = (
-        "import sys; from bundlekeel.core.filters.isolation import matches; print(matches(sys.argv[1:2], 'a' * 200))"
+        "import sys; from bundlekeel.planning.filters.isolation import matches; "
+        "print(matches(sys.argv[1:2], 'a' * 200))"
     )
     done = subprocess.run([sys.executable, "-c", script, pattern], check=True, capture_output=True, timeout=30)
     assert done.stdout.split() == [b"False"]

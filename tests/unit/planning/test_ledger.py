@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import (
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import BrokerReport, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import (
     Baseline,
     Ledger,
     dropped,

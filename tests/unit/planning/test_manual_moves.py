@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import HOUR_MS, clock_text
-from bundlekeel.core.operations.manual_moves import ManualPlan, manual_move
-from bundlekeel.core.operations.relocation import Request
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import HOUR_MS, clock_text
+from bundlekeel.planning.guard.state import BegunMove, GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.manual_moves import ManualPlan, manual_move
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.relocation import Request
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
 
 B0, B1, B2 = broker(0), broker(1), broker(2)

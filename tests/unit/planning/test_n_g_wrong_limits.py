@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.whatif import scaled
-from bundlekeel.core.strategies.refusals import FULL
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.strategies.refusals import FULL
+from bundlekeel.planning.whatif import scaled
 from tests.support.builders import BLIND_NIC, EAGER, averages_of, bundle_name, report, snapshot
 from tests.support.world import with_params
 

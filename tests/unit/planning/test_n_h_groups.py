@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, report, snapshot
 
 STRATEGIES: dict[str, dict[str, Any]] = {

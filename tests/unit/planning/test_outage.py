@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from bundlekeel.core.guard.outage import (
+from bundlekeel.planning.guard.outage import (
     Outage,
     OutageMemory,
     SettleRules,

@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.eligibility import eligibility
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.core.strategies import SHEDDERS, Context
-from bundlekeel.core.strategies.placement import PLACEMENTS, least_resource_usage
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.eligibility import eligibility
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.planning.strategies import SHEDDERS, Context
+from bundlekeel.planning.strategies.placement import PLACEMENTS, least_resource_usage
 from tests.support.builders import EAGER, broker, bundle_name, cluster, eager, percents_after, report, run, snapshot
 from tests.support.pulsar import Pulsar
 

@@ -15,9 +15,9 @@ from tests.support.builders import bundle_name
 MODULE = '''
 from dataclasses import replace
 import numpy as np
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.strategies import Context, Decision
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import Verdict
+from bundlekeel.planning.strategies import Context, Decision
 
 
 def to_the_last(context: Context) -> Decision:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.load import CPU, BrokerReport, ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts, learn
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.planning.pressure import shares_of
+from bundlekeel.model.load import CPU, BrokerReport, ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.costs import BrokerEvidence, CpuCosts, learn
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import Ledger, open_entries
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.pressure import shares_of
 from tests.support.builders import NOW_MS, cluster, eager, run, snapshot
 
 PARAMS = Parameters()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.guard.rate import ClientSigns, RateMemory, UsualSigns, advance, without
+from bundlekeel.planning.guard.rate import ClientSigns, RateMemory, UsualSigns, advance, without
 
 STEP = 30_000
 CALM = ClientSigns(latency_ms=5.0, lookups_failed=0)

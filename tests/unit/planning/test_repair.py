@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.state import BegunMove, GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.effects import EffectRecords, begun
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import open_entries
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.effects import EffectRecords, begun
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import BegunMove, GuardState, RecentMove
+from bundlekeel.planning.ledger import open_entries
 from tests.support.builders import EAGER, NOW_MS, bundle_name, report, snapshot
 
 B = tuple(f"b{n}:8080" for n in range(1, 5))

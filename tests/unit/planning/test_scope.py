@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.scope import check_pattern, excluded_bundles, matching_bundles, pattern_for
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.guard.scope import check_pattern, excluded_bundles, matching_bundles, pattern_for
+from bundlekeel.planning.guard.state import GuardState, RecentMove
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 
 NAMES = [bundle_name(0, "acme/orders"), bundle_name(1, "acme/bills"), bundle_name(2, "zeta/orders")]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.planning.draft import Draft, Offer
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.strategies.common import best_fit, traffic_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.draft import Draft, Offer
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.strategies.common import best_fit, traffic_of
 from tests.support.builders import bundle_name, cluster, eager, report, snapshot
 
 

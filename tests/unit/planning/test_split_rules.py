@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.state import GuardState, SplitFailed
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import Parameters, coerce, from_pulsar
-from bundlekeel.core.model.plan import Move, Split
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import landed, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.splitting.rules import in_quiet_hours
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameters import Parameters, coerce, from_pulsar
+from bundlekeel.model.plan import Move, Split
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.state import GuardState, SplitFailed
+from bundlekeel.planning.ledger import landed, open_entries
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.splitting.rules import in_quiet_hours
 from tests.support.builders import NOW_MS, broker, bundle_name, report, snapshot, stored
 
 HOUR_MS = 3_600_000

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BundleAverages, TopicLoad
-from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
-from bundlekeel.core.splitting.algorithms import (
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BundleAverages, TopicLoad
+from bundlekeel.model.names import FULL_UPPER, parse_bundle
+from bundlekeel.planning.splitting.algorithms import (
     TopicFlow,
     flow_or_qps_equally_divide,
     range_equally_divide,
     topic_count_equally_divide,
 )
-from bundlekeel.core.splitting.children import children_of, holds, inherited, split_children, with_children
-from bundlekeel.core.splitting.positions import DOMINANT_SHARE, Cut, NoCut, split_bundle
+from bundlekeel.planning.splitting.children import children_of, holds, inherited, split_children, with_children
+from bundlekeel.planning.splitting.positions import DOMINANT_SHARE, Cut, NoCut, split_bundle
 from tests.support.builders import report
 
 BUNDLE = "t/ns/0x00000000_0x00000064"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.parameters import BY_NAME
-from bundlekeel.core.strategies import SHEDDERS
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameters import BY_NAME
+from bundlekeel.planning.strategies import SHEDDERS
 from dev.strategy_pages import example, parameters_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,7 @@ def test_every_strategy_has_its_page(name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_page_names_every_parameter_the_strategy_reads(name: str) -> None:
     page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    read = parameters_in(ROOT / f"service/bundlekeel/core/strategies/{name}.py")
+    read = parameters_in(ROOT / f"service/bundlekeel/planning/strategies/{name}.py")
     budgets = {parameter for parameter in read if BY_NAME[parameter].used_by == "guard"}
     assert read - budgets
     assert sorted(read - budgets - set(parameters_of(name))) == []

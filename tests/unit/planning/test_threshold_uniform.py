@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import (
     EAGER,
     MINUTE,

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.state import GuardState
 from tests.support.builders import EAGER, broker, bundle_name, cluster, report, snapshot
 
 BALANCERS = ["avg", "threshold", "uniform", "deviation", "transfer"]

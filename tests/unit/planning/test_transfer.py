@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.compat import transfer as compat
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, open_entries
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.compat import transfer as compat
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, open_entries
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import MINUTE, NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, moves, now, refused, turn, written
 

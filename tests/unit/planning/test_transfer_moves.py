@@ -1,7 +1,7 @@
 """Moves of `transfer` where the corrected form differs from TransferShedder.
 
 The last tests run the class inside `plan()`: its input from a snapshot, and the tasks of the broker around it. Where it
-helps, the answer of the class to the same snapshot (core/compat/transfer.py) is compared.
+helps, the answer of the class to the same snapshot (compat/transfer.py) is compared.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.parameters import from_pulsar
-from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.parameters import from_pulsar
+from bundlekeel.planning.costs import BrokerEvidence, CpuCosts
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, report, run, snapshot
 from tests.support.transfer import AT_ONCE, HOT_COLD, after, as_class, moves, now, refused, turn, written
 

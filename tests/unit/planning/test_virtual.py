@@ -11,10 +11,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.cluster import VirtualCluster
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.load import Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.simulator.cluster import VirtualCluster
 from tests.support.virtual import Driver, ScenarioSettings, imbalance, perfect_moves, restart, virtual_cluster, zipf
 
 BROKER_BYTES = 100e6

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, DIRECT_MEMORY, BrokerReport
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.costs import CpuCosts
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.whatif import finish, landed, middle_broker, scaled, with_brokers, without_brokers
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU, DIRECT_MEMORY, BrokerReport
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.costs import CpuCosts
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.whatif import finish, landed, middle_broker, scaled, with_brokers, without_brokers
 from tests.support.builders import EAGER, NOW_MS, bundle_name, cluster, report, snapshot, traffic
 
 # Two brokers that share the load evenly: without a further one there is nothing to do.

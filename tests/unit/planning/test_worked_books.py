@@ -8,19 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import CPU, RESOURCES
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.operations.relocation import RULES
-from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts, learn
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.effects import EffectRecords, begun
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger, landed, open_entries, parted, preallocated, timeout_ms
-from bundlekeel.core.planning.pressure import shares_of
-from bundlekeel.core.planning.whatif import finish, scaled
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import CPU, RESOURCES
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.costs import BrokerEvidence, CpuCosts, learn
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.effects import EffectRecords, begun
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.ledger import Ledger, landed, open_entries, parted, preallocated, timeout_ms
+from bundlekeel.planning.pressure import shares_of
+from bundlekeel.planning.relocation import RULES
+from bundlekeel.planning.whatif import finish, scaled
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, eager, report, run, snapshot
 
 

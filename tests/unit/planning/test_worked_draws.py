@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.filters.assign import AssignmentInput, assign
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.whatif import finish
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.filters.assign import AssignmentInput, assign
+from bundlekeel.planning.whatif import finish
 from tests.support.drawn_clusters import drawn
-from tests.unit.core.test_worked_plans import short, story
+from tests.unit.planning.test_worked_plans import short, story
 
 TOLD = dict(part.split("\n", 1) for part in Path(__file__).with_name("worked_draws.txt").read_text().split("== ")[1:])
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory
-from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import CompatMemory
+from bundlekeel.planning.strategies.placement import PLACEMENTS
 from tests.support.builders import broker, bundle_name, cluster, eager, percents_after, report, snapshot
 from tests.support.pulsar import Pulsar
 

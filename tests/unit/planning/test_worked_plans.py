@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.memory import StrategyMemory
 from tests.support.builders import EAGER, NOW_MS, broker, bundle_name, cluster, report, snapshot
 
 

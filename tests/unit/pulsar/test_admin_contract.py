@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bundlekeel.adapters.admin import HttpBrokerAdmin
+from bundlekeel.pulsar.admin import HttpBrokerAdmin
 from tests.support.contracts.admin import AdminContract, Harness, Permit, Recorder, fill
 from tests.support.contracts.admin_extensible import ExtensibleAdminContract, ExtensibleHarness
 from tests.support.extensible_brokers import ExtensibleModel

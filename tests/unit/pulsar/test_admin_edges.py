@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters import decoding
-from bundlekeel.adapters.admin import AdminOptions, failures, routes, transport
-from bundlekeel.adapters.admin.transport import AdminCall
-from bundlekeel.codec.broker_metrics import LOOKUP_FAILURES, PageLines
-from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
+from bundlekeel.model.errors import AdminApiError, AdminFault, AdminRefused, LeadershipLost
 from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.pulsar import decoding
+from bundlekeel.pulsar.admin import AdminOptions, failures, routes, transport
+from bundlekeel.pulsar.admin.transport import AdminCall
+from bundlekeel.pulsar.formats.broker_metrics import LOOKUP_FAILURES, PageLines
 from tests.support.admin_kit import Kit, unload
 from tests.support.contracts.admin import BUNDLE, TOPIC, fill
 from tests.support.http_brokers import Answer, HttpBrokers

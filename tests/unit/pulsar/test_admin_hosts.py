@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.admin.hosts import InsecureRedirect, KnownHosts
-from bundlekeel.core.model.errors import AdminUnreachable
+from bundlekeel.model.errors import AdminUnreachable
 from bundlekeel.ports import BrokerEndpoint
+from bundlekeel.pulsar.admin.hosts import InsecureRedirect, KnownHosts
 from bundlekeel.settings.load import load_settings
 
 BOTH, PLAIN, ENCRYPTED = "both:1", "plain:1", "tls:1"

@@ -11,11 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.admin import AdminOptions, AdminTls, HttpBrokerAdmin
-from bundlekeel.adapters.admin.hosts import InsecureRedirect
-from bundlekeel.adapters.admin.routes import AdminRoute
-from bundlekeel.adapters.admin.transport import AdminCall, AdminHttp
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
@@ -28,7 +24,11 @@ from bundlekeel.core.model.errors import (
 )
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.ports.commands import by_person
-from bundlekeel.token_source import TokenSource
+from bundlekeel.pulsar.admin import AdminOptions, AdminTls, HttpBrokerAdmin
+from bundlekeel.pulsar.admin.hosts import InsecureRedirect
+from bundlekeel.pulsar.admin.routes import AdminRoute
+from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
+from bundlekeel.settings.token_source import TokenSource
 from tests.support.admin_kit import Kit, redirect, self_signed, unload
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder, fill
 from tests.support.http_brokers import Answer, HttpBrokers, Seen, answer

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.admin.routes import (
+from bundlekeel.model.errors import AdminRefused, AdminUnauthorized
+from bundlekeel.pulsar.admin.routes import (
     DELETE_DYNAMIC,
     HARMLESS,
     LOOKUP,
@@ -20,8 +21,7 @@ from bundlekeel.adapters.admin.routes import (
     lookup_path,
     with_query,
 )
-from bundlekeel.core.model.errors import AdminRefused, AdminUnauthorized
-from bundlekeel.token_source import TokenSource
+from bundlekeel.settings.token_source import TokenSource
 
 NAMES = st.one_of(
     st.sampled_from([".", "..", "%2e", "a/b", "a?b", "a#b", "a b", "a+b", "ü", "\\", "\r\nX: y"])

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BundleAverages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BundleAverages
 from tests.support import builders
 from tests.support.contracts.brokers import CHECKS, BrokersWorld
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata, MemoryOwnership, RealClock

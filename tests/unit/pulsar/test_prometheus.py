@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters import decoding, prometheus
-from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
-from bundlekeel.core.model.errors import AdminFault
-from bundlekeel.core.model.load import BrokerEndpoint
+from bundlekeel.model.errors import AdminFault
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.pulsar import decoding
+from bundlekeel.pulsar.counters import prometheus_reader as prometheus
+from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
 from tests.support.http_server import serving
 from tests.support.memory_source import RealClock
 

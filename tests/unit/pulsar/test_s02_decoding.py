@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel import child_memory
-from bundlekeel.adapters import decoding
-from bundlekeel.adapters.decoding import decoded
-from bundlekeel.codec.broker_metrics import decode_signs
-from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar import child_memory, decoding
+from bundlekeel.pulsar.decoding import decoded
+from bundlekeel.pulsar.formats.broker_metrics import decode_signs
+from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_rates, decode_topic_stats
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 

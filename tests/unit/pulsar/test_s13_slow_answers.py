@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bundlekeel.adapters.peers import HttpPeers
-from bundlekeel.adapters.prometheus import PrometheusCounters, PrometheusOptions
-from bundlekeel.core.model.errors import AdminTimeout, StoreError
-from bundlekeel.core.model.load import BrokerEndpoint
+from bundlekeel.model.errors import AdminTimeout, StoreError
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
+from bundlekeel.wiring.peers import HttpPeers
 from tests.support.memory_source import RealClock
 
 

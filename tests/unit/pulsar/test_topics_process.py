@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bundlekeel.adapters.topics.channel import TopicChannel
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
-from bundlekeel.adapters.topics.process import FIRST_PAUSE_SECONDS, MISSING, TopicsOptions, TopicsProcess, joined
-from bundlekeel.adapters.topics.wire import Live, Lost, Opened
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.pulsar.topics.channel import TopicChannel
+from bundlekeel.pulsar.topics.feed import TopicLoadFeed
+from bundlekeel.pulsar.topics.process import FIRST_PAUSE_SECONDS, MISSING, TopicsOptions, TopicsProcess, joined
+from bundlekeel.pulsar.topics.wire import Live, Lost, Opened
 from tests.support.admin_kit import self_signed
 from tests.support.contracts.coordination import eventually
 from tests.support.memory_source import RealClock
@@ -46,7 +46,7 @@ async def test_without_pulsar_client(tmp_path: Path) -> None:
     started = tmp_path / "started"
     script = (
         f"import sys; open({str(started)!r}, 'a').write('x'); sys.modules['pulsar'] = None\n"
-        "import bundlekeel.adapters.topics.child"
+        "import bundlekeel.pulsar.topics.child"
     )
     process = TopicsProcess(TopicsOptions(), clock=RealClock(), command=(sys.executable, "-c", script))
     feed = TopicLoadFeed(process, clock=RealClock())
@@ -111,9 +111,9 @@ async def test_it_does_not_outlive_a_killed_daemon(tmp_path: Path) -> None:
     """The real child ends when the daemon is gone without a word."""
     script = (
         "import asyncio\n"
-        "from bundlekeel.adapters.clock import SystemClock\n"
-        "from bundlekeel.adapters.topics.feed import TopicLoadFeed\n"
-        "from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess\n"
+        "from bundlekeel.wiring.clock import SystemClock\n"
+        "from bundlekeel.pulsar.topics.feed import TopicLoadFeed\n"
+        "from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess\n"
         "async def main():\n"
         "    process = TopicsProcess(TopicsOptions(), clock=SystemClock())\n"
         f"    await TopicLoadFeed(process, clock=SystemClock()).start({NOBODY!r})\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.topics.feed import TopicLoadFeed
-from bundlekeel.adapters.topics.wire import Live, Lost, Opened
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.pulsar.topics.feed import TopicLoadFeed
+from bundlekeel.pulsar.topics.wire import Live, Lost, Opened
 from tests.support.topics_stage import BUNDLE, NOBODY, OTHER, Stage, entry, message, stage
 
 __all__ = ["stage"]

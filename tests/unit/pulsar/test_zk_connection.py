@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.connection import StoreIdentity
-from bundlekeel.core.model.errors import ConfigError, StoreError
-from bundlekeel.core.model.store_urls import parse_store_url
-from bundlekeel.tls import ClientTls
+from bundlekeel.model.errors import ConfigError, StoreError
+from bundlekeel.model.store_urls import parse_store_url
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.connection import StoreIdentity
+from bundlekeel.settings.tls import ClientTls
 from tests.support.contracts.coordination import eventually
 from tests.support.security import Certificates
 

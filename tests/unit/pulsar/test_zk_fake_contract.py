@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.errors import StoreError
 from bundlekeel.ports import Coordination
 from tests.support.contracts.coordination import CoordinationContract, lead, member
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.errors import LeadershipLost, StoreError
+from bundlekeel.model.errors import LeadershipLost, StoreError
 from bundlekeel.ports import DocumentChange
 from tests.support.contracts.coordination import member
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.adapters.zookeeper.broker_records import BrokerRecord, date_records, make_picture, mode_of, read_record
-from bundlekeel.adapters.zookeeper.client import Stat, ZkClient
-from bundlekeel.adapters.zookeeper.coordination import ZkCoordination
-from bundlekeel.adapters.zookeeper.metadata import encode_local
-from bundlekeel.adapters.zookeeper.source import ZkLoadSource
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.work import bounded
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreError
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper.broker_records import BrokerRecord, date_records, make_picture, mode_of, read_record
+from bundlekeel.pulsar.zookeeper.client import Stat, ZkClient
+from bundlekeel.pulsar.zookeeper.coordination import ZkCoordination
+from bundlekeel.pulsar.zookeeper.metadata import encode_local
+from bundlekeel.pulsar.zookeeper.source import ZkLoadSource
 from tests.support.builders import report
 from tests.support.contracts.coordination import member
 from tests.support.memory_source import RealClock

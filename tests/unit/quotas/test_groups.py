@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, check_groups, resolve
-from bundlekeel.daemon.quotas.groups import GroupRegister, declared
-from bundlekeel.daemon.state.documents import QuotaRequest
+from bundlekeel.leader.state.documents import QuotaRequest
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits, check_groups, resolve
+from bundlekeel.quotas.stored_groups import GroupRegister, declared
 
 
 def group(name: str, *members: str) -> QuotaGroup:

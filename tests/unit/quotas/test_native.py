@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
-from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.daemon.state.owned_limits import NATIVE
+from bundlekeel.model.errors import LeadershipLost
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.owned_limits import NATIVE
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
 from tests.support.world import BROKERS
 

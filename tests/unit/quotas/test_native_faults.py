@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminApiError, AdminRefused, AdminTimeout
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
-from bundlekeel.core.quotas.native import ResourceGroup
-from bundlekeel.daemon.answers.quotas import WritesView
-from bundlekeel.daemon.quotas.restore import give_quotas_back
-from bundlekeel.daemon.state.owned_limits import NATIVE
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminApiError, AdminRefused, AdminTimeout
 from bundlekeel.ports.commands import Permit
-from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.owned_limits import NATIVE
+from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.quotas.responses import WritesView
+from bundlekeel.quotas.restore import give_quotas_back
 from tests.support.builders import report
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar

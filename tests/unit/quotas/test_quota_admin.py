@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bundlekeel.adapters.admin import HttpBrokerAdmin
-from bundlekeel.core.model.errors import AdminFault, AdminRefused, LeadershipLost
-from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
-from bundlekeel.core.quotas.native import ResourceGroup
+from bundlekeel.model.errors import AdminFault, AdminRefused, LeadershipLost
 from bundlekeel.ports import TopicLoad
-from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.pulsar.admin import HttpBrokerAdmin
+from bundlekeel.quotas.enforce import PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
+from bundlekeel.quotas.ports import NamespaceRates
 from tests.support.contracts.admin import Permit, Recorder
 from tests.support.contracts.quotas import (
     NAMESPACE,

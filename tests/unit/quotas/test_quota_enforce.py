@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from bundlekeel.core.quotas.enforce import (
+from bundlekeel.quotas.enforce import (
     ABSENT,
     BUDGET,
     DISPATCH,
@@ -29,8 +29,8 @@ from bundlekeel.core.quotas.enforce import (
     plan_writes,
     stricter,
 )
-from bundlekeel.core.quotas.groups import Membership, QuotaGroup, QuotaLimits, resolve
-from bundlekeel.core.quotas.shares import Shares
+from bundlekeel.quotas.groups import Membership, QuotaGroup, QuotaLimits, resolve
+from bundlekeel.quotas.shares import Shares
 
 T = "persistent://acme/ns/t"
 U = "persistent://acme/ns/u"

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits, check_group, check_groups, resolve
-from bundlekeel.core.quotas.lines import lines_of
-from bundlekeel.core.quotas.usage import Catalogue, TopicRates, UsageLine, topic_of
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits, check_group, check_groups, resolve
+from bundlekeel.quotas.lines import lines_of
+from bundlekeel.quotas.usage import Catalogue, TopicRates, UsageLine, topic_of
 from tests.support.quota_lines import single, told
 
 SPACES = ("acme/orders", "acme/tmp-1", "acme/tmp-2", "other/x", "pulsar/system")

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.quotas.groups import Membership, QuotaGroup, QuotaLimits, resolve
-from bundlekeel.core.quotas.native import (
+from bundlekeel.model.codes import Code
+from bundlekeel.quotas.groups import Membership, QuotaGroup, QuotaLimits, resolve
+from bundlekeel.quotas.native import (
     GroupBrokers,
     NativePlan,
     OwnedResourceGroup,

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from bundlekeel.core.quotas.lines import Lines, latest
-from bundlekeel.core.quotas.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out, water_fill
-from bundlekeel.core.quotas.usage import Key, UsageLine
+from bundlekeel.quotas.lines import Lines, latest
+from bundlekeel.quotas.shares import ShareMemory, Shares, ShareTuning, claims_of, share_out, water_fill
+from bundlekeel.quotas.usage import Key, UsageLine
 from evidence.quota_rules import EQUAL, divide_rest, native, per_bundle, pip82, steal
 from tests.support.quota_lines import single
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.errors import AdminTimeout, AdminUnauthorized, StoreError
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey
-from bundlekeel.daemon.state.documents import Pause
+from bundlekeel.leader.state.documents import Pause
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.errors import AdminTimeout, AdminUnauthorized, StoreError
+from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey
 from tests.support.contracts.coordination import eventually
 from tests.support.quota_world import QuotaCluster, leading
 from tests.support.world import BROKERS

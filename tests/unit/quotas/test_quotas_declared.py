@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.quotas.groups import KINDS, QuotaGroup, QuotaLimits
+from bundlekeel.model.errors import ConfigError, NotFound
+from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits
 from tests.support.quota_world import QuotaCluster, leading
 
 WHO = {"reason": "r", "by": "ann"}

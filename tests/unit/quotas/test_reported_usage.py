@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import NotFound, StoreError
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
-from bundlekeel.daemon.quotas.report import MOST_TOPICS
-from bundlekeel.daemon.quotas.service import QuotaService
+from bundlekeel.model.errors import NotFound, StoreError
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.quotas.report import MOST_TOPICS
+from bundlekeel.quotas.service import QuotaService
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
 from tests.support.world import BROKERS, NoPeers
 

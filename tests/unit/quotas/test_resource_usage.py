@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.codec.resource_usage import decode_usage
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
+from bundlekeel.quotas.resource_usage import decode_usage
 from tests.support.memory_usage import encode_usage, field, number_field, usage_message, varint
 
 # Written by Pulsar 4.2.4's own class: three groups, one with storage too, one without anything.

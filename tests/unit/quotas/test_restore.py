@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost
-from bundlekeel.core.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
-from bundlekeel.daemon.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
-from bundlekeel.daemon.state.owned_limits import HELD
-from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord, decode_takeover
-from bundlekeel.ports.quotas import NamespaceRates
+from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord, decode_takeover
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminTimeout, LeadershipLost
+from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.owned_limits import HELD
+from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, leading
 

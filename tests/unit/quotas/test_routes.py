@@ -12,10 +12,10 @@ import yaml
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.core.model.codes import Code, explain
-from bundlekeel.core.model.errors import SnapshotError
-from bundlekeel.core.quotas.groups import QuotaGroup, QuotaLimits
-from bundlekeel.daemon.answers.quotas import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
+from bundlekeel.model.codes import Code, explain
+from bundlekeel.model.errors import SnapshotError
+from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
+from bundlekeel.quotas.responses import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
 from tests.support.api_routes import roles
 from tests.support.shop import BROKERS, GROUP, QUOTA_TOPIC, Shop
 from tests.support.spied import Spied

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.quotas.groups import QuotaLimits
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.quotas.groups import QuotaLimits
+from bundlekeel.quotas.settings import QuotaSettings, parse_size
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import load_settings
-from bundlekeel.settings.quotas import QuotaSettings, parse_size
 from bundlekeel.settings.sources import ENV_PREFIX
 from bundlekeel.settings.types import InvalidSetting
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundlekeel.core.quotas.shares import ShareTuning
+from bundlekeel.quotas.shares import ShareTuning
 from evidence.quota_rules import Bundled, Fair, Native, Proposed, Unlimited, main
 from evidence.quota_scenarios import (
     Curve,

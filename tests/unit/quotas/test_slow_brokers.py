@@ -8,14 +8,14 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from bundlekeel.bounded_calls import LEAST, PARALLEL
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout
-from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminTimeout
 from bundlekeel.ports.commands import Permit
-from bundlekeel.ports.quotas import NamespaceRates
-from bundlekeel.sim.virtual_time import run_virtually
-from bundlekeel.work import within
+from bundlekeel.pulsar.work import within
+from bundlekeel.quotas.bounded_calls import LEAST, PARALLEL
+from bundlekeel.quotas.enforce import PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.quota_model import MemoryQuotaAdmin
 from tests.support.quota_world import QuotaCluster, QuotaSidecar
 from tests.support.virtual_time import LoopClock, in_virtual_time

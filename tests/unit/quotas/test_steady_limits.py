@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminTimeout
-from bundlekeel.core.quotas.enforce import PUBLISH, PolicyKey, Rate
-from bundlekeel.core.quotas.usage import TopicRates
+from bundlekeel.model.errors import AdminTimeout
 from bundlekeel.ports.commands import Permit
+from bundlekeel.quotas.enforce import PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.usage import TopicRates
 from tests.support.quota_world import QuotaCluster, QuotaSidecar, leading
 from tests.support.world import BROKERS
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminUnreachable
-from bundlekeel.core.quotas.groups import KINDS
-from bundlekeel.core.quotas.published_usage import PassedUsage
-from bundlekeel.daemon.quotas.usage_listener import BY_TOPIC, TRANSPORT_KEY
+from bundlekeel.model.errors import AdminUnreachable
+from bundlekeel.quotas.groups import KINDS
+from bundlekeel.quotas.published_usage import PassedUsage
+from bundlekeel.quotas.usage_listener import BY_TOPIC, TRANSPORT_KEY
 from tests.support.builders import report
 from tests.support.memory_admin import Fault
 from tests.support.memory_usage import usage_message

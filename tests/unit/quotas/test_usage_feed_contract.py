@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.topics.process import TopicsOptions, TopicsProcess
-from bundlekeel.adapters.topics.usage_feed import TopicUsageFeed
-from bundlekeel.adapters.topics.wire import FromChild, Live, Lost, Opened
-from bundlekeel.core.quotas.published_usage import UsageMessage
-from bundlekeel.ports.quotas import UsageFeed
+from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
+from bundlekeel.pulsar.topics.wire import FromChild, Live, Lost, Opened
+from bundlekeel.quotas.ports import UsageFeed
+from bundlekeel.quotas.published_usage import UsageMessage
+from bundlekeel.quotas.usage_feed import TopicUsageFeed
 from tests.support.contracts.usage import FIRST, LITTLE, MUCH, SECOND, UsageContract, listening, tables_where
 from tests.support.memory_source import RealClock
 from tests.support.memory_usage import MemoryUsageFeed, encode_usage, usage_message

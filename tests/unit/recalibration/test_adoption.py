@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.calibration.adoption import (
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.rules.adoption import (
     BUCKET_MS,
     KEPT_BUCKETS,
     KEPT_REVERTS,
@@ -31,9 +32,8 @@ from bundlekeel.core.calibration.adoption import (
     stretch,
     taken_back,
 )
-from bundlekeel.core.calibration.thresholds import RANGES
-from bundlekeel.core.calibration.thresholds_json import thresholds_of
-from bundlekeel.core.model.parameters import Parameters
+from bundlekeel.recalibration.rules.thresholds import RANGES
+from bundlekeel.recalibration.rules.thresholds_json import thresholds_of
 from tests.support.threshold_cases import NOW_MS, document, proposed
 
 BASE = Parameters()

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields, replace
 
 import pytest
 
-from bundlekeel.core.history.frames import document_of, frame_of, input_of, plain, restored
-from bundlekeel.core.history.record import SCHEMA, changed_document, document_changes, dumped
-from bundlekeel.core.history.replay import rebuilt, replay
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.planning.engine import PlanInput
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.planning.engine import PlanInput
+from bundlekeel.recalibration.history.frames import document_of, frame_of, input_of, plain, restored
+from bundlekeel.recalibration.history.record import SCHEMA, changed_document, document_changes, dumped
+from bundlekeel.recalibration.history.replay import rebuilt, replay
 from tests.support.history_cases import records_of, sequence
 
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history.record import SCHEMA, CycleRecord
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.records.history_keeping import GRACE_MS, set_torn_aside, tidy_store
-from bundlekeel.daemon.records.history_reading import HistoryReading, check, listing, replayed
-from bundlekeel.ports.history import HOUR_MS, HistoryFile, in_force
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.history.ports import HOUR_MS, HistoryFile, in_force
+from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord
+from bundlekeel.recalibration.parquet import ParquetStore
+from bundlekeel.recalibration.recorder.history_keeping import GRACE_MS, set_torn_aside, tidy_store
+from bundlekeel.recalibration.recorder.history_reading import HistoryReading, check, listing, replayed
 from tests.support.history_cases import START_MS, records_of, sequence
 from tests.support.memory_history import MemoryStore
 

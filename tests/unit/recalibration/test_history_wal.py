@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.history import FileWal
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.history import Segment
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.history.ports import Segment
+from bundlekeel.recalibration.parquet import FileWal
 from tests.support.history_cases import records_of, sequence
 
 

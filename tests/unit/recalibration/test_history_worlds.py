@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundlekeel.adapters.history import FileWal, ParquetStore
-from bundlekeel.core.history.record import SCHEMA, CycleRecord
-from bundlekeel.core.history.replay import rebuilt, replay
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import CPU
-from bundlekeel.ports.history import HistoryStore, HistoryWal
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import CPU
+from bundlekeel.recalibration.history.ports import HistoryStore, HistoryWal
+from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord
+from bundlekeel.recalibration.history.replay import rebuilt, replay
+from bundlekeel.recalibration.parquet import FileWal, ParquetStore
 from dev.history_worlds import POISONS, World, write
 from tests.support.contracts.history import STORE_CHECKS, WAL_CHECKS
 from tests.support.memory_history import MemoryStore, MemoryWal

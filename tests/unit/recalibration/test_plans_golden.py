@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.history import FileWal, ParquetStore
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.history.frames import input_of
-from bundlekeel.core.history.record import CycleRecord, Frame, dumped
-from bundlekeel.core.history.replay import rebuilt
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import plan
-from bundlekeel.daemon.records.recorder import Recorder
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import plan
+from bundlekeel.recalibration.history.frames import input_of
+from bundlekeel.recalibration.history.record import CycleRecord, Frame, dumped
+from bundlekeel.recalibration.history.replay import rebuilt
+from bundlekeel.recalibration.parquet import FileWal, ParquetStore
+from bundlekeel.recalibration.recorder.recorder import Recorder
+from bundlekeel.records.metrics import PrometheusTelemetry
 from tests.support.world import TestClock
 
 HERE = Path(__file__).parent

@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bundlekeel.adapters.history import FileWal, ParquetStore
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.history.frames import frame_of, outcome_of
-from bundlekeel.core.history.record import CycleRecord, Frame, recorded
-from bundlekeel.core.history.replay import rebuilt, replay
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.daemon.records.history_reading import check, replayed
-from bundlekeel.daemon.records.recorder import QUEUE, Recorder
-from bundlekeel.ports.history import HOUR_MS, HistoryFile
+from bundlekeel.model.errors import StoreError
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.recalibration.history.frames import frame_of, outcome_of
+from bundlekeel.recalibration.history.ports import HOUR_MS, HistoryFile
+from bundlekeel.recalibration.history.record import CycleRecord, Frame, recorded
+from bundlekeel.recalibration.history.replay import rebuilt, replay
+from bundlekeel.recalibration.parquet import FileWal, ParquetStore
+from bundlekeel.recalibration.recorder.history_reading import check, replayed
+from bundlekeel.recalibration.recorder.recorder import QUEUE, Recorder
+from bundlekeel.records.metrics import PrometheusTelemetry
 from tests.support.history_cases import START_MS, sequence
 from tests.support.memory_history import MemoryStore, MemoryWal
 from tests.support.world import FakeCluster, FakeSidecar, TestClock

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bundlekeel.adapters.history import ParquetStore, store
-from bundlekeel.adapters.history.rows import ARROW
-from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.daemon.records.history_keeping import tidy_store
-from bundlekeel.wiring import compaction
+from bundlekeel.model.errors import HistoryError, StoreError
+from bundlekeel.recalibration.parquet import ParquetStore, compaction, store
+from bundlekeel.recalibration.parquet.rows import ARROW
+from bundlekeel.recalibration.recorder.history_keeping import tidy_store
 from tests.support.history_cases import records_of, sequence
-from tests.unit.daemon.records.test_history_keeping import OVER_MS, filled
+from tests.unit.recalibration.test_history_keeping import OVER_MS, filled
 
 MEMORY = 320 << 20
 
@@ -74,7 +73,7 @@ def test_s10_a_large_file_is_left_alone(tmp_path: Path, monkeypatch: Any) -> Non
     """It is not put together with others, and in the place of a segment it is set aside unread."""
     parquet_store = ParquetStore(tmp_path)
     filled(parquet_store)
-    monkeypatch.setattr("bundlekeel.daemon.records.history_keeping.MOST_FILE_BYTES", 10)
+    monkeypatch.setattr("bundlekeel.recalibration.recorder.history_keeping.MOST_FILE_BYTES", 10)
     assert tidy_store(parquet_store, OVER_MS, None).merged == 0 and len(parquet_store.files()) == 3
     monkeypatch.setattr(store, "MOST_FILE_BYTES", 10)
     monkeypatch.setattr(ParquetStore, "span", lambda *_args: pytest.fail("is read"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 
-from bundlekeel.adapters.calibration import CalibrationFolder, calibration_folder
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.history import CalibrationStore
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.history.ports import CalibrationStore
+from bundlekeel.recalibration.parquet.threshold_files import CalibrationFolder, calibration_folder
 from tests.support.contracts.calibration import CHECKS, Put
 from tests.support.memory_calibration import MemoryCalibration
 

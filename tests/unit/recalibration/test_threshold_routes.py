@@ -13,9 +13,9 @@ import yaml
 from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
-from bundlekeel.cli.intervene.thresholds import changes
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.daemon.answers.operations import AdoptionView, ObjectionView, ReversionView, ThresholdsView
+from bundlekeel.recalibration.threshold_commands import changes
+from bundlekeel.views.operations import AdoptionView, ObjectionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
 from tests.support.shop import Shop
 from tests.support.spied import Spied

@@ -14,7 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.calibration.thresholds import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, ThresholdsError
+from bundlekeel.model.parameters import Parameters, coerce, defaults
+from bundlekeel.recalibration.rules.thresholds import (
     RANGES,
     AdoptionRules,
     Thresholds,
@@ -25,15 +28,12 @@ from bundlekeel.core.calibration.thresholds import (
     steps_between,
     whole,
 )
-from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed, thresholds_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, ThresholdsError
-from bundlekeel.core.model.parameters import Parameters, coerce, defaults
+from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, parsed, thresholds_of
 from dev.docs import ROOT
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import DAY_MS, NOW_MS, as_bytes, document, interval, measures, proposed
-from tests.unit.daemon.calibration.test_calibration import LOW as ADOPTED
-from tests.unit.daemon.calibration.test_calibration import PATH, proposal, ready
+from tests.unit.recalibration.adopting.test_calibration import LOW as ADOPTED
+from tests.unit.recalibration.adopting.test_calibration import PATH, proposal, ready
 
 RULES = AdoptionRules()
 

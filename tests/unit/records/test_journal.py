@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.adapters.journal import FileJournal
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.codec.chain import ChainVerifier
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.records.chain import ChainVerifier
+from bundlekeel.records.journal import FileJournal
+from bundlekeel.records.metrics import PrometheusTelemetry
 
 
 def journal(path: Path | None, **limits: int) -> tuple[FileJournal, PrometheusTelemetry]:

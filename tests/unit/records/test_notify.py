@@ -15,19 +15,19 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from bundlekeel.adapters.journal import FileJournal
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.adapters.notify import KubernetesEndpoint, KubernetesEvents
-from bundlekeel.adapters.webhooks import Webhook, WebhookAddress
-from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.guard.external_moves import ExternalMove
-from bundlekeel.core.model.errors import NotificationError
-from bundlekeel.daemon.records.notification_texts import NotificationTexts
-from bundlekeel.daemon.records.notifications import BACKOFF, QUEUE, NotificationReceiver, Notifications, ObservedJournal
+from bundlekeel.model.errors import NotificationError
+from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.ports.records import EVENTS, Notification
+from bundlekeel.pulsar.channel.findings import FindingCode
+from bundlekeel.records.journal import FileJournal
+from bundlekeel.records.kubernetes_events import KubernetesEndpoint, KubernetesEvents
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.records.notification_texts import NotificationTexts
+from bundlekeel.records.notifications import BACKOFF, QUEUE, NotificationReceiver, Notifications, ObservedJournal
+from bundlekeel.records.webhooks import Webhook, WebhookAddress
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.tls import ClientTls
+from bundlekeel.settings.tls import ClientTls
 from bundlekeel.wiring.logs import secrets_of
 from bundlekeel.wiring.notifications import notifications
 from tests.support.http_inbox import Inbox, inbox

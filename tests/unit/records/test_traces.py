@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.journal import FileJournal
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.records.notifications import ObservedJournal
-from bundlekeel.daemon.records.traces import Traces
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.split_intents import SplitOutcome
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.ports.traces import Span
+from bundlekeel.records.journal import FileJournal
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.records.notifications import ObservedJournal
+from bundlekeel.records.traces import Traces
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.wiring.traces import traces_of
 from tests.support.http_server import serving
@@ -185,7 +185,7 @@ def test_what_is_no_address_is_refused(endpoint: str) -> None:
 def test_without_the_extra_the_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "bundlekeel.adapters.traces", raising=False)
+    monkeypatch.delitem(sys.modules, "bundlekeel.records.otlp", raising=False)
     with pytest.raises(ConfigError, match=r"pip install '\.\[otel\]'"):
         traces_of(loaded(otlp_endpoint="http://127.0.0.1:4318/v1/traces"), PrometheusTelemetry(), Clock(), "keel-0")
 

@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.daemon.answers.picture import Check
-from bundlekeel.daemon.answers.summary import Period
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.operations.go_live import DAY_MS, go_live
-from bundlekeel.daemon.state.takeover_record import (
+from bundlekeel.leader.state.takeover_record import (
     EXCLUDED,
     FAILSAFE,
     SPLITTING,
@@ -23,8 +17,14 @@ from bundlekeel.daemon.state.takeover_record import (
     TakeoverRecord,
     encode_look,
 )
-from bundlekeel.daemon.summary import summary
+from bundlekeel.model.members import Member
+from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables
+from bundlekeel.requests.doctor import examine
+from bundlekeel.views.go_live import DAY_MS, go_live
+from bundlekeel.views.picture import Check
+from bundlekeel.views.summary import summary
+from bundlekeel.views.summary_fields import Period
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminUnauthorized, CodecError, StoreError
-from bundlekeel.daemon.operations.failsafe import FailsafeLimits, FailsafeResult, judge, read_activity
-from bundlekeel.daemon.operations.takeover import SHEDDING, TakeoverContext, handback, takeover
-from bundlekeel.daemon.state.takeover_record import FAILSAFE, SPLITTING, TAKEOVER
+from bundlekeel.leader.state.takeover_record import FAILSAFE, SPLITTING, TAKEOVER
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminUnauthorized, CodecError, StoreError
+from bundlekeel.requests.failsafe import FailsafeLimits, FailsafeResult, judge, read_activity
+from bundlekeel.requests.takeover import SHEDDING, TakeoverContext, handback, takeover
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.memory_source import RealClock

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminUnauthorized, ConfigError, Conflict, NotFound
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.state.documents import OperatorRequest, Pause
+from bundlekeel.leader.state.documents import OperatorRequest, Pause
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminUnauthorized, ConfigError, Conflict, NotFound
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar

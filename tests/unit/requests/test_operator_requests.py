@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import Code, explain
-from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError
-from bundlekeel.daemon.answers.plans import PlanRequest, Stopping
-from bundlekeel.daemon.operations.drain_tracker import GUESS_SECONDS, PARALLEL
-from bundlekeel.daemon.operations.executions import REQUEST_MAX_AGE_MS
-from bundlekeel.daemon.operations.reviews import EXPIRES_MS
-from bundlekeel.daemon.state.documents import Pause
-from bundlekeel.daemon.state.shared_state import DESIRED
+from bundlekeel.leader.state.documents import Pause
+from bundlekeel.leader.state.shared_state import DESIRED
+from bundlekeel.model.codes import Code, explain
+from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError
+from bundlekeel.requests.drain_tracker import GUESS_SECONDS, PARALLEL
+from bundlekeel.requests.executions import REQUEST_MAX_AGE_MS
+from bundlekeel.requests.reviews import EXPIRES_MS
+from bundlekeel.views.plans import PlanRequest, Stopping
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, WallClock
 

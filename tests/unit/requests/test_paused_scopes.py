@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.errors import Conflict
-from bundlekeel.core.model.plan import plan_hash
-from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.state.documents import LastingRequest, Pause
+from bundlekeel.leader.state.documents import LastingRequest, Pause
+from bundlekeel.model.errors import Conflict
+from bundlekeel.model.plan import plan_hash
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.views.plans import PlanRequest
 from tests.support.world import FakeSidecar, with_params
-from tests.unit.daemon.operations.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
+from tests.unit.requests.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
 
 END_MS = 4_000_000_000_000
 UNTIL = f"until {clock_text(END_MS)}, by ann: disks"

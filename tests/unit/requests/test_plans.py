@@ -11,18 +11,18 @@ import msgspec
 import pytest
 
 from bundlekeel.api.schemas import PlanBody
-from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.parameters import Parameters, compat_defaults
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.cycle.planner import parameters_of
-from bundlekeel.daemon.operations.executions import request_of
-from bundlekeel.daemon.operations.plans import Plans
-from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.leader.cycle.planner import parameters_of
+from bundlekeel.leader.state.documents import Desired, Pause
+from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.model.members import Member
+from bundlekeel.model.parameters import Parameters, compat_defaults
+from bundlekeel.model.response_fields import Json
+from bundlekeel.requests.executions import request_of
+from bundlekeel.requests.plans import Plans
+from bundlekeel.views.plans import PlanRequest
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PATIENT, PIN, FakeCluster, FakeSidecar
-from tests.unit.daemon.cycle.test_splits import CHILDREN, PARENT, hot_cluster
+from tests.unit.leader.cycle.test_splits import CHILDREN, PARENT, hot_cluster
 
 WHO: dict[str, Any] = {"reason": "even it out", "by": "ann"}
 AT_ONCE = PlanRequest(ignore_hit_counts=True)

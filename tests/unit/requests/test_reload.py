@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.daemon.operations.reload import Reload
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.requests.reload import Reload
 from bundlekeel.settings.load import load_settings
 from tests.support.world import FakeCluster, FakeSidecar
 

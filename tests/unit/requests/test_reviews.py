@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import Conflict, StoreError
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.operations.reviews import EXPIRES_MS, Reviews
-from bundlekeel.daemon.state.shared_state import KEPT_TASKS, SharedState
+from bundlekeel.leader.state.shared_state import KEPT_TASKS, SharedState
+from bundlekeel.model.errors import Conflict, StoreError
+from bundlekeel.model.response_fields import Json
+from bundlekeel.requests.reviews import EXPIRES_MS, Reviews
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 

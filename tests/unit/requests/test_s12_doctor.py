@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.daemon.operations.doctor import examine
+from bundlekeel.requests.doctor import examine
 from tests.support.world import FakeCluster, FakeSidecar
 
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import Conflict, StoreError
-from bundlekeel.daemon.execution.intents import Intent, intent_path
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.operations.reviews import REVIEWS
-from bundlekeel.daemon.runtime import INTENTS_SECONDS
-from bundlekeel.daemon.state.documents import Desired, encode
-from bundlekeel.daemon.state.shared_state import DESIRED
+from bundlekeel.leader.execution.intents import Intent, intent_path
+from bundlekeel.leader.runtime import INTENTS_SECONDS
+from bundlekeel.leader.state.documents import Desired, encode
+from bundlekeel.leader.state.shared_state import DESIRED
+from bundlekeel.model.errors import Conflict, StoreError
 from bundlekeel.ports import DocumentChange
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.requests.doctor import examine
+from bundlekeel.requests.reviews import REVIEWS
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.builders import bundle_name
 from tests.support.virtual_time import LoopClock
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
-from tests.unit.daemon.operations.test_reviews import ID, proposed
+from tests.unit.requests.test_reviews import ID, proposed
 
 
 async def overwritten(sidecar: FakeSidecar, data: bytes) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.service import Service
+from bundlekeel.api.service import Service
+from bundlekeel.model.errors import ConfigError, NotFound
+from bundlekeel.model.parameters import Parameters
 from tests.support.page_world import PageCluster, PageSidecar
-from tests.unit.daemon.operations.test_operator_requests import B1, BUNDLE, WHO, both
+from tests.unit.requests.test_operator_requests import B1, BUNDLE, WHO, both
 
 
 async def test_pins_exclusions_and_paused_scopes_come_and_go() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, Conflict, NotFound
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, Conflict, NotFound
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from tests.support.builders import bundle_name, traffic
 from tests.support.split_bench import EDGES, POSITION, Bench
 from tests.support.world import BROKERS, EAGER, FakeCluster, FakeSidecar

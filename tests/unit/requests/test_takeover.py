@@ -10,10 +10,12 @@ from typing import Literal
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.operations.takeover import (
+from bundlekeel.leader.state.takeover_record import EXCLUDED, SPLITTING, decode_takeover, name_set, takeover_request
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminFault, AdminTimeout, AdminUnreachable, CodecError, Conflict, StaleWrite
+from bundlekeel.ports.commands import LookAgain, Permit, no_look
+from bundlekeel.requests.doctor import examine
+from bundlekeel.requests.takeover import (
     ENABLED,
     LOAD_MANAGER,
     PLACEMENT,
@@ -26,14 +28,6 @@ from bundlekeel.daemon.operations.takeover import (
     takeover,
     unknown_namespaces,
 )
-from bundlekeel.daemon.state.takeover_record import (
-    EXCLUDED,
-    SPLITTING,
-    decode_takeover,
-    name_set,
-    takeover_request,
-)
-from bundlekeel.ports.commands import LookAgain, Permit, no_look
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryMetadata, RealClock

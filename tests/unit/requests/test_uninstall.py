@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from bundlekeel.core.model.errors import Conflict
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.operations.takeover import TakeoverContext, handback, takeover
-from bundlekeel.daemon.operations.uninstall import uninstall
+from bundlekeel.model.errors import Conflict
+from bundlekeel.model.members import Member
+from bundlekeel.requests.takeover import TakeoverContext, handback, takeover
+from bundlekeel.requests.uninstall import uninstall
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import FakeCluster, FakeSidecar

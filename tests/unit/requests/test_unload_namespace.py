@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, Conflict, Forbidden, NotFound, StoreError
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state.documents import Pause
+from bundlekeel.leader.state.documents import Pause
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, Conflict, Forbidden, NotFound, StoreError
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import Parameters
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, EAGER, PIN, FakeCluster, FakeSidecar, with_params
 

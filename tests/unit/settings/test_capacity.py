@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bundlekeel.core.model.capacity import CapacityOverride, match_capacity
+from bundlekeel.model.capacity import CapacityOverride, match_capacity
 from tests.unit.settings.test_settings import load
 
 

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bundlekeel.cli.offline.config import config_app
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import BY_NAME, Parameters
+from bundlekeel.cli.config import config_app
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import BY_NAME, Parameters
 from bundlekeel.settings.describe import as_tree, describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings

@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.cli.offline.decide_lines import parse_reset
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.core.model.parameters import Parameters, defaults
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.cycle.planner import parameters_of
+from bundlekeel.compat.decide_lines import parse_reset
+from bundlekeel.leader.cycle.planner import parameters_of
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.model.parameters import Parameters, defaults
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.problems import ConfigErrors
+from bundlekeel.views.plans import PlanRequest
 
 SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bundlekeel.core.channel.findings import FindingCode
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.parameters import BY_NAME
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.parameters import BY_NAME
+from bundlekeel.pulsar.channel.findings import FindingCode
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.schema import children, rows

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.ports.records import EVENTS
+from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.wiring.notifications import notifications
 from bundlekeel.wiring.outside import open_outside

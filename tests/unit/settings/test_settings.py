@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import BY_NAME, Parameters
-from bundlekeel.core.model.text_format import format_duration, parse_duration
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import BY_NAME, Parameters
+from bundlekeel.model.text_format import format_duration, parse_duration
 from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.model import Settings

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY, Parameters
-from bundlekeel.core.model.plan import Plan
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import BY_PULSAR_KEY, Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.recalibration.backtest.measures import Candidate
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
-from bundlekeel.sim.backtest.measures import Candidate
 from tests.support.builders import cluster, eager
 
 # 60,000 msg/s and 60 MB/s on one broker, nothing on the other: a plan of `avg` moves half, that of

@@ -8,14 +8,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bundlekeel.core.compat.in_plan import largest
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.sim.native import BrokerSplits
-from bundlekeel.sim.native_transfer import NativeTransfer
-from bundlekeel.sim.pairs import native, pair, pairs
-from bundlekeel.sim.run import Simulation, simulate, virtual
-from bundlekeel.sim.scenario import BrokerGroup, Expect, Isolation, Scenario, ScenarioSettings, Tenant
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.compat.in_plan import largest
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.simulator.native import BrokerSplits
+from bundlekeel.simulator.native_transfer import NativeTransfer
+from bundlekeel.simulator.pairs import native, pair, pairs
+from bundlekeel.simulator.run import Simulation, simulate, virtual
+from bundlekeel.simulator.scenario import BrokerGroup, Expect, Isolation, Scenario, ScenarioSettings, Tenant
+from bundlekeel.simulator.virtual_time import run_virtually
 
 MINUTE = 60.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundlekeel.sim.run import Contender, simulate
-from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, Tenant
+from bundlekeel.simulator.run import Contender, simulate
+from bundlekeel.simulator.scenario import BrokerGroup, Event, Scenario, Tenant
 
 LONG = pytest.mark.nightly
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.sim.pairs import Contender
-from bundlekeel.sim.run import Run, simulate
-from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, Tenant
+from bundlekeel.simulator.pairs import Contender
+from bundlekeel.simulator.run import Run, simulate
+from bundlekeel.simulator.scenario import BrokerGroup, Event, Scenario, Tenant
 
 
 def run(strategy: str, skews: tuple[float, ...], *events: Event) -> Run:

@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.counters import CounterReading, measured
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.sim.cluster import VirtualCluster
-from bundlekeel.sim.counters import ClusterCounters
-from bundlekeel.sim.pairs import contender, native, pair
-from bundlekeel.sim.reports import broker_id
-from bundlekeel.sim.run import DEFAULT, STILL, Contender, simulate, virtual
-from bundlekeel.sim.scenario import BrokerGroup, Event, Scenario, ScenarioSettings, Tenant
-from bundlekeel.sim.virtual_time import VirtualClock, run_virtually
+from bundlekeel.model.counters import CounterReading, measured
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.simulator.cluster import VirtualCluster
+from bundlekeel.simulator.counters import ClusterCounters
+from bundlekeel.simulator.pairs import contender, native, pair
+from bundlekeel.simulator.reports import broker_id
+from bundlekeel.simulator.run import DEFAULT, STILL, Contender, simulate, virtual
+from bundlekeel.simulator.scenario import BrokerGroup, Event, Scenario, ScenarioSettings, Tenant
+from bundlekeel.simulator.virtual_time import VirtualClock, run_virtually
 from tests.support.live_loop import lasting_step, play
 
 

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 
-from bundlekeel.sim.page import svg
+from bundlekeel.simulator.page import svg
 
 
 def macro(name: str, *arguments: object) -> str:
     """Return what a macro of the pages renders."""
-    pages = Environment(loader=PackageLoader("bundlekeel.sim"), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    pages = Environment(
+        loader=PackageLoader("bundlekeel.simulator"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
     return str(getattr(pages.get_template("macros.html").module, name)(*arguments))
 
 

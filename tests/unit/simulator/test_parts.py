@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import CPU, THROUGHPUT_OUT
-from bundlekeel.sim.bundles import GONE, TrafficModel, build, factor_of, zipf
-from bundlekeel.sim.cluster import ANYWHERE, SimulatedMove, VirtualCluster
-from bundlekeel.sim.expectations import ExpectationResult
-from bundlekeel.sim.measures import Curves, balanced_since, imbalance, measure, moved_twice, thrash
-from bundlekeel.sim.native import BrokerSplits
-from bundlekeel.sim.pairs import ALL_PAIRS, pair, pairs
-from bundlekeel.sim.run import DEFAULT, STILL, simulate, virtual
-from bundlekeel.sim.scenario import (
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.load import CPU, THROUGHPUT_OUT
+from bundlekeel.simulator.bundles import GONE, TrafficModel, build, factor_of, zipf
+from bundlekeel.simulator.cluster import ANYWHERE, SimulatedMove, VirtualCluster
+from bundlekeel.simulator.expectations import ExpectationResult
+from bundlekeel.simulator.measures import Curves, balanced_since, imbalance, measure, moved_twice, thrash
+from bundlekeel.simulator.native import BrokerSplits
+from bundlekeel.simulator.pairs import ALL_PAIRS, pair, pairs
+from bundlekeel.simulator.run import DEFAULT, STILL, simulate, virtual
+from bundlekeel.simulator.scenario import (
     BrokerGroup,
     Event,
     Expect,

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
-from bundlekeel.cli.offline.sim_files import load, shipped, suite
-from bundlekeel.cli.offline.simulate_report import COLUMNS, figure
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.sim.pairs import PROPERTIES, contender
-from bundlekeel.sim.run import simulate
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.simulator.pairs import PROPERTIES, contender
+from bundlekeel.simulator.run import simulate
+from bundlekeel.simulator.sim_files import load, shipped, suite
+from bundlekeel.simulator.simulate_report import COLUMNS, figure
 from tests.support.fake_wiring import FakeWiring
 
 SMALL = """
@@ -294,7 +294,7 @@ def test_many_brokers_are_bands(scenario: Path, tmp_path: Path) -> None:
 
 def test_a_page_without_the_extra_is_refused_before_the_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The message names the extra."""
-    monkeypatch.delitem(sys.modules, "bundlekeel.cli.offline.simulate_html", raising=False)
+    monkeypatch.delitem(sys.modules, "bundlekeel.simulator.simulate_html", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = invoke("01-idle-broker", "--html", str(tmp_path / "x.html"))
     assert result.exit_code == 2 and result.stdout == ""

@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.state import RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, NotFound
-from bundlekeel.core.model.load import AdvertisedListener
-from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.core.planning.effects import EffectRecords, PairRecord
-from bundlekeel.core.planning.ledger import timeout_ms
-from bundlekeel.daemon import listings as tables
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.gate.gate import Obstacle
-from bundlekeel.daemon.operations.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
-from bundlekeel.daemon.published import capture_cluster
-from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorRequest, Pause
+from bundlekeel.leader.gate.gate import Obstacle
+from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, NotFound
+from bundlekeel.model.load import AdvertisedListener
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.planning.effects import EffectRecords, PairRecord
+from bundlekeel.planning.guard.state import RecentMove
+from bundlekeel.planning.ledger import timeout_ms
 from bundlekeel.ports import Owner
+from bundlekeel.requests.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
+from bundlekeel.views import listings as tables
+from bundlekeel.views.plans import PlanRequest
+from bundlekeel.views.published import capture_cluster
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 

@@ -9,10 +9,10 @@ import pytest
 
 from bundlekeel.cli import tables as cli_tables
 from bundlekeel.cli.output import TableLayout
-from bundlekeel.core.model.load import CPU
-from bundlekeel.daemon.answers.picture import BrokerView
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import LeaderState, decode, encode
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import LeaderState, decode, encode
+from bundlekeel.model.load import CPU
+from bundlekeel.views.picture import BrokerView
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 from tests.unit.cli.test_channel import drawn
 

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.answers.picture import OverviewBroker, OverviewView
-from bundlekeel.daemon.overview import changes, draw_overview
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.views.overview import changes, draw_overview
+from bundlekeel.views.picture import OverviewBroker, OverviewView
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 LOADS = {BROKERS[0]: [0.05, 0.2, 0.1, 0.15], BROKERS[1]: [0.3], BROKERS[2]: []}

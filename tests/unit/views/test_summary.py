@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.answers.summary import Period
-from bundlekeel.daemon.summary import summary
+from bundlekeel.model.response_fields import Json
+from bundlekeel.views.summary import summary
+from bundlekeel.views.summary_fields import Period
 
 
 def cycle(wall_ms: int, code: str = "Balanced", **more: Any) -> Json:

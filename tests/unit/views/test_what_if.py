@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.daemon.answers.plans import PlanRequest
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.views.plans import PlanRequest
 from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar, with_params
 
 SLOWLY = {"cycle.interval": 30.0}

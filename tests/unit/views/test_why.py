@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.guard.state import RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.plan import GroupVerdict, Verdict
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.daemon.state.documents import Desired, LastingRequest
-from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
+from bundlekeel.leader.state.documents import Desired, LastingRequest
+from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import NotFound
+from bundlekeel.model.plan import GroupVerdict, Verdict
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.planning.guard.state import RecentMove
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.errors import StoreError
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import ApiSettings, Settings
 from bundlekeel.wiring.outside import connected, endpoints_of
@@ -49,8 +49,13 @@ def test_a_sidecar_loads_what_it_needs(tmp_path: Path) -> None:
         frozen, *names = process.communicate()[0].split()
     loaded = set(names)
     assert int(frozen) > 50_000, "a full collection looks at all that is loaded, and holds the event loop meanwhile"
-    assert {"bundlekeel.daemon.runtime", "bundlekeel.api.app", "httpx", "structlog"} <= loaded
-    needless = ["bundlekeel.sim", "bundlekeel.jobs", "bundlekeel.cli.tables", "bundlekeel.settings.jwt_keys"]
+    assert {"bundlekeel.leader.runtime", "bundlekeel.api.app", "httpx", "structlog"} <= loaded
+    needless = [
+        "bundlekeel.simulator",
+        "bundlekeel.recalibration.jobs",
+        "bundlekeel.cli.tables",
+        "bundlekeel.settings.jwt_keys",
+    ]
     needless += ["cryptography", "jwt", "opentelemetry.sdk", "pandas", "pulsar", "pyarrow", "pygments", "rich.console"]
     assert not loaded & set(needless)
 

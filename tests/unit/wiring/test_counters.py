@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminFault
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.daemon.sources.counters import CounterOptions, LiveLoads
-from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.takeover_record import EXCLUDED
+from bundlekeel.leader.state.documents import Desired
+from bundlekeel.leader.state.takeover_record import EXCLUDED
+from bundlekeel.model.errors import AdminFault
+from bundlekeel.model.load import BrokerEndpoint
 from bundlekeel.ports import CounterReading
+from bundlekeel.pulsar.counters.counters import CounterOptions, LiveLoads
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.outside import Outside
 from tests.support.memory_admin import SHEDDING, Fault

@@ -14,11 +14,11 @@ from urllib.parse import quote, quote_plus
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.adapters.topics.process import TopicsOptions
-from bundlekeel.adapters.topics.wire import Setup, decode_to_child, encode
-from bundlekeel.adapters.zookeeper.connection import StoreIdentity
 from bundlekeel.cli.app import make_app
-from bundlekeel.core.model.errors import ConfigError
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.pulsar.topics.process import TopicsOptions
+from bundlekeel.pulsar.topics.wire import Setup, decode_to_child, encode
+from bundlekeel.pulsar.zookeeper.connection import StoreIdentity
 from bundlekeel.settings.describe import describe, warnings_of
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.schema import HIDDEN, rows

@@ -11,6 +11,6 @@ def test_the_way_to_a_move_does_not_grow() -> None:
     """A reader follows it from the entry point to the call of the admin port."""
     frames = street(Path(__file__).resolve().parents[3])
     assert frames[0] == "wiring/__init__.py main"
-    assert frames[-1] == "daemon/execution/move.py MoveState.unload"
+    assert frames[-1] == "leader/execution/move.py MoveState.unload"
     files = {frame.split()[0] for frame in frames}
     assert len(frames) <= 12 and len(files) <= 7

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bundlekeel.cli.app import make_app
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.uris import credentials_fault, place_fault
-from bundlekeel.jobs.__main__ import parser
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.uris import credentials_fault, place_fault
+from bundlekeel.recalibration.jobs.__main__ import parser
+from bundlekeel.recalibration.wiring import history_store
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.wiring.history import history_store
 from tests.support.fake_wiring import FakeWiring
 
 WITH_SECRETS = [

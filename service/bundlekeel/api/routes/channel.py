@@ -11,9 +11,9 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, computed, page, reply
 from bundlekeel.api.routes.reads import MOST_ROWS, PROBLEMS, After, Limit, after_last
-from bundlekeel.core.channel.findings import ChannelFinding
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.daemon.answers.channel import ChannelSummary, UnitView
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
 
 NO_CHANNEL = documented({409: "the brokers run a load manager without ownership channel"})
 AfterFinding = Annotated[

@@ -19,8 +19,8 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.problems import problem
 from bundlekeel.api.reply import Backend
 from bundlekeel.api.routes.reads import PROBLEMS
-from bundlekeel.daemon.answers.picture import Marks
-from bundlekeel.daemon.service import Service
+from bundlekeel.api.service import Service
+from bundlekeel.views.picture import Marks
 
 MAX_STREAMS = 16
 # Shorter than the shield's time-out. The client connects again, and sends its credentials again.

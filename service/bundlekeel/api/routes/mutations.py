@@ -13,8 +13,8 @@ from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import ACCEPTED, Backend, reply, tasked
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
-from bundlekeel.daemon.answers.picture import ModeView, PauseView, Resumed
-from bundlekeel.daemon.answers.plans import Submitted
+from bundlekeel.views.picture import ModeView, PauseView, Resumed
+from bundlekeel.views.plans import Submitted
 
 REFUSALS = documented(
     {

@@ -17,8 +17,8 @@ from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import ACCEPTED, TASKED, Backend, reply, tasked
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.daemon.answers.operations import (
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
+from bundlekeel.views.operations import (
     AdoptionView,
     CordonedView,
     ExcludedView,
@@ -32,14 +32,7 @@ from bundlekeel.daemon.answers.operations import (
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.daemon.answers.plans import (
-    ManualMoveView,
-    NamespaceUnloadView,
-    RelocationView,
-    ReviewView,
-    Stopping,
-    TaskView,
-)
+from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, RelocationView, ReviewView, Stopping, TaskView
 
 HASH_MAX = 0xFFFFFFFF
 LAST_BROKER = documented(

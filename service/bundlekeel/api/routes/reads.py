@@ -12,9 +12,10 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, before, computed, page, reply
-from bundlekeel.daemon.answers.channel import UnitView
-from bundlekeel.daemon.answers.journal import JournalKind, JournalRecord
-from bundlekeel.daemon.answers.picture import (
+from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.settings.credentials import Principal
+from bundlekeel.views.journal import JournalKind, JournalRecord
+from bundlekeel.views.picture import (
     AssignmentView,
     BrokerView,
     BundleView,
@@ -27,9 +28,8 @@ from bundlekeel.daemon.answers.picture import (
     WhoAmI,
     WhyView,
 )
-from bundlekeel.daemon.answers.plans import PlanSummary, PlanView, TaskView
-from bundlekeel.daemon.answers.summary import Period, SummaryView
-from bundlekeel.settings.credentials import Principal
+from bundlekeel.views.plans import PlanSummary, PlanView, TaskView
+from bundlekeel.views.summary_fields import Period, SummaryView
 
 PROBLEMS = documented(
     {

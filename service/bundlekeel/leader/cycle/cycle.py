@@ -13,11 +13,23 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from bundlekeel.core.guard.budgets import CYCLE_BUDGETS as BUDGETS
-from bundlekeel.core.guard.budgets import GENTLE
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.leader.cycle import transitions
+from bundlekeel.leader.cycle.effects import Effects
+from bundlekeel.leader.cycle.external_moves import ExternalMoveWatch
+from bundlekeel.leader.cycle.external_splits import SplitWatch
+from bundlekeel.leader.cycle.plan_metrics import publish_plan
+from bundlekeel.leader.cycle.report import CycleReport
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.execution.executor import Executor
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.split_intents import SplitOutcome
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion, Obstacle
+from bundlekeel.leader.gate.guard_state import GuardMemory
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.partial_takeover import namespaces_of
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     BundlekeelError,
     CodecError,
     LeadershipLost,
@@ -26,32 +38,20 @@ from bundlekeel.core.model.errors import (
     StoreMigrated,
     WrongCluster,
 )
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Plan, Split
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.relocation import RULES
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import settle
-from bundlekeel.daemon.cycle import transitions
-from bundlekeel.daemon.cycle.effects import Effects
-from bundlekeel.daemon.cycle.external_moves import ExternalMoveWatch
-from bundlekeel.daemon.cycle.external_splits import SplitWatch
-from bundlekeel.daemon.cycle.plan_metrics import publish_plan
-from bundlekeel.daemon.cycle.report import CycleReport
-from bundlekeel.daemon.cycle.status import CycleStatus
-from bundlekeel.daemon.execution.executor import Executor
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion, Obstacle
-from bundlekeel.daemon.gate.guard_state import GuardMemory
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.observer import Observer
-from bundlekeel.daemon.sources.policies import PolicyCache
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.partial_takeover import namespaces_of
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Plan, Split
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.budgets import CYCLE_BUDGETS as BUDGETS
+from bundlekeel.planning.guard.budgets import GENTLE
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import settle
+from bundlekeel.planning.relocation import RULES
 from bundlekeel.ports import BrokerAdmin, Clock, Journal, Metadata, RawClusterView, Telemetry
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.observer import Observer
+from bundlekeel.pulsar.sources.policies import PolicyCache
 
 _log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ CycleListener = Callable[[int | None, PlanInput | None, PlanResult | None, Mappi
 
 
 class BrokerRequests(Protocol):
-    """What operators requested for brokers (implemented by daemon/operations/drain_tracker.py)."""
+    """What operators requested for brokers (implemented by requests/drain_tracker.py)."""
 
     @property
     def owned(self) -> Mapping[str, frozenset[str]]:
@@ -92,8 +92,8 @@ class BrokerRequests(Protocol):
 class Cycle:
     """Runs one cycle at a time and holds the state between cycles.
 
-    `parameters`: daemon/state/effective_parameters.py. `shadow`: returns the results of shadow strategies since its
-    last call (daemon/calibration/shadow.py).
+    `parameters`: leader/state/effective_parameters.py. `shadow`: returns the results of shadow strategies since its
+    last call (recalibration/adopting/shadow.py).
     """
 
     status: CycleStatus

@@ -1,4 +1,4 @@
-"""Effects of moves: the leader judges them (`core.planning.effects`) and may revert harmful moves."""
+"""Effects of moves: the leader judges them (`planning.effects`) and may revert harmful moves."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import structlog
 
-from bundlekeel.core.model.plan import Move, Plan
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning import effects as core
-from bundlekeel.core.planning.effects import Effect, EffectRecords, EffectRules
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.plan import Move, Plan
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning import effects as core
+from bundlekeel.planning.effects import Effect, EffectRecords, EffectRules
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.ports import Telemetry
 
 _log = structlog.get_logger(__name__)

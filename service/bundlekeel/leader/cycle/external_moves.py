@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import structlog
 
-from bundlekeel.codec.external_input import utc
-from bundlekeel.core.guard import external_moves as core
-from bundlekeel.core.guard.external_moves import ExternalMove, ExternalMoves, Landing, SeenOwners
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.daemon.gate.gate import Obstacle
+from bundlekeel.leader.gate.gate import Obstacle
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.guard import external_moves as core
+from bundlekeel.planning.guard.external_moves import ExternalMove, ExternalMoves, Landing, SeenOwners
 from bundlekeel.ports import Ownership, RawClusterView, Telemetry
+from bundlekeel.pulsar.formats.external_input import utc
 
 _log = structlog.get_logger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import structlog
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.takeover_record import SPLITTING, TakeoverRecord
+from bundlekeel.leader.state.takeover_record import SPLITTING, TakeoverRecord
+from bundlekeel.model.codes import Code
 from bundlekeel.ports import RawClusterView, Telemetry
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 
 _log = structlog.get_logger(__name__)
 

@@ -10,19 +10,19 @@ from typing import get_args
 
 import numpy as np
 
-from bundlekeel.core.filters.allowed import isolation_of
-from bundlekeel.core.model.codes import OUTCOMES
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations import manual_moves, relocation
-from bundlekeel.core.planning.costs import BrokerCosts, broker_costs
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.ledger import preallocated
-from bundlekeel.core.splitting.rules import HOT, LIMIT_RULES
-from bundlekeel.core.strategies.timing import tolerance
-from bundlekeel.daemon.execution.split_intents import SplitWord
+from bundlekeel.leader.execution.split_intents import SplitWord
+from bundlekeel.model.codes import OUTCOMES
+from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning import manual_moves, relocation
+from bundlekeel.planning.costs import BrokerCosts, broker_costs
+from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.filters.allowed import isolation_of
+from bundlekeel.planning.ledger import preallocated
+from bundlekeel.planning.splitting.rules import HOT, LIMIT_RULES
+from bundlekeel.planning.strategies.timing import tolerance
 from bundlekeel.ports import Telemetry
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.gate.gate import Obstacle
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.split_intents import SplitOutcome
+from bundlekeel.leader.gate.gate import Obstacle
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import Plan
 from bundlekeel.ports import Telemetry
 
 # Verdicts of a cycle that could not decide.

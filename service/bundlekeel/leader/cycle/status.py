@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.daemon.cycle.report import CycleReport
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.leader.cycle.report import CycleReport
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import RawClusterView
 
 
@@ -20,7 +20,7 @@ from bundlekeel.ports import RawClusterView
 class CycleStatus:
     """Only the cycle writes these values.
 
-    `no_seat`: returns why this sidecar does not watch the cluster, "" if it does (daemon/state/leadership.py).
+    `no_seat`: returns why this sidecar does not watch the cluster, "" if it does (leader/state/leadership.py).
     """
 
     params: Parameters

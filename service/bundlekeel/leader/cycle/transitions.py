@@ -6,20 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from bundlekeel.core.guard import external_moves as guard
-from bundlekeel.core.guard.external_moves import ExternalMove
-from bundlekeel.core.guard.state import RecentMove, SplitFailed
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Plan
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning import effects, ledger
-from bundlekeel.core.planning.effects import EffectRecords
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.splitting.children import RecentSplit
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.split_intents import SplitOutcome
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Plan
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning import effects, ledger
+from bundlekeel.planning.effects import EffectRecords
+from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.guard import external_moves as guard
+from bundlekeel.planning.guard.external_moves import ExternalMove
+from bundlekeel.planning.guard.state import RecentMove, SplitFailed
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.splitting.children import RecentSplit
 
 # Cool-down of a bundle that stayed on its broker despite a move.
 STAYED_COOL_DOWN_MS: Final = 60_000

@@ -16,14 +16,8 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
-from bundlekeel.core.model.plan import Move, Refusal, Split
-from bundlekeel.core.operations.relocation import RULES
-from bundlekeel.core.planning.ledger import LedgerEntry
-from bundlekeel.core.splitting.children import SplitChildren
-from bundlekeel.daemon.execution.durations import Durations
-from bundlekeel.daemon.execution.intents import (
+from bundlekeel.leader.execution.durations import Durations
+from bundlekeel.leader.execution.intents import (
     INTENTS,
     ChangesFor,
     FirstSeen,
@@ -34,7 +28,7 @@ from bundlekeel.daemon.execution.intents import (
     no_changes,
     settle_intents,
 )
-from bundlekeel.daemon.execution.move import (
+from bundlekeel.leader.execution.move import (
     EXTENSIBLE,
     EXTENSIBLE_MOVE,
     MODULAR_MOVE,
@@ -47,11 +41,17 @@ from bundlekeel.daemon.execution.move import (
     TransferMethod,
     stale_code,
 )
-from bundlekeel.daemon.execution.split_intents import SPLITS, SplitOutcome, settle_splits
-from bundlekeel.daemon.execution.splits import SplitRequest, Splitter
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.execution.split_intents import SPLITS, SplitOutcome, settle_splits
+from bundlekeel.leader.execution.splits import SplitRequest, Splitter
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
+from bundlekeel.model.plan import Move, Refusal, Split
+from bundlekeel.planning.ledger import LedgerEntry
+from bundlekeel.planning.relocation import RULES
+from bundlekeel.planning.splitting.children import SplitChildren
 from bundlekeel.ports import Document, DocumentChange
 
 _log = structlog.get_logger(__name__)
@@ -325,7 +325,7 @@ class Executor:
         gate: Gate,
         forbids: Callable[[str, str], Awaitable[Refusal | None]],
     ) -> None:
-        """`gate` is checked before each move and split, `forbids` before each move (daemon/sources/policies.py)."""
+        """`gate` is checked before each move and split, `forbids` before each move (pulsar/sources/policies.py)."""
         self._ports = ports
         self._gate = gate
         self._leadership = leadership

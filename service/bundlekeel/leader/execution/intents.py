@@ -15,12 +15,12 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from bundlekeel.codec import external_input
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.model.codes import Code, OutcomeWord
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
+from bundlekeel.model.codes import Code, OutcomeWord
+from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.model.migration import NO_MIGRATION, StoreMigration
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange, Owner, Ownership
+from bundlekeel.pulsar.formats import external_input
+from bundlekeel.pulsar.formats.report import is_bundle
 
 INTENTS: Final = "intents"
 INTENT_SECONDS: Final = 120.0

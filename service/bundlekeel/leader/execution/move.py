@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from bundlekeel.core.model.codes import Code, OutcomeWord
-from bundlekeel.core.model.errors import (
+from bundlekeel.leader.execution.intents import INTENT_SECONDS, Intent, MoveOutcome
+from bundlekeel.model.codes import Code, OutcomeWord
+from bundlekeel.model.errors import (
     AdminApiError,
     AdminRefused,
     AdminUnauthorized,
@@ -22,10 +23,9 @@ from bundlekeel.core.model.errors import (
     LeadershipLost,
     StoreError,
 )
-from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
-from bundlekeel.core.model.names import is_system_bundle, parse_topic
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.intents import INTENT_SECONDS, Intent, MoveOutcome
+from bundlekeel.model.migration import NO_MIGRATION, StoreMigration
+from bundlekeel.model.names import is_system_bundle, parse_topic
+from bundlekeel.model.plan import Refusal
 from bundlekeel.ports import BrokerAdmin, Clock, Coordination, Metadata, Owner, Ownership
 from bundlekeel.ports.commands import BrokerCommands, Permit
 

@@ -1,6 +1,6 @@
 """Intents and outcomes of splits: written before the call, settled by reading boundaries, never executed again.
 
-They work like the intents of moves (daemon/execution/intents.py), but are stored in a separate tree. In extensible mode
+They work like the intents of moves (leader/execution/intents.py), but are stored in a separate tree. In extensible mode
 the ownership channel is read too, because brokers store the boundaries before the split has finished.
 """
 
@@ -13,15 +13,15 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from bundlekeel.codec import external_input
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.splitting.children import SplitChildren, children_of
-from bundlekeel.daemon.execution.intents import MARGIN_SECONDS, FirstSeen, check_times, is_over, since_first_sight
-from bundlekeel.daemon.execution.move import MODULAR, MovePorts
+from bundlekeel.leader.execution.intents import MARGIN_SECONDS, FirstSeen, check_times, is_over, since_first_sight
+from bundlekeel.leader.execution.move import MODULAR, MovePorts
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.model.names import namespace_of
+from bundlekeel.planning.splitting.children import SplitChildren, children_of
 from bundlekeel.ports import Document, DocumentChange
+from bundlekeel.pulsar.formats import external_input
+from bundlekeel.pulsar.formats.report import is_bundle
 
 SPLITS: Final = "splits"
 # Reasons outside of the bundle: it may be split as soon as splits are possible again.

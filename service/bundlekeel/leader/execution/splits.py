@@ -15,28 +15,21 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
-    AdminApiError,
-    BundlekeelError,
-    CodecError,
-    LeadershipLost,
-    StaleWrite,
-    StoreError,
-)
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import namespace_of, parse_bundle
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.splitting.children import SplitChildren, holds, split_children
-from bundlekeel.core.splitting.positions import NoCut, split_bundle
-from bundlekeel.daemon.execution.move import EXTENSIBLE, ExecutorLimits, LeaderTerm, MovePorts, refusal_code, stale_code
-from bundlekeel.daemon.execution.split_intents import (
+from bundlekeel.leader.execution.move import EXTENSIBLE, ExecutorLimits, LeaderTerm, MovePorts, refusal_code, stale_code
+from bundlekeel.leader.execution.split_intents import (
     SplitIntent,
     SplitOutcome,
     SplitProgress,
     read_division,
     split_path,
 )
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminApiError, BundlekeelError, CodecError, LeadershipLost, StaleWrite, StoreError
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import namespace_of, parse_bundle
+from bundlekeel.model.plan import Refusal
+from bundlekeel.planning.splitting.children import SplitChildren, holds, split_children
+from bundlekeel.planning.splitting.positions import NoCut, split_bundle
 from bundlekeel.ports import DocumentChange
 
 _log = structlog.get_logger(__name__)

@@ -3,11 +3,11 @@
 The kind of action selects the checks (`CHECKS`). They run in the order of `GateCheck`; the first failing check gives
 the obstacle and its code. The gate changes nothing.
 
-Two decisions are elsewhere, because they do not depend on the time. `core/guard` decides which bundles may move, where
-to and how many. `core/calibration/thresholds.py` decides whether proposed thresholds are good enough.
+Two decisions are elsewhere, because they do not depend on the time. `planning/guard` decides which bundles may move,
+where to and how many. `recalibration/rules/thresholds.py` decides whether proposed thresholds are good enough.
 
 Takeover, handback and the failsafe job do not use the gate, because they must work without a sidecar. They use only the
-takeover record (daemon/operations/takeover.py, daemon/operations/failsafe.py).
+takeover record (requests/takeover.py, requests/failsafe.py).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from bundlekeel.core.guard.scope import pattern_for
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
-from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.daemon.answers.picture import Mode
-from bundlekeel.daemon.gate.in_force import ends_of, lasts, mode_in_force, pause_in_force, scopes_paused
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.partial_takeover import left_to_us, namespaces_of, put_aside
-from bundlekeel.daemon.state.takeover_record import TakeoverRecord
+from bundlekeel.leader.gate.in_force import ends_of, lasts, mode_in_force, pause_in_force, scopes_paused
+from bundlekeel.leader.state.documents import Desired
+from bundlekeel.leader.state.partial_takeover import left_to_us, namespaces_of, put_aside
+from bundlekeel.leader.state.takeover_record import TakeoverRecord
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.model.migration import NO_MIGRATION, StoreMigration
+from bundlekeel.model.names import namespace_of
+from bundlekeel.planning.guard.scope import pattern_for
 from bundlekeel.ports import Clock, Metadata, RawClusterView
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.views.picture import Mode
 
 # Bundlekeel acts on clusters with these load managers; it only observes the others (Simple, Noop).
 ACTED_ON: Final = ("modular", "extensible")
@@ -78,7 +78,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
     Action.ORDER: frozenset({GateCheck.MIGRATION, GateCheck.MODE}),
     Action.QUOTAS: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
     # If nothing is executed, the effect of new thresholds cannot be measured. The leader check is not needed: only the
-    # leader's task adopts (daemon/calibration/watcher.py).
+    # leader's task adopts (recalibration/adopting/watcher.py).
     Action.ADOPTION: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }
 
@@ -98,7 +98,7 @@ class GateQuestion:
 
 
 class SharedStateView(Protocol):
-    """The part of the shared state that the gate reads (daemon/state/shared_state.py)."""
+    """The part of the shared state that the gate reads (leader/state/shared_state.py)."""
 
     @property
     def desired(self) -> Desired:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Reversible
 from dataclasses import replace
 from typing import Any, Final
 
-from bundlekeel.core.guard.state import BegunMove, GuardState
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.text_format import HOUR_MS
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.daemon.gate.windows import Calendar
+from bundlekeel.leader.gate.windows import Calendar
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.text_format import HOUR_MS
+from bundlekeel.planning.guard.state import BegunMove, GuardState
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.ports import RawClusterView
 
 # Changes of brokers are dropped after this time, which is longer than any window of the guard.
@@ -48,7 +48,7 @@ class GuardMemory:
         """Create an empty memory.
 
         Args:
-            moves: Returns the shared records of moves, oldest first (daemon/state/shared_state.py).
+            moves: Returns the shared records of moves, oldest first (leader/state/shared_state.py).
             rate: Returns the moves per cycle that the adaptive rate allows, None without a limit.
             limited: Returns those of the passed namespaces whose rates a quota group limits.
         """

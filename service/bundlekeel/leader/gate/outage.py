@@ -1,4 +1,4 @@
-"""Watch for outages of the metadata store (`core.guard.outage`), and share them with the other sidecars.
+"""Watch for outages of the metadata store (`planning.guard.outage`), and share them with the other sidecars.
 
 A sidecar that detects an outage writes it to the shared document `outage`, so that a later leader knows of it. If the
 leader could reach the store during that time, it closes the document: then only the author lost its connection.
@@ -12,16 +12,16 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from bundlekeel.codec.external_input import check_ranges, read, utc
-from bundlekeel.core.guard import outage as core
-from bundlekeel.core.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.answers.picture import SettlingView
-from bundlekeel.daemon.gate.gate import Obstacle
-from bundlekeel.daemon.state.documents import SCHEMA
+from bundlekeel.leader.gate.gate import Obstacle
+from bundlekeel.leader.state.documents import SCHEMA
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
+from bundlekeel.model.members import Member
+from bundlekeel.planning.guard import outage as core
+from bundlekeel.planning.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.ports import Clock, Coordination, LoadSource, RawClusterView, Telemetry
+from bundlekeel.pulsar.formats.external_input import check_ranges, read, utc
+from bundlekeel.views.picture import SettlingView
 
 _log = structlog.get_logger(__name__)
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bundlekeel.core.guard.scope import (
-    BROKER,
-    check_pattern,
-    check_scope,
-    is_glob,
-    matching_bundles,
-)
-from bundlekeel.core.model.errors import NotFound
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import unknown_broker
+from bundlekeel.model.errors import NotFound
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import unknown_broker
+from bundlekeel.planning.guard.scope import BROKER, check_pattern, check_scope, is_glob, matching_bundles
 
 
 def scope_of(text: str, registered: Callable[[], Sequence[str]]) -> tuple[str, str]:

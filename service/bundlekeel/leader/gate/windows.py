@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from bundlekeel.codec.external_input import utc
-from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.gate.allowance import Allowance, WindowSpan, allowance
-from bundlekeel.daemon.gate.gate import Obstacle
+from bundlekeel.leader.gate.allowance import Allowance, WindowSpan, allowance
+from bundlekeel.leader.gate.gate import Obstacle
+from bundlekeel.model.codes import Code
+from bundlekeel.pulsar.formats.external_input import utc
 from bundlekeel.settings.sections import WindowSettings
 
 

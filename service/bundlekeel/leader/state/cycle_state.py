@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bundlekeel.core.guard.external_moves import ExternalMoves
-from bundlekeel.core.guard.state import RecentMove, SplitFailed
-from bundlekeel.core.planning.effects import EffectRecords
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.splitting.children import RecentSplit
+from bundlekeel.planning.effects import EffectRecords
+from bundlekeel.planning.guard.external_moves import ExternalMoves
+from bundlekeel.planning.guard.state import RecentMove, SplitFailed
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.splitting.children import RecentSplit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,14 +21,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.codec import external_input
-from bundlekeel.core.calibration.adoption import Adopted, Realised, Reverted
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
-from bundlekeel.daemon.answers.plans import TaskView
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
 from bundlekeel.ports import Coordination, Document, DocumentChange
+from bundlekeel.pulsar.formats import external_input
+from bundlekeel.recalibration.rules.adoption import Adopted, Realised, Reverted
+from bundlekeel.views.plans import TaskView
 
 T = TypeVar("T")
 

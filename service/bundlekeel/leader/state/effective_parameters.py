@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from bundlekeel.core.calibration.adoption import Adopted, adopted_values, in_force
-from bundlekeel.core.calibration.thresholds import Number
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state.partial_takeover import adopted, scoped
+from bundlekeel.leader.state.partial_takeover import adopted, scoped
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.rules.adoption import Adopted, adopted_values, in_force
+from bundlekeel.recalibration.rules.thresholds import Number
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
@@ -28,7 +28,7 @@ class EffectiveParameters:
     """Merges settings and brokers' settings, then applies adopted thresholds and the scope of a takeover."""
 
     def __init__(self, merge: Merge, adopted: Callable[[], Adopted | None]) -> None:
-        # May be replaced at any time (daemon/operations/reload.py). The next cycle uses the new function.
+        # May be replaced at any time (requests/reload.py). The next cycle uses the new function.
         self.merge = merge
         self._adopted = adopted
         self._namespaces: tuple[str, ...] = ()

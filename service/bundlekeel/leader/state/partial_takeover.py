@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.core.guard.scope import matches
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, name_set
+from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, name_set
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.planning.guard.scope import matches
 
 # Matches no namespace: they have exactly one slash.
 NOTHING = "-"

@@ -16,17 +16,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from bundlekeel.codec import external_input
-from bundlekeel.core.calibration.adoption import Realised
-from bundlekeel.core.guard.state import RecentMove
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, StaleWrite, StoreError
-from bundlekeel.core.model.load import BundleAverages
-from bundlekeel.core.model.numbers import integer
-from bundlekeel.core.planning.ledger import dropped, landed
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import (
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import (
     AveragesPart,
     Desired,
     LeaderState,
@@ -41,10 +32,19 @@ from bundlekeel.daemon.state.documents import (
     rewritten,
     store_blob,
 )
-from bundlekeel.daemon.state.leadership import Leadership
-from bundlekeel.daemon.state.rebase import rebased
-from bundlekeel.daemon.state.takeover_record import FAILSAFE, TAKEOVER, TakeoverRecord, decode_look, decode_takeover
+from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.rebase import rebased
+from bundlekeel.leader.state.takeover_record import FAILSAFE, TAKEOVER, TakeoverRecord, decode_look, decode_takeover
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, StaleWrite, StoreError
+from bundlekeel.model.load import BundleAverages
+from bundlekeel.model.numbers import integer
+from bundlekeel.planning.guard.state import RecentMove
+from bundlekeel.planning.ledger import dropped, landed
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
+from bundlekeel.pulsar.formats import external_input
+from bundlekeel.recalibration.rules.adoption import Realised
 
 _log = structlog.get_logger(__name__)
 
@@ -94,7 +94,7 @@ class SharedState:
         self.unreadable: dict[str, dict[str, str]] = {}
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
-        # Recent balance of the cluster, and the start of the wait for proposals (daemon/calibration/watcher.py).
+        # Recent balance of the cluster, and the start of the wait for proposals (recalibration/adopting/watcher.py).
         self.realised, self.awaited_ms = Realised(), 0
         self._kept_moves = kept_moves
         self._moves_per_chunk = moves_per_chunk

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.filters.isolation import (
+from bundlekeel.model.load import Ints
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Bools, BundleTable, Snapshot
+from bundlekeel.planning.filters.isolation import (
     AppliedIsolation,
     domain_numbers,
     group_numbers,
@@ -21,10 +24,7 @@ from bundlekeel.core.filters.isolation import (
     least_of_group,
     lives_on,
 )
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Bools, BundleTable, Snapshot
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.planning.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

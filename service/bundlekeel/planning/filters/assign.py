@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.filters.isolation import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.filters.isolation import (
     FREE,
     AppliedIsolation,
     domain_numbers,
@@ -22,14 +28,8 @@ from bundlekeel.core.filters.isolation import (
     least_of_group,
     lives_on,
 )
-from bundlekeel.core.filters.versions import version_key
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.planning.filters.versions import version_key
+from bundlekeel.planning.ledger import Ledger
 
 SYSTEM_NAMESPACE = "pulsar/system"
 

@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.filters.javaregex import java_pattern, prefix_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.planning.ledger import Ledger
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.planning.filters.javaregex import java_pattern, prefix_of
+from bundlekeel.planning.ledger import Ledger
 
 # Instead of a policy's number. FREE: no policy matches. UNKNOWN: a policy that may match cannot be read.
 FREE: Final = -1

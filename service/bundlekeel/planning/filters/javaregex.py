@@ -1,7 +1,7 @@
 """Translation of Java's regular expressions to RE2, for isolation policies, which Pulsar matches with `String.matches`.
 
 The author of a policy chooses the expression, so matching must not take exponential time: RE2 never backtracks.
-Constructs with another spelling in RE2 are rewritten. `core/filters/lookaround.py` matches expressions with
+Constructs with another spelling in RE2 are rewritten. `planning/filters/lookaround.py` matches expressions with
 look-around. Expressions that neither supports (back-references, possessive quantifiers), and invalid ones, are refused:
 a policy that cannot be read must not count as one that does not match.
 """
@@ -16,9 +16,18 @@ from typing import Final
 
 import re2
 
-from bundlekeel.core.filters.lookaround import BOUNDARIES, Character, Either, Look, Part, Repeat, Sequence, fullmatch
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import integer
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import integer
+from bundlekeel.planning.filters.lookaround import (
+    BOUNDARIES,
+    Character,
+    Either,
+    Look,
+    Part,
+    Repeat,
+    Sequence,
+    fullmatch,
+)
 
 # Pulsar's names are short; a longer expression is a mistake or an attack.
 MAX_CHARACTERS = 4096

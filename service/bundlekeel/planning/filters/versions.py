@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import integer
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import integer
 
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.names import namespace_of, tenant_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Refusal, Traffic4
-from bundlekeel.core.model.text_format import HOUR_MS, clock_text
+from bundlekeel.model.codes import Code
+from bundlekeel.model.names import namespace_of, tenant_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Refusal, Traffic4
+from bundlekeel.model.text_format import HOUR_MS, clock_text
+from bundlekeel.planning.guard.state import GuardState
 
 # Budgets that each cycle starts with in full.
 CYCLE_BUDGETS: Final = frozenset(

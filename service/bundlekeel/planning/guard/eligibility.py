@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.filters.allowed import AllowedTargets
-from bundlekeel.core.guard.scope import excluded_bundles, not_taken_over
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.names import is_v1
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.model.snapshot import Bools, Snapshot
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Floats
+from bundlekeel.model.names import is_v1
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Refusal
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.planning.filters.allowed import AllowedTargets
+from bundlekeel.planning.guard.scope import excluded_bundles, not_taken_over
+from bundlekeel.planning.guard.state import GuardState
 
 
 class Codes(Mapping[int, Code]):

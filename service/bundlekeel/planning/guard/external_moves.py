@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bundlekeel.core.model.snapshot import Snapshot
+from bundlekeel.model.snapshot import Snapshot
 
 # If moves are undone at this many different times within `UNDONE_MS`, nothing moves for `REST_MS`. All moves that are
 # undone within `ROUND_MS` count once, because an operator may unload a whole namespace.

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.model.text_format import clock_text
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.planning.guard.state import GuardState
 
 # At most this many brokers are listed in a sentence; the others are counted.
 _NAMED = 3

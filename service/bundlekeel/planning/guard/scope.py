@@ -13,12 +13,12 @@ from fnmatch import translate
 
 import numpy as np
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.names import as_pulsar_writes, parse_bundle
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Bools, BundleTable, Snapshot
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.names import as_pulsar_writes, parse_bundle
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Bools, BundleTable, Snapshot
+from bundlekeel.planning.guard.state import GuardState
 
 TENANT, NAMESPACE, BUNDLE, BROKER = "t", "n", "b", "r"
 KINDS = {TENANT: "tenant", NAMESPACE: "namespace", BUNDLE: "bundle", BROKER: "broker"}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bundlekeel.core.guard.holds import Hold
-from bundlekeel.core.guard.scope import closed_brokers
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Move, Refusal, Verdict
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.model.text_format import clock_text
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.target_bans import TargetBans
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Move, Refusal, Verdict
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.model.text_format import clock_text
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.guard.holds import Hold
+from bundlekeel.planning.guard.scope import closed_brokers
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.target_bans import TargetBans
 
 # Codes of a bundle without a target, which may be due to a target ban that the strategy does not know.
 _NOWHERE = frozenset({Code.POLICY_FORBIDS, Code.NO_LEGAL_TARGET, Code.NO_GAIN, Code.NO_RETURN})

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from bundlekeel.core.model.load import TOPICS, BrokerReport, BundleAverages, Floats, TopicLoad
-from bundlekeel.core.model.names import BundleName, parse_bundle
+from bundlekeel.model.load import TOPICS, BrokerReport, BundleAverages, Floats, TopicLoad
+from bundlekeel.model.names import BundleName, parse_bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bundlekeel.core.model.codes import Code
+from bundlekeel.model.codes import Code
 
 # If one topic has more than this share of the load, a split does not help: the topic's new bundle would be as hot.
 DOMINANT_SHARE = 0.9

@@ -16,10 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.guard.scope import excluded_bundles, not_taken_over
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import (
     CONSUMERS,
     PRODUCERS,
     RATE_IN,
@@ -30,14 +28,16 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.names import is_v1, parse_bundle
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Refusal, Split
-from bundlekeel.core.model.snapshot import BundleTable, Snapshot
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import Hits, StrategyMemory
+from bundlekeel.model.names import is_v1, parse_bundle
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Refusal, Split
+from bundlekeel.model.snapshot import BundleTable, Snapshot
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.guard.scope import excluded_bundles, not_taken_over
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import Hits, StrategyMemory
 
 HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")

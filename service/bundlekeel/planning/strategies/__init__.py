@@ -1,15 +1,15 @@
 """Shedders: one module per strategy. A shedder adds moves to a draft, and returns the reasons.
 
-These are corrected forms. Exact copies of Pulsar's own classes, by release, are in `core/compat`.
+These are corrected forms. Exact copies of Pulsar's own classes, by release, are in `compat`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from bundlekeel.core.model.parameters import add_choice
-from bundlekeel.core.strategies import avg, deviation, overload, threshold, transfer, uniform
-from bundlekeel.core.strategies.common import Context, Decision
+from bundlekeel.model.parameters import add_choice
+from bundlekeel.planning.strategies import avg, deviation, overload, threshold, transfer, uniform
+from bundlekeel.planning.strategies.common import Context, Decision
 
 Shedder = Callable[[Context], Decision]
 

@@ -1,7 +1,7 @@
 """`avg`: pairs the most with the least loaded broker and moves bundles directly to the partner (PIP-364, AvgShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md lists each difference):
-* the decision rule (core/planning/calm.py) replaces hit counts, high threshold and waiting for several reports;
+* the decision rule (planning/calm.py) replaces hit counts, high threshold and waiting for several reports;
 * the tolerated difference scales with the mean score, so that a half-full cluster is balanced as tightly as a full one;
 * a plan continues until the predicted difference is closed; each bundle moves once, directly to its final broker;
 * the middle broker is never paired with itself, and idle bundles never move.
@@ -14,13 +14,13 @@ from functools import partial
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.strategies.common import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.strategies.common import (
     EPSILON,
     Candidates,
     Context,
@@ -31,9 +31,9 @@ from bundlekeel.core.strategies.common import (
     refuse_rest,
     traffic_of,
 )
-from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
-from bundlekeel.core.strategies.swap import Swap, make_room, swap
-from bundlekeel.core.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
+from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit, stuck
+from bundlekeel.planning.strategies.swap import Swap, make_room, swap
+from bundlekeel.planning.strategies.timing import UNSETTLED, Timing, excess_of, settling, timing, tolerance
 
 # If no bundle fits on the coldest broker, this number of next colder brokers is tried: they may be larger.
 TARGETS_TRIED = 4

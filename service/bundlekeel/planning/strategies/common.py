@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bundlekeel.core.guard.eligibility import Eligibility
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import GroupVerdict, Move, Refusal, Verdict
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.planning.draft import Draft, Offer
-from bundlekeel.core.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.core.strategies.placement import Placement
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import GroupVerdict, Move, Refusal, Verdict
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.planning.draft import Draft, Offer
+from bundlekeel.planning.guard.eligibility import Eligibility
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
+from bundlekeel.planning.strategies.placement import Placement
 
 # Scores closer than this are equal: 32-bit percentages are not more precise.
 EPSILON = 1e-6

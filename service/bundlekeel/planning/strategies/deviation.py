@@ -22,12 +22,12 @@ import math
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.strategies.common import (
     EPSILON,
     Candidates,
     Context,
@@ -37,9 +37,9 @@ from bundlekeel.core.strategies.common import (
     counting,
     refuse_rest,
 )
-from bundlekeel.core.strategies.placement import legal_targets
-from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
-from bundlekeel.core.strategies.timing import excess_where, timing
+from bundlekeel.planning.strategies.placement import legal_targets
+from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit, stuck
+from bundlekeel.planning.strategies.timing import excess_where, timing
 
 # If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger, or allowed.
 TARGETS_TRIED = 4

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest
-from bundlekeel.core.strategies.refusals import stuck
-from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.strategies.common import EPSILON, Context, Decision, candidates, refuse_rest
+from bundlekeel.planning.strategies.refusals import stuck
+from bundlekeel.planning.strategies.shed_then_place import Rule, shed_broker
 
 # Pulsar's target is this far below the threshold, so that a small increase does not start it again.
 MARGIN = 0.05

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.parameters import add_choice
-from bundlekeel.core.planning.draft import Draft
+from bundlekeel.model.load import Ints
+from bundlekeel.model.parameters import add_choice
+from bundlekeel.planning.draft import Draft
 
 # (draft, bundle row, source row, candidate rows in broker order) -> candidates, best first
 Placement = Callable[[Draft, int, int, Ints], Ints]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Ints
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.planning.draft import Offer
-from bundlekeel.core.strategies.common import EPSILON, IMMOVABLE, Context, refuse_all
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Ints
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.planning.draft import Offer
+from bundlekeel.planning.strategies.common import EPSILON, IMMOVABLE, Context, refuse_all
 
 # Codes for missing capacity, not for an unsuitable bundle.
 FULL = frozenset({Code.TARGET_OVERLOADED, Code.NO_LEGAL_TARGET})

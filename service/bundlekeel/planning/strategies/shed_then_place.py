@@ -12,13 +12,13 @@ from itertools import islice
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, legal_after, refuse_all, refuse_rest
-from bundlekeel.core.strategies.placement import least_resource_usage, legal_targets
-from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.plan import Refusal
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.strategies.common import EPSILON, Candidates, Context, legal_after, refuse_all, refuse_rest
+from bundlekeel.planning.strategies.placement import least_resource_usage, legal_targets
+from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

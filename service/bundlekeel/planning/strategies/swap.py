@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.guard.budgets import admit
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.plan import Move, Traffic4
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.draft import four
-from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, candidates
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.plan import Move, Traffic4
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.draft import four
+from bundlekeel.planning.guard.budgets import admit
+from bundlekeel.planning.strategies.common import EPSILON, Candidates, Context, candidates
 
 # Number of too big bundles to try, the smallest ones first, and maximum number of bundles that return for one.
 SWAPS_TRIED = 8

@@ -1,7 +1,7 @@
 """`threshold`: a broker whose score is well above the average sheds (ThresholdShedder).
 
 Corrected against Pulsar's class (docs/reference/strategies.md):
-* the decision rule (core/planning/calm.py) replaces the smoothed score: a load step that has ended causes no shedding
+* the decision rule (planning/calm.py) replaces the smoothed score: a load step that has ended causes no shedding
   (PIP-364's 90/10 case);
 * the amount to move is a difference of scores, compared with the score that a bundle causes, not with the broker's
   throughput;
@@ -15,13 +15,21 @@ import math
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import EPSILON, Context, Decision, candidates, counting, refuse_rest, traffic_of
-from bundlekeel.core.strategies.refusals import stuck
-from bundlekeel.core.strategies.shed_then_place import Rule, shed_broker
-from bundlekeel.core.strategies.timing import excess_where, timing
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.strategies.common import (
+    EPSILON,
+    Context,
+    Decision,
+    candidates,
+    counting,
+    refuse_rest,
+    traffic_of,
+)
+from bundlekeel.planning.strategies.refusals import stuck
+from bundlekeel.planning.strategies.shed_then_place import Rule, shed_broker
+from bundlekeel.planning.strategies.timing import excess_where, timing
 
 # Pulsar's target is this far below the threshold, so that a small increase does not start it again.
 MARGIN = 0.05

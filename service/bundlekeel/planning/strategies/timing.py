@@ -1,4 +1,4 @@
-"""The time at which a strategy may act: the decision rule (core/planning/calm.py) for the brokers of one plan.
+"""The time at which a strategy may act: the decision rule (planning/calm.py) for the brokers of one plan.
 
 Every strategy decides by its own condition which brokers should give or take bundles. The rule decides when: once the
 imbalance has cost the price of the moves. The unit of cost and price is the same for all strategies: one second in
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Verdict
-from bundlekeel.core.model.snapshot import Bools, Snapshot
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning import calm
-from bundlekeel.core.planning.memory import BrokerCourse, Excess, StrategyMemory
-from bundlekeel.core.strategies.common import EPSILON, Context
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Verdict
+from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning import calm
+from bundlekeel.planning.memory import BrokerCourse, Excess, StrategyMemory
+from bundlekeel.planning.strategies.common import EPSILON, Context
 
 # A broker whose excess has cost this share of its price joins a plan that another broker starts.
 JOIN_SHARE = 0.5

@@ -1,8 +1,8 @@
 """`transfer`: the most loaded brokers give to the least loaded ones until scores are alike (PIP-192, TransferShedder).
 
 Extensible brokers report smoothed scores. Corrected against Pulsar's class (docs/reference/strategies.md lists each
-difference, tests/unit/core/test_transfer.py shows it):
-* the decision rule (core/planning/calm.py) replaces the count of cycles and the smoothing of modular scores;
+difference, tests/unit/planning/test_transfer.py shows it):
+* the decision rule (planning/calm.py) replaces the count of cycles and the smoothing of modular scores;
 * a broker with stale load data does not count and does not act. One that has just given or taken a bundle waits.
   Neither stops the others. A broker without load data does not stop others while the snapshot is complete enough;
 * the deviation is computed around the mean (never NaN), and brokers without load end the search without an error;
@@ -19,16 +19,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.planning.ledger import timeout_ms
-from bundlekeel.core.strategies.common import EPSILON, Candidates, Context, Decision, best_fit, candidates, refuse_rest
-from bundlekeel.core.strategies.refusals import TriedTarget, refuse_unfit, stuck
-from bundlekeel.core.strategies.swap import Swap, swap
-from bundlekeel.core.strategies.timing import UNSETTLED, excess_where, timing
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.ledger import timeout_ms
+from bundlekeel.planning.strategies.common import (
+    EPSILON,
+    Candidates,
+    Context,
+    Decision,
+    best_fit,
+    candidates,
+    refuse_rest,
+)
+from bundlekeel.planning.strategies.refusals import TriedTarget, refuse_unfit, stuck
+from bundlekeel.planning.strategies.swap import Swap, swap
+from bundlekeel.planning.strategies.timing import UNSETTLED, excess_where, timing
 
 # If no bundle fits on the least loaded broker, this number of next ones is tried: they may be larger, or allowed.
 TARGETS_TRIED = 4

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.core.model.plan import Refusal, Verdict
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.core.strategies.common import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.plan import Refusal, Verdict
+from bundlekeel.model.text_format import numbered
+from bundlekeel.planning.strategies.common import (
     EPSILON,
     Candidates,
     Context,
@@ -27,8 +27,8 @@ from bundlekeel.core.strategies.common import (
     refuse_all,
     refuse_rest,
 )
-from bundlekeel.core.strategies.placement import legal_targets
-from bundlekeel.core.strategies.timing import excess_where, timing
+from bundlekeel.planning.strategies.placement import legal_targets
+from bundlekeel.planning.strategies.timing import excess_where, timing
 
 
 @dataclass(frozen=True, slots=True)

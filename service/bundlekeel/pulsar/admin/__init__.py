@@ -1,7 +1,7 @@
 """Pulsar's admin REST API. Only this package and the CLI's client import httpx for it."""
 
-from bundlekeel.adapters.admin.client import HttpBrokerAdmin
-from bundlekeel.adapters.admin.transport import AdminOptions
-from bundlekeel.tls import ClientTls as AdminTls
+from bundlekeel.pulsar.admin.client import HttpBrokerAdmin
+from bundlekeel.pulsar.admin.transport import AdminOptions
+from bundlekeel.settings.tls import ClientTls as AdminTls
 
 __all__ = ["AdminOptions", "AdminTls", "HttpBrokerAdmin"]

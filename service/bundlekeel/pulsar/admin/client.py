@@ -12,32 +12,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bundlekeel.adapters.admin import routes
-from bundlekeel.adapters.admin.failures import RawAnswer, decoded_answer
-from bundlekeel.adapters.admin.hosts import joined
-from bundlekeel.adapters.admin.quotas import HttpQuotaAdmin
-from bundlekeel.adapters.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
-from bundlekeel.adapters.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
-from bundlekeel.codec.broker_metrics import (
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import AdminApiError, AdminFault, AdminRefused, UnknownHostRedirect
+from bundlekeel.model.extensible import BundleLoads
+from bundlekeel.planning.guard.rate import ClientSigns
+from bundlekeel.planning.splitting.algorithms import SplitAlgorithm
+from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
+from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
+from bundlekeel.pulsar.admin import routes
+from bundlekeel.pulsar.admin.failures import RawAnswer, decoded_answer
+from bundlekeel.pulsar.admin.hosts import joined
+from bundlekeel.pulsar.admin.routes import AdminRoute, bundle_path, lookup_path, with_query
+from bundlekeel.pulsar.admin.transport import FOLLOWED, AdminCall, AdminHttp, AdminOptions
+from bundlekeel.pulsar.formats.broker_metrics import (
     LOOKUP_FAILURES,
     PageLines,
     decode_counters,
     decode_lookup_failures,
     decode_signs,
 )
-from bundlekeel.codec.external_input import load_object
-from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
-from bundlekeel.codec.records import decode_settings
-from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
-from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import AdminApiError, AdminFault, AdminRefused, UnknownHostRedirect
-from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.splitting.algorithms import SplitAlgorithm
-from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry, TopicLoad
-from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
-from bundlekeel.tls import ClientTls as AdminTls
-from bundlekeel.token_source import TokenSource
+from bundlekeel.pulsar.formats.external_input import load_object
+from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seconds
+from bundlekeel.pulsar.formats.records import decode_settings
+from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_stats
+from bundlekeel.quotas.admin import HttpQuotaAdmin
+from bundlekeel.settings.tls import ClientTls as AdminTls
+from bundlekeel.settings.token_source import TokenSource
 
 
 class HttpBrokerAdmin:

@@ -7,15 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from bundlekeel.adapters.decoding import decoded
-from bundlekeel.codec.external_input import clean, load, text_of
-from bundlekeel.core.model.errors import (
-    AdminApiError,
-    AdminFault,
-    AdminRefused,
-    AdminUnauthorized,
-    CodecError,
-)
+from bundlekeel.model.errors import AdminApiError, AdminFault, AdminRefused, AdminUnauthorized, CodecError
+from bundlekeel.pulsar.decoding import decoded
+from bundlekeel.pulsar.formats.external_input import clean, load, text_of
 
 T = TypeVar("T")
 

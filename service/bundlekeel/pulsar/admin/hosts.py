@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote, urljoin, urlsplit
 
-from bundlekeel.core.model.errors import AdminUnreachable, UnknownHostRedirect
-from bundlekeel.core.model.names import broker_id_of_url
+from bundlekeel.model.errors import AdminUnreachable, UnknownHostRedirect
+from bundlekeel.model.names import broker_id_of_url
 from bundlekeel.ports import BrokerEndpoint
 
 Origin = tuple[str, str, int]

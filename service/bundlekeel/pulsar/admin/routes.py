@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from bundlekeel.core.model.errors import AdminRefused
-from bundlekeel.core.model.names import is_v1, parse_bundle, parse_topic
+from bundlekeel.model.errors import AdminRefused
+from bundlekeel.model.names import is_v1, parse_bundle, parse_topic
 
 _MIB: Final = 1024 * 1024
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")

@@ -15,12 +15,7 @@ from typing import Any, Final
 import httpx
 
 from bundlekeel import __version__
-from bundlekeel.adapters.admin.failures import RawAnswer, error_of
-from bundlekeel.adapters.admin.hosts import KnownHosts
-from bundlekeel.adapters.admin.routes import AdminRoute, is_harmless
-from bundlekeel.child_memory import memory_share
-from bundlekeel.codec.external_input import clean
-from bundlekeel.core.model.errors import (
+from bundlekeel.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
@@ -31,8 +26,13 @@ from bundlekeel.core.model.errors import (
 )
 from bundlekeel.ports import BrokerEndpoint, Clock, Telemetry
 from bundlekeel.ports.commands import LookAgain, Permit, no_look
-from bundlekeel.tls import ClientTls as AdminTls
-from bundlekeel.token_source import TokenSource
+from bundlekeel.pulsar.admin.failures import RawAnswer, error_of
+from bundlekeel.pulsar.admin.hosts import KnownHosts
+from bundlekeel.pulsar.admin.routes import AdminRoute, is_harmless
+from bundlekeel.pulsar.child_memory import memory_share
+from bundlekeel.pulsar.formats.external_input import clean
+from bundlekeel.settings.tls import ClientTls as AdminTls
+from bundlekeel.settings.token_source import TokenSource
 
 FOLLOWED: Final = (307, 308)
 # Codes of requests without a response, for metrics.

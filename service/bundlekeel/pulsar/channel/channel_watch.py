@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bundlekeel.core.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
-from bundlekeel.core.channel.states import IN_FLIGHT, ServiceUnit, UnitState, owner_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.daemon.answers.channel import ChannelSummary
-from bundlekeel.daemon.answers.doc import Json
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
+from bundlekeel.model.channel_states import IN_FLIGHT, ServiceUnit, UnitState, owner_of
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import BundlekeelError, Conflict, SnapshotError, StoreError
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.response_fields import Json
+from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import ChannelVariant, ChannelView, Clock, LoadSource, Metadata, RawClusterView, Telemetry
+from bundlekeel.pulsar.channel.findings import Absences, ChannelFinding, Deadlines, FindingCode, Watching, findings
+from bundlekeel.pulsar.channel.responses import ChannelSummary
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.ownership import WITH_CHANNEL, ChannelByVariant, channel_brokers
 
 Key = tuple[str, str, tuple[str, ...]]
 

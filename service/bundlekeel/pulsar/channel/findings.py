@@ -18,12 +18,12 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Annotated, Final, Self
 
-from bundlekeel.core.channel.ranges import Ranges
-from bundlekeel.core.channel.states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.core.model.numbers import MAX_INT, integer
+from bundlekeel.model.channel_states import IN_FLIGHT, RejectedUnit, ServiceUnit, UnitState, owner_of
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.numbers import MAX_INT, integer
+from bundlekeel.pulsar.channel.ranges import Ranges
 
 # The metadata-store variant shows the writes of a split in any order. After this time all of them have arrived.
 _SETTLED_MS: Final = 2_000

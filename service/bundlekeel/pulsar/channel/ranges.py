@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
-from bundlekeel.core.channel.states import ACTIVE, ServiceUnit, UnitState
+from bundlekeel.model.channel_states import ACTIVE, ServiceUnit, UnitState
 
 # Ranges nest as deep as splits run in parallel. An artificial channel must not cost quadratic time.
 _DEEPEST: Final = 8

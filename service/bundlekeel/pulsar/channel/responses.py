@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from bundlekeel.core.channel.findings import Deadlines, FindingCode
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.daemon.answers.doc import Bundle
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.response_fields import Bundle
+from bundlekeel.pulsar.channel.findings import Deadlines, FindingCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

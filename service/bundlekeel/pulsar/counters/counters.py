@@ -21,21 +21,15 @@ from typing import Final, Literal
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.agreement import Agreement
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.counters import (
-    CounterReading,
-    MeasuredLoad,
-    measured,
-    others_share,
-    with_measured,
-)
-from bundlekeel.core.model.errors import AdminApiError, CodecError, StoreError
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, Floats
-from bundlekeel.core.model.names import FULL_UPPER, parse_bundle
-from bundlekeel.daemon.sources.cpu_signal import CpuSignal
+from bundlekeel.model.agreement import Agreement
+from bundlekeel.model.codes import Code
+from bundlekeel.model.counters import CounterReading, MeasuredLoad, measured, others_share, with_measured
+from bundlekeel.model.errors import AdminApiError, CodecError, StoreError
+from bundlekeel.model.load import BrokerEndpoint, BrokerReport, Floats
+from bundlekeel.model.names import FULL_UPPER, parse_bundle
 from bundlekeel.ports import Clock, Metadata, RawClusterView, TopicCounters
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.counters.cpu_signal import CpuSignal
+from bundlekeel.pulsar.work import bounded
 
 _log = structlog.get_logger(__name__)
 

@@ -11,16 +11,16 @@ from typing import Final
 
 import httpx
 
-from bundlekeel.adapters.decoding import decoded
-from bundlekeel.codec.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_label_values, decode_scrapes
-from bundlekeel.codec.external_input import LARGE, clean, text_of
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError
-from bundlekeel.core.model.names import broker_id_of_url
-from bundlekeel.core.model.uris import host_and_port
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import AdminFault, AdminTimeout, AdminUnauthorized, CodecError
+from bundlekeel.model.names import broker_id_of_url
+from bundlekeel.model.uris import host_and_port
 from bundlekeel.ports import BrokerEndpoint, Clock
-from bundlekeel.tls import ClientTls
-from bundlekeel.token_source import TokenSource
+from bundlekeel.pulsar.decoding import decoded
+from bundlekeel.pulsar.formats.broker_metrics import PROCESS_CPU, SCRAPED_NAMES, decode_label_values, decode_scrapes
+from bundlekeel.pulsar.formats.external_input import LARGE, clean, text_of
+from bundlekeel.settings.tls import ClientTls
+from bundlekeel.settings.token_source import TokenSource
 
 # Seconds for which the list of Prometheus' label values is cached.
 _KNOWN_SECONDS: Final = 60.0

@@ -24,15 +24,15 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import LARGE, clean, read, text_of
-from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.names import is_namespace
-from bundlekeel.core.model.numbers import MAX_NUMBER, number
+from bundlekeel.model.codes import Code
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.names import is_namespace
+from bundlekeel.model.numbers import MAX_NUMBER, number
+from bundlekeel.planning.guard.rate import ClientSigns
+from bundlekeel.pulsar.formats.external_input import LARGE, clean, read, text_of
 
-# In the order of `core.model.load.TRAFFIC`, then consumers and producers.
+# In the order of `model.load.TRAFFIC`, then consumers and producers.
 _FIGURES: Final = (
     b"pulsar_in_messages_total",
     b"pulsar_out_messages_total",

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.external_input import clean, load_object
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.channel_states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.external_input import clean, load_object
+from bundlekeel.pulsar.formats.report import is_bundle
 
 MAX_ENTRY_BYTES: Final = 1_048_576
 _STATES: Final = {state.value: state for state in UnitState}

@@ -2,7 +2,7 @@
 
 As with reports, the typed decoder rejects everything unusual. Only then the tolerant one reads the same bytes and
 records a fault for each field that it replaces. A broker whose load is unknown because of that
-(`core.model.extensible.load_unknown`) is excluded.
+(`model.extensible.load_unknown`) is excluded.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import Faults, Fields, load_object
-from bundlekeel.codec.report import COUNTS, MAX_REPORT_BYTES, RATES, BundleStats, is_bundle
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import BrokerLoadData, BundleLoads
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.extensible import BrokerLoadData, BundleLoads
+from bundlekeel.model.numbers import MAX_INTEGER, MAX_NUMBER
+from bundlekeel.pulsar.formats.external_input import Faults, Fields, load_object
+from bundlekeel.pulsar.formats.report import COUNTS, MAX_REPORT_BYTES, RATES, BundleStats, is_bundle
 
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]

@@ -27,9 +27,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER, MAX_TIME_MS, number
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import MAX_INTEGER, MAX_NUMBER, MAX_TIME_MS, number
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from bundlekeel.codec.external_input import read
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.numbers import number
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.numbers import number
+from bundlekeel.pulsar.formats.external_input import read
 
 _BEAN: Final = "java.lang:type=OperatingSystem"
 _LOADS: Final = ("CpuLoad", "ProcessCpuLoad")

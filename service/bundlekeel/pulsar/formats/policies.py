@@ -5,10 +5,10 @@ A record is used whole or not at all: half a policy would let bundles move where
 
 from __future__ import annotations
 
-from bundlekeel.codec.external_input import Faults, Fields, load_object
-from bundlekeel.codec.records import refuse_faults
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.model.codes import Code
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.pulsar.formats.external_input import Faults, Fields, load_object
+from bundlekeel.pulsar.formats.records import refuse_faults
 
 
 def decode_isolation_policies(data: bytes) -> tuple[IsolationPolicy, ...]:

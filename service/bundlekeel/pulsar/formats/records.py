@@ -12,14 +12,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bundlekeel.codec.external_input import DOCUMENT, REPORT, Faults, Fields, Limit, load_object
-from bundlekeel.codec.report import RATES
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
-from bundlekeel.core.model.migration import StoreMigration
-from bundlekeel.core.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
-from bundlekeel.core.model.numbers import integer
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.load import AdvertisedListener, BrokerEndpoint, BundleAverages, Owner
+from bundlekeel.model.migration import StoreMigration
+from bundlekeel.model.names import FULL_LOWER, FULL_UPPER, broker_id_of_url
+from bundlekeel.model.numbers import integer
+from bundlekeel.pulsar.formats.external_input import DOCUMENT, REPORT, Faults, Fields, Limit, load_object
+from bundlekeel.pulsar.formats.report import RATES
 
 LoadManagerKind = Literal["modular", "simple", "extensible"]
 

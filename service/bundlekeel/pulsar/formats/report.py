@@ -15,7 +15,11 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.external_input import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.load import BrokerReport, Floats, Ints
+from bundlekeel.model.numbers import MAX_INTEGER, MAX_NUMBER
+from bundlekeel.pulsar.formats.external_input import (
     MAX_FAULTS,
     REPORT,
     Faults,
@@ -25,14 +29,10 @@ from bundlekeel.codec.external_input import (
     clean,
     load_object,
 )
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import BrokerReport, Floats, Ints
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
 
 MAX_REPORT_BYTES: Final = REPORT.nbytes
 
-# Stricter than `core.model.names.parse_bundle` in one point. A name that could not be written unchanged (whitespace,
+# Stricter than `model.names.parse_bundle` in one point. A name that could not be written unchanged (whitespace,
 # control characters, lone surrogates), or that contains a replacement of one, is not valid.
 _PART = r"[^/\s\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]+"
 _BUNDLE = re.compile(rf"{_PART}/{_PART}(?:/{_PART})?/0x([0-9a-fA-F]{{8}})_0x([0-9a-fA-F]{{8}})")

@@ -9,15 +9,15 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bundlekeel.codec.extensible import bundle_loads
-from bundlekeel.codec.external_input import Faults, clean
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import BundleLoads
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.core.model.numbers import MAX_INTEGER, MAX_NUMBER
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.extensible import BundleLoads
+from bundlekeel.model.load import Floats
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.numbers import MAX_INTEGER, MAX_NUMBER
+from bundlekeel.pulsar.formats.extensible import bundle_loads
+from bundlekeel.pulsar.formats.external_input import Faults, clean
+from bundlekeel.pulsar.formats.report import is_bundle
 
 Figures = tuple[tuple[float, float, float, float], int]
 
@@ -49,7 +49,7 @@ _DOMAINS = msgspec.json.Decoder(dict[str, dict[str, _Topic]], strict=False)
 
 
 def decode_topic_stats(body: bytes, bundle: str) -> dict[str, Figures]:
-    """Return traffic (columns of `core.model.load.TRAFFIC`) and producers plus consumers by full topic name.
+    """Return traffic (columns of `model.load.TRAFFIC`) and producers plus consumers by full topic name.
 
     Never raises for data of a broker: an unreadable topic is skipped, and a response without statistics gives an empty
     result. Rates that are negative or not finite count as 0.

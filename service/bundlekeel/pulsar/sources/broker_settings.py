@@ -14,12 +14,12 @@ from contextlib import suppress
 
 import structlog
 
-from bundlekeel.core.channel.findings import DEADLINE_KEYS
-from bundlekeel.core.model.errors import AdminApiError, CodecError, ConfigError, SnapshotError, WrongCluster
-from bundlekeel.core.model.numbers import MAX_INT, MAX_NUMBER, integer, number
-from bundlekeel.core.model.parameters import BY_PULSAR_KEY, defaults
-from bundlekeel.core.model.store_urls import parse_store_url
+from bundlekeel.model.errors import AdminApiError, CodecError, ConfigError, SnapshotError, WrongCluster
+from bundlekeel.model.numbers import MAX_INT, MAX_NUMBER, integer, number
+from bundlekeel.model.parameters import BY_PULSAR_KEY, defaults
+from bundlekeel.model.store_urls import parse_store_url
 from bundlekeel.ports import BrokerAdmin, BrokerEndpoint, Clock
+from bundlekeel.pulsar.channel.findings import DEADLINE_KEYS
 from bundlekeel.settings.parameters import REPORTED_BUNDLES, STOCK
 
 _log = structlog.get_logger(__name__)

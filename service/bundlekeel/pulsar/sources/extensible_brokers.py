@@ -14,10 +14,10 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.extensible import NO_BUNDLES, BrokerLoadData, BundleLoads, load_unknown, report_of
-from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, BrokerReport, ExcludedBroker, Floats
-from bundlekeel.core.model.numbers import setting
+from bundlekeel.model.codes import Code
+from bundlekeel.model.extensible import NO_BUNDLES, BrokerLoadData, BundleLoads, load_unknown, report_of
+from bundlekeel.model.load import THROUGHPUT_IN, BrokerEndpoint, BrokerReport, ExcludedBroker, Floats
+from bundlekeel.model.numbers import setting
 from bundlekeel.ports import LatestLoad, LoadTables
 
 BundlesSetting = Literal["all", "top"]

@@ -17,18 +17,18 @@ from typing import Final, NamedTuple
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminApiError, AdminUnreachable, SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
-from bundlekeel.daemon.sources.counters import LiveLoads
-from bundlekeel.daemon.sources.extensible_brokers import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminApiError, AdminUnreachable, SnapshotError, StoreError
+from bundlekeel.model.load import BrokerEndpoint, BrokerReport, BundleAverages, ExcludedBroker
+from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, RawClusterView, Telemetry
+from bundlekeel.pulsar.counters.counters import LiveLoads
+from bundlekeel.pulsar.sources.extensible_brokers import (
     CPU_FIRST_SECONDS,
     BrokerSettings,
     BundlesSetting,
     ExtensibleBrokers,
     Instant,
 )
-from bundlekeel.ports import BrokerAdmin, Clock, FeedState, LoadFeed, LoadSource, LoadTables, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)
 

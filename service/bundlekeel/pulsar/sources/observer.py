@@ -16,13 +16,13 @@ from itertools import islice
 import numpy as np
 import structlog
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import BrokerReport, BundleAverages
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.splitting.children import RecentSplit, SplitChildren, inherited, with_children
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.model.load import BrokerReport, BundleAverages
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.planning.splitting.children import RecentSplit, SplitChildren, inherited, with_children
 from bundlekeel.ports import Clock, LoadSource, RawClusterView, Telemetry
 
 _log = structlog.get_logger(__name__)

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from bundlekeel.core.channel.states import ServiceUnit, UnitState, owner_of
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.model.channel_states import ServiceUnit, UnitState, owner_of
+from bundlekeel.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import (
     BrokerEndpoint,
     Channel,
@@ -26,6 +25,7 @@ from bundlekeel.ports import (
     Ownership,
     RawClusterView,
 )
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 
 VARIANT_KEY: Final = "loadManagerServiceUnitStateTableViewClassName"
 SYNCER_KEY: Final = "loadBalancerServiceUnitTableViewSyncer"

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from bundlekeel.core.filters.allowed import limits_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.names import is_system_bundle, namespace_of
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.operations.owned import with_owned
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.names import is_system_bundle, namespace_of
+from bundlekeel.model.plan import Refusal
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.filters.allowed import limits_of
+from bundlekeel.planning.owned import with_owned
 from bundlekeel.ports import Metadata
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Reads how clients of the brokers are affected, and updates the adaptive rate (core/guard/rate.py).
+"""Reads how clients of the brokers are affected, and updates the adaptive rate (planning/guard/rate.py).
 
 Only for the modular load manager: reading the metrics of an extensible broker advances its averages, so these are
 never read (docs/concepts/guard.md).
@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.guard.rate import LOWEST, ClientSigns, RateMemory, advance, without
-from bundlekeel.core.model.errors import AdminApiError, CodecError
+from bundlekeel.model.errors import AdminApiError, CodecError
+from bundlekeel.planning.guard.rate import LOWEST, ClientSigns, RateMemory, advance, without
 from bundlekeel.ports import BrokerAdmin, Clock, RawClusterView
 
 _log = structlog.get_logger(__name__)

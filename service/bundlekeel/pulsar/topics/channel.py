@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bundlekeel.adapters.topics.process import TopicsProcess
-from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
-from bundlekeel.codec.channel import check_bundle, decode_service_unit
-from bundlekeel.core.channel.states import ChannelTable, ServiceUnit
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, SnapshotError, StoreError
+from bundlekeel.model.channel_states import ChannelTable, ServiceUnit
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, SnapshotError, StoreError
 from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
+from bundlekeel.pulsar.formats.channel import check_bundle, decode_service_unit
+from bundlekeel.pulsar.topics.process import TopicsProcess
+from bundlekeel.pulsar.topics.wire import Live, Lost, Message, Opened, Topic
 
 _TOPICS: Final[tuple[Topic, ...]] = ("channel",)
 # Time limit in which the process must report the end of the topic.

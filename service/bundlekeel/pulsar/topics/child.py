@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from bundlekeel.adapters.topics.wire import (
+from bundlekeel.pulsar.topics.wire import (
     BEAT_SECONDS,
     EXIT_MISSING,
     Beat,

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from bundlekeel.adapters.topics.process import TopicsProcess
-from bundlekeel.adapters.topics.wire import Live, Lost, Message, Opened, Topic
-from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
 from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
 from bundlekeel.ports.generations import Generations
+from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
+from bundlekeel.pulsar.topics.process import TopicsProcess
+from bundlekeel.pulsar.topics.wire import Live, Lost, Message, Opened, Topic
 
 _TOPICS: Final[tuple[Topic, ...]] = ("load", "bundles")
 

@@ -14,7 +14,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from bundlekeel.adapters.topics.wire import (
+from bundlekeel.model.errors import StoreError
+from bundlekeel.ports import Clock, FeedState
+from bundlekeel.pulsar.formats.report import MAX_REPORT_BYTES
+from bundlekeel.pulsar.topics.wire import (
     BEAT_SECONDS,
     EXIT_MISSING,
     Beat,
@@ -32,12 +35,9 @@ from bundlekeel.adapters.topics.wire import (
     decode_from_child,
     encode,
 )
-from bundlekeel.codec.report import MAX_REPORT_BYTES
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports import Clock, FeedState
 
 # -P: a pulsar.py in the working directory is not the client.
-CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "bundlekeel.adapters.topics.child")
+CHILD_COMMAND: Final = (sys.executable, "-P", "-m", "bundlekeel.pulsar.topics.child")
 MISSING: Final = "pulsar-client is not installed: pip install '.[topics]' in the sources"
 # A child that ended is restarted after the first pause. The pause doubles up to the last one, and starts again after a
 # child that ran for `_SETTLED_SECONDS`. A missing package is checked less often.

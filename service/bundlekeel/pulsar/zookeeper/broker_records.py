@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from bundlekeel.codec.records import classify, decode_endpoint
-from bundlekeel.codec.report import decode_report, load_fault
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport, ExcludedBroker, dated
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.load import BrokerEndpoint, BrokerReport, ExcludedBroker, dated
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.formats.records import classify, decode_endpoint
+from bundlekeel.pulsar.formats.report import decode_report, load_fault
 
 NOOP_LOAD_MANAGER = "NoopLoadManager"
 DETAIL_CHARACTERS = 256

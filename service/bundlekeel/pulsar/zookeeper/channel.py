@@ -20,15 +20,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.rereader import Rereader, WatchedSource
-from bundlekeel.codec.channel import decode_service_unit
-from bundlekeel.codec.report import is_bundle
-from bundlekeel.core.channel.states import ChannelTable, ServiceUnit
-from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.model.channel_states import ChannelTable, ServiceUnit
+from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.ports import ChannelView, Clock
 from bundlekeel.ports.generations import Generations
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.formats.channel import decode_service_unit
+from bundlekeel.pulsar.formats.report import is_bundle
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.rereader import Rereader, WatchedSource
 
 SERVICE_UNITS: Final = "/service_unit_state"
 BATCH_WINDOW_SECONDS: Final = 0.05

@@ -39,8 +39,8 @@ from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
 
-from bundlekeel.adapters.zookeeper.connection import ANONYMOUS, StoreIdentity, cut
-from bundlekeel.core.model.errors import StaleWrite, StoreError
+from bundlekeel.model.errors import StaleWrite, StoreError
+from bundlekeel.pulsar.zookeeper.connection import ANONYMOUS, StoreIdentity, cut
 
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 3.0

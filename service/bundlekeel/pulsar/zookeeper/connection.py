@@ -15,7 +15,7 @@ from typing import Any
 from kazoo.exceptions import KazooException
 from kazoo.security import CREATOR_ALL_ACL
 
-from bundlekeel.tls import ClientTls
+from bundlekeel.settings.tls import ClientTls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

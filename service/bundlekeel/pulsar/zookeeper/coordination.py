@@ -21,7 +21,13 @@ from functools import partial
 
 import msgspec
 
-from bundlekeel.adapters.zookeeper.client import (
+from bundlekeel.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
+from bundlekeel.model.members import Member
+from bundlekeel.model.numbers import integer
+from bundlekeel.ports import Clock, Document, DocumentChange
+from bundlekeel.pulsar.formats.external_input import check_ranges, read
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper.client import (
     NodeExists,
     NodeMissing,
     Stat,
@@ -29,14 +35,8 @@ from bundlekeel.adapters.zookeeper.client import (
     TransactionStep,
     ZkClient,
 )
-from bundlekeel.adapters.zookeeper.layout import NodeLayout
-from bundlekeel.adapters.zookeeper.watches import WatchSet, WatchTarget
-from bundlekeel.codec.external_input import check_ranges, read
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StaleWrite, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.numbers import integer
-from bundlekeel.ports import Clock, Document, DocumentChange
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.zookeeper.layout import NodeLayout
+from bundlekeel.pulsar.zookeeper.watches import WatchSet, WatchTarget
 
 SEATS, LEADER, EPOCH, DESIRED, REQUESTS, STATE = (
     "seats",

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 
-from bundlekeel.adapters.zookeeper.client import NodeExists, NodeMissing, ZkClient
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.errors import StoreError
+from bundlekeel.pulsar.zookeeper.client import NodeExists, NodeMissing, ZkClient
 
 
 class NodeLayout:

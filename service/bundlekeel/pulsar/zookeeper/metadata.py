@@ -10,16 +10,21 @@ from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
-from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
-from bundlekeel.adapters.zookeeper.policies import ZkPolicies
-from bundlekeel.codec.external_input import read
-from bundlekeel.codec.records import decode_boundaries, decode_ephemeral, decode_leader_broker, decode_migration
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.load import Owner
-from bundlekeel.core.model.migration import NO_MIGRATION, StoreMigration
-from bundlekeel.core.model.names import TopicName, parse_bundle, parse_topic
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.load import Owner
+from bundlekeel.model.migration import NO_MIGRATION, StoreMigration
+from bundlekeel.model.names import TopicName, parse_bundle, parse_topic
 from bundlekeel.ports import PolicyRecords
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.formats.external_input import read
+from bundlekeel.pulsar.formats.records import (
+    decode_boundaries,
+    decode_ephemeral,
+    decode_leader_broker,
+    decode_migration,
+)
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
+from bundlekeel.pulsar.zookeeper.policies import ZkPolicies
 
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"

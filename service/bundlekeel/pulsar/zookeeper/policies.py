@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
-from bundlekeel.codec.policies import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
-from bundlekeel.core.model.errors import CodecError, StoreError
+from bundlekeel.model.errors import CodecError, StoreError
 from bundlekeel.ports import PolicyRecords
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.formats.policies import (
+    decode_anti_affinity_group,
+    decode_failure_domain,
+    decode_isolation_policies,
+)
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
 
 CLUSTERS = "/admin/clusters"
 LOCAL_POLICIES = "/admin/local-policies"

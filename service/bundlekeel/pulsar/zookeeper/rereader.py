@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
-from bundlekeel.core.model.errors import SnapshotError, StoreError
+from bundlekeel.model.errors import SnapshotError, StoreError
 from bundlekeel.ports import Clock
+from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
 
 RETRY_SECONDS = 0.5
 

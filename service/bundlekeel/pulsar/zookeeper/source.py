@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from bundlekeel.adapters.zookeeper.broker_records import BrokerRecord, date_records, make_picture, read_record, stamped
-from bundlekeel.adapters.zookeeper.client import ZkClient
-from bundlekeel.adapters.zookeeper.rereader import Rereader, WatchedSource
-from bundlekeel.codec.records import decode_bundle_data, decode_resource_quota
-from bundlekeel.core.model.errors import CodecError, StoreError
-from bundlekeel.core.model.load import BundleAverages
-from bundlekeel.core.model.names import namespace_of
+from bundlekeel.model.errors import CodecError, StoreError
+from bundlekeel.model.load import BundleAverages
+from bundlekeel.model.names import namespace_of
 from bundlekeel.ports import Clock, RawClusterView
 from bundlekeel.ports.generations import Generations
-from bundlekeel.work import bounded
+from bundlekeel.pulsar.formats.records import decode_bundle_data, decode_resource_quota
+from bundlekeel.pulsar.work import bounded
+from bundlekeel.pulsar.zookeeper.broker_records import BrokerRecord, date_records, make_picture, read_record, stamped
+from bundlekeel.pulsar.zookeeper.client import ZkClient
+from bundlekeel.pulsar.zookeeper.rereader import Rereader, WatchedSource
 
 BROKERS = "/loadbalance/brokers"
 BUNDLE_DATA = "/loadbalance/bundle-data"

@@ -10,9 +10,9 @@ import contextlib
 from functools import partial
 from typing import Literal, NamedTuple
 
-from bundlekeel.adapters.zookeeper.client import Connection, ZkClient
-from bundlekeel.adapters.zookeeper.layout import NodeLayout
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.errors import StoreError
+from bundlekeel.pulsar.zookeeper.client import Connection, ZkClient
+from bundlekeel.pulsar.zookeeper.layout import NodeLayout
 
 # First and longest pause between two attempts to watch: a missing node may stay missing.
 RETRY_SECONDS, MOST_SECONDS = 0.5, 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.relocation import NOT_FOR_BALANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

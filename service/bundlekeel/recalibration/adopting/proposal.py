@@ -1,12 +1,12 @@
-"""The newest `thresholds.json` in the form of the API. `core.calibration.thresholds` defines the file format."""
+"""The newest `thresholds.json` in the form of the API. `recalibration.rules.thresholds` defines the file format."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from bundlekeel.core.calibration.thresholds import Data, Evidence
-from bundlekeel.core.model.doc import Answer, Doc
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.recalibration.rules.thresholds import Data, Evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from bundlekeel.core.model.errors import ConfigError, StoreError
-from bundlekeel.ports.history import CalibrationStore
+from bundlekeel.model.errors import ConfigError, StoreError
+from bundlekeel.recalibration.history.ports import CalibrationStore
 from bundlekeel.settings.load import LoadedSettings
 
 
@@ -17,7 +17,7 @@ def proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
     if section.mode == "off" or section.uri is None:
         return _open_nothing
     try:
-        adapter = import_module("bundlekeel.adapters.calibration")
+        adapter = import_module("bundlekeel.recalibration.parquet.threshold_files")
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bundlekeel.core.model.parameters import with_strategy
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.daemon.calibration.comparison import Comparison, compare_plans
+from bundlekeel.model.parameters import with_strategy
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.recalibration.adopting.comparison import Comparison, compare_plans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class ShadowStrategies:
     def cycle_ended(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Queue a finished cycle for planning (`daemon.cycle.cycle.CycleListener`). Returns immediately."""
+        """Queue a finished cycle for planning (`leader.cycle.cycle.CycleListener`). Returns immediately."""
         if epoch is None or plan_input is None or result is None:
             return
         if self.busy:

@@ -9,13 +9,13 @@ from typing import Final
 
 import structlog
 
-from bundlekeel.core.calibration.thresholds import Objection, Thresholds
-from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StoreError, ThresholdsError
-from bundlekeel.daemon.answers.doc import Json
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreError, ThresholdsError
+from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.ports.history import MAX_BYTES, CalibrationStore, FoundDocument
+from bundlekeel.recalibration.history.ports import MAX_BYTES, CalibrationStore, FoundDocument
+from bundlekeel.recalibration.rules.thresholds import Objection, Thresholds
+from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, parsed
 
 _log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """Validate, show and adopt the proposals of the nightly job, and revert adoptions that perform worse than promised.
 
-The rules are in core/calibration/thresholds.py and core/calibration/adoption.py. Adopted thresholds are stored with
-operators' requests: all replicas and the next leader plan with them.
+The rules are in recalibration/rules/. Adopted thresholds are stored with operators' requests: all replicas and the next
+leader plan with them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,24 @@ import msgspec
 import numpy as np
 import structlog
 
-from bundlekeel.core.calibration.adoption import KEPT as STAYS
-from bundlekeel.core.calibration.adoption import (
+from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.state.documents import Desired
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.codes import EXPLANATIONS, Code, reason_of
+from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan, imbalance
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.ledger import settle
+from bundlekeel.planning.relocation import NOT_FOR_BALANCE
+from bundlekeel.planning.scores import weights_of
+from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
+from bundlekeel.recalibration.history.ports import CalibrationStore
+from bundlekeel.recalibration.rules.adoption import KEPT as STAYS
+from bundlekeel.recalibration.rules.adoption import (
     TRIAL,
     WAY_BACK,
     Adopted,
@@ -33,7 +49,7 @@ from bundlekeel.core.calibration.adoption import (
     reverted_before,
     taken_back,
 )
-from bundlekeel.core.calibration.thresholds import (
+from bundlekeel.recalibration.rules.thresholds import (
     OVERRIDABLE,
     AdoptionRules,
     Number,
@@ -43,16 +59,7 @@ from bundlekeel.core.calibration.thresholds import (
     checked,
     difference,
 )
-from bundlekeel.core.model.codes import EXPLANATIONS, Code, reason_of
-from bundlekeel.core.model.errors import Conflict, Forbidden, NotFound, SnapshotError, StoreError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan, imbalance
-from bundlekeel.core.operations.relocation import NOT_FOR_BALANCE
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.ledger import settle
-from bundlekeel.core.planning.scores import weights_of
-from bundlekeel.daemon.answers.operations import (
+from bundlekeel.views.operations import (
     AdoptedView,
     AdoptionView,
     ObjectionView,
@@ -61,13 +68,6 @@ from bundlekeel.daemon.answers.operations import (
     ThresholdsView,
     TrialView,
 )
-from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
-from bundlekeel.daemon.gate.gate import Action, Gate, GateQuestion
-from bundlekeel.daemon.state.documents import Desired
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters
-from bundlekeel.daemon.state.shared_state import SharedState
-from bundlekeel.ports import Clock, Journal, Telemetry
-from bundlekeel.ports.history import CalibrationStore
 
 _log = structlog.get_logger(__name__)
 
@@ -129,7 +129,7 @@ class Calibration:
     def cycle_ended(
         self, epoch: int | None, plan_input: PlanInput | None, result: PlanResult | None, record: Mapping[str, Any]
     ) -> None:
-        """Record the balance after a cycle (`daemon.cycle.cycle.CycleListener`).
+        """Record the balance after a cycle (`leader.cycle.cycle.CycleListener`).
 
         Only Bundlekeel's own balancing shows how good the thresholds are. Ignored are cycles of followers, cycles with
         an obstacle, and cycles during a drain."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bundlekeel.daemon.calibration.shadow import ShadowStrategies
-from bundlekeel.daemon.calibration.watcher import Calibration
-from bundlekeel.daemon.cycle.status import CycleStatus
-from bundlekeel.daemon.gate.gate import Gate
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
-from bundlekeel.daemon.state.shared_state import SharedState
+from bundlekeel.leader.cycle.status import CycleStatus
+from bundlekeel.leader.gate.gate import Gate
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Telemetry
+from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
+from bundlekeel.recalibration.adopting.watcher import Calibration
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.reading import Reading
 

@@ -1,13 +1,13 @@
 """Back-tests: recorded traffic under other strategies and thresholds. Pure: standard library, numpy, `bundlekeel.core`.
 
 It is next to the simulator and not in `core`, because it is a simulation with recorded traffic, uses the simulator's
-measures, and the daemon does not need it. Spark (`bundlekeel.jobs`) only passes chunks to it.
+measures, and the daemon does not need it. Spark (`bundlekeel.recalibration.jobs`) only passes chunks to it.
 """
 
-from bundlekeel.sim.backtest.frames import traffic_of
-from bundlekeel.sim.backtest.measures import CandidateMeasures
-from bundlekeel.sim.backtest.run import Candidate, CandidateStep, DayMeasures, backtest, unbroken
-from bundlekeel.sim.backtest.traffic import Chunk, RecordedTraffic, chunks
+from bundlekeel.recalibration.backtest.frames import traffic_of
+from bundlekeel.recalibration.backtest.measures import CandidateMeasures
+from bundlekeel.recalibration.backtest.run import Candidate, CandidateStep, DayMeasures, backtest, unbroken
+from bundlekeel.recalibration.backtest.traffic import Chunk, RecordedTraffic, chunks
 
 __all__ = [
     "Candidate",

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bundlekeel.core.calibration.thresholds import EQUAL
-from bundlekeel.core.model.text_format import gain
-from bundlekeel.sim.backtest.intervals import measures_of
-from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.search import TriedCandidates, ranked, total, worse
+from bundlekeel.model.text_format import gain
+from bundlekeel.recalibration.backtest.intervals import measures_of
+from bundlekeel.recalibration.backtest.measures import ByBlock, Candidate, CandidateMeasures
+from bundlekeel.recalibration.backtest.search import TriedCandidates, ranked, total, worse
+from bundlekeel.recalibration.rules.thresholds import EQUAL
 
 Day = TypeVar("Day", int, str)
 

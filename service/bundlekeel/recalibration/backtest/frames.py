@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bundlekeel.core.history.record import BROKERS, Frame, dumped
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import (
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -27,8 +26,9 @@ from bundlekeel.core.model.load import (
     Floats,
     Ints,
 )
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.sim.backtest.traffic import NO_BROKER, RecordedTraffic
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.recalibration.backtest.traffic import NO_BROKER, RecordedTraffic
+from bundlekeel.recalibration.history.record import BROKERS, Frame, dumped
 
 # Inputs that may change from cycle to cycle: operators' requests, policies, unusable brokers. Effects of the recorded
 # moves are excluded, because a candidate makes other moves.
@@ -50,7 +50,7 @@ CIRCUMSTANCES: Final = (
 )
 _OWN: Final = ("params.", "memory.", "ledger.", "guard.")
 _WIDTH: Final = len(RESOURCES)
-# Half of a broker's CPU is attributed to messages and half to bytes, as in plans (core/planning/pressure.py).
+# Half of a broker's CPU is attributed to messages and half to bytes, as in plans (planning/pressure.py).
 _HALF: Final = 0.5
 # If traffic varies by less than a tenth (0.01 is the variance), usage without traffic cannot be estimate_slopes.
 _STEADY: Final = 0.01

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from scipy import stats
 
-from bundlekeel.core.calibration.thresholds import MEASURES, BootstrapInterval, HeldOutMeasures
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.sim.backtest.measures import DAY_SECONDS, ByBlock, CandidateMeasures
+from bundlekeel.model.load import Floats
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.recalibration.backtest.measures import DAY_SECONDS, ByBlock, CandidateMeasures
+from bundlekeel.recalibration.rules.thresholds import MEASURES, BootstrapInterval, HeldOutMeasures
 
 DRAWS: Final = 1000
 LEVEL: Final = 0.95

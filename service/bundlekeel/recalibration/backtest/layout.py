@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.core.model.snapshot import Bools, BrokerTable, BundleTable, fill_from_traffic
-from bundlekeel.core.splitting.children import children_of
-from bundlekeel.sim.backtest.periods import StaticTraits, TrafficPeriod
-from bundlekeel.sim.backtest.traffic import NO_BROKER
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.snapshot import Bools, BrokerTable, BundleTable, fill_from_traffic
+from bundlekeel.planning.splitting.children import children_of
+from bundlekeel.recalibration.backtest.periods import StaticTraits, TrafficPeriod
+from bundlekeel.recalibration.backtest.traffic import NO_BROKER
 
 _DECIMALS = 3
 

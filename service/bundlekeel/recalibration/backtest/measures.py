@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.parameters import Parameters, coerce, in_form
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.sim.measures import OVER, imbalance, thrash
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.parameters import Parameters, coerce, in_form
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.simulator.measures import OVER, imbalance, thrash
 
 DAY_SECONDS: Final = 86_400.0
 

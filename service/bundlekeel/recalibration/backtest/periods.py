@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.history.frames import restored
-from bundlekeel.core.model.load import RESOURCES, ExcludedBroker, Floats, Ints
-from bundlekeel.core.model.names import is_system_bundle, namespace_of, parse_bundle
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.policies import Policies
-from bundlekeel.core.model.snapshot import Bools
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
-from bundlekeel.sim.backtest.traffic import NO_BROKER, Averaging, RecordedTraffic, part_of
+from bundlekeel.model.load import RESOURCES, ExcludedBroker, Floats, Ints
+from bundlekeel.model.names import is_system_bundle, namespace_of, parse_bundle
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.policies import Policies
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.recalibration.backtest.frames import CIRCUMSTANCES
+from bundlekeel.recalibration.backtest.traffic import NO_BROKER, Averaging, RecordedTraffic, part_of
+from bundlekeel.recalibration.history.frames import restored
 
 _DECIMALS: Final = 3
 # A snapshot without a successor within this time does not cover the gap.

@@ -15,21 +15,34 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.guard.state import GuardState, SplitFailed
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import Floats
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Split
-from bundlekeel.core.model.snapshot import BrokerTable, Snapshot, digest_of
-from bundlekeel.core.model.text_format import HOUR_MS
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.scores import score_of, weights_of
-from bundlekeel.sim.backtest.layout import BundlePieces, OwnershipLayout, broker_table, bundle_table, layout_of
-from bundlekeel.sim.backtest.measures import Candidate, CandidateMeasures, measure_scores
-from bundlekeel.sim.backtest.periods import StartState, StaticTraits, TrafficPeriod, parse_start, periods, traits
-from bundlekeel.sim.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
-from bundlekeel.sim.leader import SimulatedLeader
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import Floats
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Split
+from bundlekeel.model.snapshot import BrokerTable, Snapshot, digest_of
+from bundlekeel.model.text_format import HOUR_MS
+from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.guard.state import GuardState, SplitFailed
+from bundlekeel.planning.scores import score_of, weights_of
+from bundlekeel.recalibration.backtest.layout import (
+    BundlePieces,
+    OwnershipLayout,
+    broker_table,
+    bundle_table,
+    layout_of,
+)
+from bundlekeel.recalibration.backtest.measures import Candidate, CandidateMeasures, measure_scores
+from bundlekeel.recalibration.backtest.periods import (
+    StartState,
+    StaticTraits,
+    TrafficPeriod,
+    parse_start,
+    periods,
+    traits,
+)
+from bundlekeel.recalibration.backtest.traffic import DAY_MS, NO_BROKER, Chunk, RecordedTraffic
+from bundlekeel.simulator.leader import SimulatedLeader
 
 __all__ = ["Candidate", "CandidateStep", "DayMeasures", "backtest", "unbroken"]
 

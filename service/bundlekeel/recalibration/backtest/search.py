@@ -1,6 +1,6 @@
 """Search for settings: the candidates and their order. A callable returns their measures.
 
-`core.calibration.thresholds` defines the parameters, ranges and steps. In addition, the search tests the length of a
+`recalibration.rules.thresholds` defines the parameters, ranges and steps. In addition, the search tests the length of a
 cycle, which is a setting of the daemon and not a parameter.
 """
 
@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.core.calibration.thresholds import RANGES, searched, stepped, steps_between
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters, defaults
-from bundlekeel.core.model.text_format import max_mean
-from bundlekeel.sim.backtest import intervals
-from bundlekeel.sim.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters, defaults
+from bundlekeel.model.text_format import max_mean
+from bundlekeel.recalibration.backtest import intervals
+from bundlekeel.recalibration.backtest.measures import ByBlock, Candidate, CandidateMeasures, Value
+from bundlekeel.recalibration.rules.thresholds import RANGES, searched, stepped, steps_between
 
 Evaluate = Callable[[Sequence[Candidate]], Mapping[str, ByBlock]]
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.history.frames import restored
-from bundlekeel.core.model.averages import LONG_SAMPLES, SHORT_SAMPLES
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.snapshot import Bools
+from bundlekeel.model.averages import LONG_SAMPLES, SHORT_SAMPLES
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.snapshot import Bools
+from bundlekeel.recalibration.history.frames import restored
 
 DAY_MS: Final = 86_400_000
 NO_BROKER: Final = -1
@@ -26,7 +26,7 @@ _HEADER: Final = "header"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTraffic:
-    """T periods of N bundles on B brokers. Units and columns as in `core.model.load`.
+    """T periods of N bundles on B brokers. Units and columns as in `model.load`.
 
     wall_ms (T,). rates (T, N, 4), float32 or float64: traffic of each bundle, 0 if no broker reported it. counts (T or
     1, N, 3): topics, consumers, producers. owner (T, N): index of the recorded owner in `brokers`, -1: none reported
@@ -193,7 +193,7 @@ class Averaging:
         np.minimum(samples[:, 1], LONG_SAMPLES, out=samples[:, 1])
 
     def _mix(self, rows: Ints | slice, rates: NDArray[np.floating[Any]], samples: Ints) -> None:
-        """Apply the rule of `core.model.averages` in the same order of operations, for identical results."""
+        """Apply the rule of `model.averages` in the same order of operations, for identical results."""
         traffic = rates.astype(np.float64)
         short_n, long_n = samples[:, 0:1], samples[:, 1:2]
         self.short[rows] = ((short_n - 1) * self.short[rows] + traffic) / short_n

@@ -16,12 +16,12 @@ from typing import Any, Final, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.history.record import CycleOutcome, Document, Frame, Table, Texts
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import RESOURCES, ExcludedBroker, Ints
-from bundlekeel.core.model.names import is_system_bundle, namespace_of
-from bundlekeel.core.model.snapshot import BrokerTable, BundleTable, Snapshot
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import RESOURCES, ExcludedBroker, Ints
+from bundlekeel.model.names import is_system_bundle, namespace_of
+from bundlekeel.model.snapshot import BrokerTable, BundleTable, Snapshot
+from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.recalibration.history.record import CycleOutcome, Document, Frame, Table, Texts
 
 # All of a plan's input except the snapshot, by type. Later fields of `PlanInput` are recorded automatically.
 _KINDS: Final[Mapping[str, Any]] = {

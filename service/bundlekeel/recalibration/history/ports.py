@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from bundlekeel.core.history.record import CycleRecord
-from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.core.model.numbers import MAX_TIME_MS, number
+from bundlekeel.model.errors import HistoryError, StoreError
+from bundlekeel.model.numbers import MAX_TIME_MS, number
+from bundlekeel.recalibration.history.record import CycleRecord
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000

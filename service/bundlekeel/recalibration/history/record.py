@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bundlekeel.core.model.load import RESOURCES, TRAFFIC, Floats, Ints
+from bundlekeel.model.load import RESOURCES, TRAFFIC, Floats, Ints
 
 Texts = NDArray[np.object_]
 Document = dict[str, Any]

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from bundlekeel.core.history.frames import input_of
-from bundlekeel.core.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord, Frame, changed, changed_document
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.parameters import Parameters, choices
-from bundlekeel.core.planning.engine import PlanResult, plan
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.parameters import Parameters, choices
+from bundlekeel.planning.engine import PlanResult, plan
+from bundlekeel.recalibration.history.frames import input_of
+from bundlekeel.recalibration.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord, Frame, changed, changed_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`bundlekeel-recalibrate` and `python -m bundlekeel.jobs`: the command line of the nightly run.
+"""`bundlekeel-recalibrate` and `python -m bundlekeel.recalibration.jobs`: the command line of the nightly run.
 
 No other module of the jobs reads settings.
 """
@@ -21,16 +21,16 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel import __version__
-from bundlekeel.core.calibration.thresholds import RANGES
-from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, HistoryError, StoreError
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.text_format import suggest
-from bundlekeel.core.model.uris import CREDENTIALS, folder_named, place_fault
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, HistoryError, StoreError
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.text_format import suggest
+from bundlekeel.model.uris import CREDENTIALS, folder_named, place_fault
+from bundlekeel.recalibration.rules.thresholds import RANGES
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 
 if TYPE_CHECKING:
-    from bundlekeel.jobs.options import Options
+    from bundlekeel.recalibration.jobs.options import Options
     from bundlekeel.settings.load import LoadedSettings
 
 WRITTEN, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
@@ -225,7 +225,7 @@ def _run(parsed: argparse.Namespace) -> int:
     parsed.out = _out(parsed, loaded)
     # pyspark and pyarrow are extras: without them --help works, and the error names the missing package.
     with _extras():
-        from bundlekeel.jobs.options import check_start, explain, newest, unused  # noqa: PLC0415
+        from bundlekeel.recalibration.jobs.options import check_start, explain, newest, unused  # noqa: PLC0415
     options = options_of(parsed, loaded)
     # Listed once, because listing months of files in a bucket takes long.
     history = newest(options)
@@ -235,8 +235,8 @@ def _run(parsed: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(explain(options, history), indent=1) + "\n")
         return WRITTEN
     with _extras():
-        from bundlekeel.jobs.recalibrate import Progress, run_recalibration  # noqa: PLC0415
-        from bundlekeel.jobs.session import report_crash, session, show_progress, stop_after  # noqa: PLC0415
+        from bundlekeel.recalibration.jobs.recalibrate import Progress, run_recalibration  # noqa: PLC0415
+        from bundlekeel.recalibration.jobs.session import report_crash, session, show_progress, stop_after  # noqa: PLC0415
     # Checked before Spark starts, which takes seconds: a wrong address, too few days, a missing Java.
     check_start(options, history)
     _require_java()
@@ -277,7 +277,7 @@ def _terminated() -> Iterator[None]:
 @contextmanager
 def _cleaned(options: Options) -> Iterator[None]:
     """Remove the arrays of the run after Spark has stopped: before that, a task may still write some."""
-    from bundlekeel.jobs.places import OutputFolder  # noqa: PLC0415
+    from bundlekeel.recalibration.jobs.places import OutputFolder  # noqa: PLC0415
 
     try:
         yield
@@ -306,9 +306,9 @@ def _extras() -> Iterator[None]:
 
 def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Options:
     """Return the options of the run, with the rules of the settings if there are settings."""
-    from bundlekeel.jobs.options import Options  # noqa: PLC0415
-    from bundlekeel.jobs.rules import HistoryRules  # noqa: PLC0415
-    from bundlekeel.jobs.selection import SearchDepth  # noqa: PLC0415
+    from bundlekeel.recalibration.jobs.options import Options  # noqa: PLC0415
+    from bundlekeel.recalibration.jobs.rules import HistoryRules  # noqa: PLC0415
+    from bundlekeel.recalibration.jobs.selection import SearchDepth  # noqa: PLC0415
 
     adoption = Adoption() if loaded is None else loaded.settings.adoption_rules
     # Two days at least: one for the search and one to judge, even if the sidecars accept one day.

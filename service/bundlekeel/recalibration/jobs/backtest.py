@@ -14,15 +14,15 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import Floats
-from bundlekeel.jobs.blocks import Block, dense, warm_of
-from bundlekeel.jobs.columns import PERIODS
-from bundlekeel.jobs.periods import open_store
-from bundlekeel.jobs.places import OutputFolder
-from bundlekeel.jobs.read import period_of, spark_schema, spread
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, unbroken
-from bundlekeel.sim.backtest.measures import FIGURES
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import Floats
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, unbroken
+from bundlekeel.recalibration.backtest.measures import FIGURES
+from bundlekeel.recalibration.jobs.blocks import Block, dense, warm_of
+from bundlekeel.recalibration.jobs.columns import PERIODS
+from bundlekeel.recalibration.jobs.periods import open_store
+from bundlekeel.recalibration.jobs.places import OutputFolder
+from bundlekeel.recalibration.jobs.read import period_of, spark_schema, spread
 
 BLOCKS: Final = pa.schema(
     [

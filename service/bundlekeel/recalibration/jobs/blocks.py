@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bundlekeel.core.history.record import Frame
-from bundlekeel.core.model.load import Floats
-from bundlekeel.jobs.periods import HistoryPeriod, RecordedCycle, read
-from bundlekeel.ports.history import HOUR_MS, HistoryStore
-from bundlekeel.sim.backtest import RecordedTraffic, traffic_of
+from bundlekeel.model.load import Floats
+from bundlekeel.recalibration.backtest import RecordedTraffic, traffic_of
+from bundlekeel.recalibration.history.ports import HOUR_MS, HistoryStore
+from bundlekeel.recalibration.history.record import Frame
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod, RecordedCycle, read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

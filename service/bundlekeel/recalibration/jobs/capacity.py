@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bundlekeel.core.model.load import (
+from bundlekeel.model.load import (
     BANDWIDTH_IN,
     BANDWIDTH_OUT,
     CPU,
@@ -29,10 +29,10 @@ from bundlekeel.core.model.load import (
     TRAFFIC,
     Floats,
 )
-from bundlekeel.jobs import columns
-from bundlekeel.jobs.columns import REPORTED
-from bundlekeel.jobs.read import CAPACITY, part
-from bundlekeel.jobs.regression import fit_huber
+from bundlekeel.recalibration.jobs import columns
+from bundlekeel.recalibration.jobs.columns import REPORTED
+from bundlekeel.recalibration.jobs.read import CAPACITY, part
+from bundlekeel.recalibration.jobs.regression import fit_huber
 
 # Traffic that a resource depends on. Direct memory is a cache, which fills without traffic: it depends on none.
 FOLLOWS: Final = {

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from bundlekeel.core.model.load import REPORTED_RESOURCES, RESOURCES, TRAFFIC
+from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, TRAFFIC
 
 SLICE_MS: Final = 600_000
 REPORTED: Final = RESOURCES[:REPORTED_RESOURCES]

@@ -12,23 +12,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.core.history.record import BROKERS, Frame, dumped
-from bundlekeel.core.model.load import (
-    REPORTED_RESOURCES,
-    RESOURCES,
-    THROUGHPUT_IN,
-    THROUGHPUT_OUT,
-    TRAFFIC,
-    Floats,
-    Ints,
-)
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import imbalance
-from bundlekeel.core.planning.scores import score_of, weights_of
-from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
-from bundlekeel.jobs.periods import HistoryPeriod, UnreadableFile, read
-from bundlekeel.ports.history import HistoryStore
+from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, TRAFFIC, Floats, Ints
+from bundlekeel.model.names import namespace_of
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import imbalance
+from bundlekeel.planning.scores import score_of, weights_of
+from bundlekeel.recalibration.history.ports import HistoryStore
+from bundlekeel.recalibration.history.record import BROKERS, Frame, dumped
+from bundlekeel.recalibration.jobs.columns import BUNDLES, CYCLES, DIGEST, FILES, PARTS, REPORTED, SLICE_MS, SLICES
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod, UnreadableFile, read
 
 Row = dict[str, Any]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bundlekeel import __version__
-from bundlekeel.core.calibration import thresholds as core
-from bundlekeel.core.calibration.thresholds import RANGES, searched
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.intervals import LEVEL, measures_of
-from bundlekeel.sim.backtest.measures import ByBlock
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.text_format import figure
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
+from bundlekeel.recalibration.backtest.intervals import LEVEL, measures_of
+from bundlekeel.recalibration.backtest.measures import ByBlock
+from bundlekeel.recalibration.rules import thresholds as core
+from bundlekeel.recalibration.rules.thresholds import RANGES, searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from bundlekeel.jobs.read import PROFILE, part
+from bundlekeel.recalibration.jobs.read import PROFILE, part
 
 _MESSAGES = ("carried_msg_rate_in", "carried_msg_rate_out")
 _BYTES = ("carried_msg_throughput_in", "carried_msg_throughput_out")

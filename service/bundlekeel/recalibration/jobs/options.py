@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.text_format import numbered
-from bundlekeel.jobs.blocks import blocks_of
-from bundlekeel.jobs.periods import HistoryPeriod, open_store, periods_of
-from bundlekeel.jobs.places import OutputFolder, below
-from bundlekeel.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
-from bundlekeel.jobs.selection import SearchDepth
-from bundlekeel.ports.history import clusters_of, mixed
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.text_format import numbered
+from bundlekeel.recalibration.history.ports import clusters_of, mixed
+from bundlekeel.recalibration.jobs.blocks import blocks_of
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod, open_store, periods_of
+from bundlekeel.recalibration.jobs.places import OutputFolder, below
+from bundlekeel.recalibration.jobs.rules import HistoryRules, OtherCluster, TooLittleHistory, days_between
+from bundlekeel.recalibration.jobs.selection import SearchDepth
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

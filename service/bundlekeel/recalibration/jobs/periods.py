@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history.record import CycleRecord, Frame
-from bundlekeel.core.history.replay import rebuilt
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.ports.history import HistoryFile, HistoryStore, hour_of, in_force, records_in_force
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.recalibration.history.ports import HistoryFile, HistoryStore, hour_of, in_force, records_in_force
+from bundlekeel.recalibration.history.record import CycleRecord, Frame
+from bundlekeel.recalibration.history.replay import rebuilt
+from bundlekeel.recalibration.parquet import ParquetStore
 
 OK = "ok"
 DOUBLE = "double"

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from bundlekeel.core.model.errors import StoreError
+from bundlekeel.model.errors import StoreError
 
 
 def below(uri: str, name: str) -> str:

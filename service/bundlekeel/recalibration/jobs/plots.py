@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from bundlekeel.sim.page import BAD, COLOURS, GOOD, INK, svg
+from bundlekeel.simulator.page import BAD, COLOURS, GOOD, INK, svg
 
 _WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _IN_FORCE: Final = COLOURS[1]

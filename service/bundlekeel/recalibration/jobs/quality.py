@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from bundlekeel.jobs import columns
-from bundlekeel.jobs.read import DAYS, LIES, part
-from bundlekeel.jobs.rules import DayFigures, day_of, find_liars
+from bundlekeel.recalibration.jobs import columns
+from bundlekeel.recalibration.jobs.read import DAYS, LIES, part
+from bundlekeel.recalibration.jobs.rules import DayFigures, day_of, find_liars
 
 # A pause longer than this many usual intervals is a gap; a shorter one counts as recorded.
 _PATIENCE = 3.0

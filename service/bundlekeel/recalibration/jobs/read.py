@@ -24,10 +24,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from bundlekeel.jobs import columns
-from bundlekeel.jobs.digest import digest
-from bundlekeel.jobs.periods import HistoryPeriod, open_store
-from bundlekeel.ports.history import HistoryFile
+from bundlekeel.recalibration.history.ports import HistoryFile
+from bundlekeel.recalibration.jobs import columns
+from bundlekeel.recalibration.jobs.digest import digest
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod, open_store
 
 _PLAIN: dict[pa.DataType, DataType] = {
     pa.string(): StringType(),

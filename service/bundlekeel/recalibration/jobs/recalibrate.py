@@ -17,21 +17,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bundlekeel.core.calibration import thresholds as core
-from bundlekeel.core.calibration.thresholds_json import document_of
-from bundlekeel.core.history.frames import restored
-from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import numbered, some
-from bundlekeel.jobs import backtest, features, quality
-from bundlekeel.jobs.blocks import blocks_of
-from bundlekeel.jobs.capacity import capacity, per_unit
-from bundlekeel.jobs.evidence import EvidenceInput, thresholds_of
-from bundlekeel.jobs.options import Options, cluster_of
-from bundlekeel.jobs.periods import HistoryPeriod
-from bundlekeel.jobs.places import OutputFolder, below
-from bundlekeel.jobs.read import digests, of_days, part, periods
-from bundlekeel.jobs.report import (
+from bundlekeel.model.errors import HistoryError, StoreError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.text_format import numbered, some
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
+from bundlekeel.recalibration.backtest.choice import split_days
+from bundlekeel.recalibration.backtest.search import SearchSpace, search, strategy_of
+from bundlekeel.recalibration.history.frames import restored
+from bundlekeel.recalibration.history.ports import NAME
+from bundlekeel.recalibration.jobs import backtest, features, quality
+from bundlekeel.recalibration.jobs.blocks import blocks_of
+from bundlekeel.recalibration.jobs.capacity import capacity, per_unit
+from bundlekeel.recalibration.jobs.evidence import EvidenceInput, thresholds_of
+from bundlekeel.recalibration.jobs.options import Options, cluster_of
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod
+from bundlekeel.recalibration.jobs.places import OutputFolder, below
+from bundlekeel.recalibration.jobs.read import digests, of_days, part, periods
+from bundlekeel.recalibration.jobs.report import (
     MOST_ROWS,
     ReportInputs,
     block_series,
@@ -43,17 +45,22 @@ from bundlekeel.jobs.report import (
     points_of,
     searched_of,
 )
-from bundlekeel.jobs.rules import JudgedDay, accept, find_parallel_leaders, judge, usual_interval, without_hits
-from bundlekeel.jobs.selection import Selection, check_searchable, find_excluded, select
-from bundlekeel.ports.history import NAME
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.choice import split_days
-from bundlekeel.sim.backtest.search import SearchSpace, search, strategy_of
+from bundlekeel.recalibration.jobs.rules import (
+    JudgedDay,
+    accept,
+    find_parallel_leaders,
+    judge,
+    usual_interval,
+    without_hits,
+)
+from bundlekeel.recalibration.jobs.selection import Selection, check_searchable, find_excluded, select
+from bundlekeel.recalibration.rules import thresholds as core
+from bundlekeel.recalibration.rules.thresholds_json import document_of
 
 REPORT: Final = "report.html"
 Tell = Callable[[str], None]
 # Name of StoreError in the message of a failed task.
-_AWAY = "bundlekeel.core.model.errors.StoreError"
+_AWAY = "bundlekeel.model.errors.StoreError"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from scipy.optimize import least_squares
 
-from bundlekeel.core.model.load import Floats
+from bundlekeel.model.load import Floats
 
 # Huber's constant: 95 % as efficient as least squares if the errors are normal.
 _HUBER: Final = 1.345

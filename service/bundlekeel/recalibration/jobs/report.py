@@ -8,8 +8,16 @@ from datetime import UTC, datetime
 from operator import le
 from typing import Any, Final
 
-from bundlekeel.core.calibration.adoption import WAY_BACK
-from bundlekeel.core.calibration.thresholds import (
+from bundlekeel.model.parameters import BY_NAME
+from bundlekeel.model.text_format import figure, gain, level, numbered, share
+from bundlekeel.recalibration.backtest import CandidateMeasures
+from bundlekeel.recalibration.backtest.intervals import measures_of
+from bundlekeel.recalibration.jobs.evidence import EvidenceInput
+from bundlekeel.recalibration.jobs.plots import Point, block_plot, candidate_plot, day_bars, week_map
+from bundlekeel.recalibration.jobs.rules import JudgedDay
+from bundlekeel.recalibration.jobs.selection import Selection
+from bundlekeel.recalibration.rules.adoption import WAY_BACK
+from bundlekeel.recalibration.rules.thresholds import (
     MEASURES,
     OVERRIDABLE,
     TITLES,
@@ -20,16 +28,8 @@ from bundlekeel.core.calibration.thresholds import (
     Thresholds,
     steps_between,
 )
-from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, thresholds_of
-from bundlekeel.core.model.parameters import BY_NAME
-from bundlekeel.core.model.text_format import figure, gain, level, numbered, share
-from bundlekeel.jobs.evidence import EvidenceInput
-from bundlekeel.jobs.plots import Point, block_plot, candidate_plot, day_bars, week_map
-from bundlekeel.jobs.rules import JudgedDay
-from bundlekeel.jobs.selection import Selection
-from bundlekeel.sim.backtest import CandidateMeasures
-from bundlekeel.sim.backtest.intervals import measures_of
-from bundlekeel.sim.page import render
+from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, thresholds_of
+from bundlekeel.simulator.page import render
 
 # A cell of a table: a string, whose further lines are small, or a string and its class.
 Cell = str | tuple[str, str]
@@ -89,7 +89,7 @@ def page(document: Thresholds, inputs: ReportInputs) -> str:
     days, changed = document.data.days, document.values != document.previous
     span = f"{numbered(len(days), 'day')}, {days[0] if days else '-'} to {days[-1] if days else '-'}"
     return render(
-        "bundlekeel.jobs",
+        "bundlekeel.recalibration.jobs",
         "recalibration.html",
         document=document,
         created=f"{datetime.fromtimestamp(document.created_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC",

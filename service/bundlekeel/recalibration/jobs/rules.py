@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import Floats, Ints
-from bundlekeel.core.model.text_format import figure
-from bundlekeel.jobs.periods import HistoryPeriod
-from bundlekeel.jobs.regression import fit_huber
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import Floats, Ints
+from bundlekeel.model.text_format import figure
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod
+from bundlekeel.recalibration.jobs.regression import fit_huber
+from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS
 
 GOOD = "good"
 PARTIAL = "partial"

@@ -1,6 +1,6 @@
 """Selection of the proposal, and advice: other strategies, other cycles, next steps. No Spark here.
 
-The rule itself is `sim.backtest.choice`; here it is applied to changes that sidecars may adopt in one night.
+The rule itself is `recalibration.backtest.choice`; here it is applied to changes that sidecars may adopt in one night.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, searched, steps_between
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import figure
-from bundlekeel.sim.backtest import Candidate
-from bundlekeel.sim.backtest.choice import Choice, choose, describe_gain
-from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, ranked
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.text_format import figure
+from bundlekeel.recalibration.backtest import Candidate
+from bundlekeel.recalibration.backtest.choice import Choice, choose, describe_gain
+from bundlekeel.recalibration.backtest.search import SearchSpace, TriedCandidates, ranked
+from bundlekeel.recalibration.rules.thresholds import EQUAL, RANGES, searched, steps_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

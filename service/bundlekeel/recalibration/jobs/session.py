@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import bundlekeel
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.text_format import how_far
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.text_format import how_far
 
 # Times are UTC everywhere. The UI is off because a nightly job has no spectators and every run would need a port.
 _SETTINGS: Final = {

@@ -1,7 +1,7 @@
 """Clean up the history store in a separate process with limited memory, because others can write to the store.
 
 A few hundred kilobytes of Parquet can become gigabytes when they are decoded, and a footer can be false.
-`python -m bundlekeel.wiring.compaction JSON` is that process.
+`python -m bundlekeel.recalibration.parquet.compaction JSON` is that process.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bundlekeel.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
-from bundlekeel.core.model.errors import BundlekeelError, StoreError
-from bundlekeel.daemon.records.history_keeping import UpkeepResult, tidy_store
+from bundlekeel.model.errors import BundlekeelError, StoreError
+from bundlekeel.pulsar.child_memory import LEAN, ONE_CHILD, limit_memory, memory_share
+from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult, tidy_store
 
 TIMEOUT_SECONDS: Final = 540.0
 
@@ -55,7 +55,7 @@ def tidied(
 
 def _main(options: dict[str, Any]) -> int:
     limit_memory(options["memory"])
-    from bundlekeel.adapters.history import ParquetStore  # noqa: PLC0415 - counts into the limit
+    from bundlekeel.recalibration.parquet import ParquetStore  # noqa: PLC0415 - counts into the limit
 
     try:
         store = ParquetStore(Path(options["place"]) if options["folder"] else options["place"])

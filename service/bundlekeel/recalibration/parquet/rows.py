@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bundlekeel.core.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, CycleRecord, Rows, Table
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.numbers import MAX_TIME_MS
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.numbers import MAX_TIME_MS
+from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, CycleRecord, Rows, Table
 
 _KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
 _CYCLE: Final = {

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from bundlekeel.adapters.history.rows import ARROW, REPEATED, records_of, tables_of
-from bundlekeel.core.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord
-from bundlekeel.core.model.errors import CodecError, HistoryError, StoreError
-from bundlekeel.core.model.numbers import integer
-from bundlekeel.ports.history import MOST_FILE_BYTES, HistoryFile, HistorySpan, hour_of
+from bundlekeel.model.errors import CodecError, HistoryError, StoreError
+from bundlekeel.model.numbers import integer
+from bundlekeel.recalibration.history.ports import MOST_FILE_BYTES, HistoryFile, HistorySpan, hour_of
+from bundlekeel.recalibration.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord
+from bundlekeel.recalibration.parquet.rows import ARROW, REPEATED, records_of, tables_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
 _META: Final = b"bundlekeel"
@@ -41,7 +41,7 @@ _BATCH_ROWS: Final = 1 << 16
 
 
 class ParquetStore:
-    """`ports.history.HistoryStore` below a directory or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...).
+    """`HistoryStore` below a directory or a URI (`file://`, `s3://`, `gs://`, `hdfs://`, ...).
 
     `cluster`: the cluster that published files are marked with.
     """

@@ -11,8 +11,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.ports.history import MAX_BYTES, NAME, FoundDocument
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.history.ports import MAX_BYTES, NAME, FoundDocument
 
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # A failed job leaves a directory without document. At most this many directories are checked.
@@ -20,7 +20,7 @@ _NIGHTS: Final = 30
 
 
 class CalibrationFolder:
-    """`ports.history.CalibrationStore` on a file system of pyarrow."""
+    """`recalibration.history.ports.CalibrationStore` on a file system of pyarrow."""
 
     def __init__(self, files: pafs.FileSystem, root: str) -> None:
         self._fs = files

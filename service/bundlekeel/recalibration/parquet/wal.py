@@ -14,18 +14,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from bundlekeel.adapters.history.rows import ARROW, records_of, tables_of
-from bundlekeel.core.history.record import CycleRecord
-from bundlekeel.core.model.errors import CodecError, HistoryError, StoreError
-from bundlekeel.core.model.numbers import integer
-from bundlekeel.ports.history import Segment
+from bundlekeel.model.errors import CodecError, HistoryError, StoreError
+from bundlekeel.model.numbers import integer
+from bundlekeel.recalibration.history.ports import Segment
+from bundlekeel.recalibration.history.record import CycleRecord
+from bundlekeel.recalibration.parquet.rows import ARROW, records_of, tables_of
 
 _HEAD: Final = struct.Struct("<II")
 _NAME: Final = re.compile(r"(\d+)-(\d+)\.wal")
 
 
 class FileWal:
-    """`ports.history.HistoryWal` in one directory, which is locked for this process."""
+    """`recalibration.history.ports.HistoryWal` in one directory, which is locked for this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -8,9 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from bundlekeel.core.history.record import SCHEMA
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.ports.history import HOUR_MS, MOST_FILE_BYTES, HistoryFile, HistoryStore, hour_of, in_force
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.recalibration.history.ports import (
+    HOUR_MS,
+    MOST_FILE_BYTES,
+    HistoryFile,
+    HistoryStore,
+    hour_of,
+    in_force,
+)
+from bundlekeel.recalibration.history.record import SCHEMA
 
 # Wait this long after an hour before merging it: its last files may arrive late.
 GRACE_MS = 5 * 60_000

@@ -7,10 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bundlekeel.core.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
-from bundlekeel.core.history.replay import RebuiltCycle, rebuilt, replay
-from bundlekeel.core.model.errors import HistoryError, NotFound
-from bundlekeel.ports.history import HistoryFile, HistoryStore, clusters_of, in_force, mixed, records_in_force
+from bundlekeel.model.errors import HistoryError, NotFound
+from bundlekeel.recalibration.history.ports import (
+    HistoryFile,
+    HistoryStore,
+    clusters_of,
+    in_force,
+    mixed,
+    records_in_force,
+)
+from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
+from bundlekeel.recalibration.history.replay import RebuiltCycle, rebuilt, replay
 
 Json = dict[str, Any]
 

@@ -20,13 +20,13 @@ import numpy as np
 import structlog
 
 from bundlekeel import __version__
-from bundlekeel.core.history.frames import frame_of, outcome_of
-from bundlekeel.core.history.record import Frame, recorded
-from bundlekeel.core.model.errors import HistoryError, StoreError
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.daemon.records.history_keeping import UpkeepResult, tidy_store
+from bundlekeel.model.errors import HistoryError, StoreError
+from bundlekeel.planning.engine import PlanInput, PlanResult
 from bundlekeel.ports import Clock, Telemetry
-from bundlekeel.ports.history import MINUTE_MS, HistoryStore, HistoryWal, Segment, hour_of
+from bundlekeel.recalibration.history.frames import frame_of, outcome_of
+from bundlekeel.recalibration.history.ports import MINUTE_MS, HistoryStore, HistoryWal, Segment, hour_of
+from bundlekeel.recalibration.history.record import Frame, recorded
+from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult, tidy_store
 
 _log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from bundlekeel.core.calibration.thresholds import EQUAL, RANGES, Number, Thresholds, whole
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import level
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.text_format import level
+from bundlekeel.recalibration.rules.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 
 TRIAL, KEPT = "trial", "kept"
 # Shown with the command that adopts, and in its response.

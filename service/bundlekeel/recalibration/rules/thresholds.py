@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Final
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.doc import Answer, Doc
-from bundlekeel.core.model.parameters import Parameters, defaults
-from bundlekeel.core.model.text_format import max_mean
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.parameters import Parameters, defaults
+from bundlekeel.model.text_format import max_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""`thresholds.json`: convert the document of `core.calibration.thresholds` to plain values and back. Pure.
+"""`thresholds.json`: convert the document of `recalibration.rules.thresholds` to plain values and back. Pure.
 
 Reading rejects invalid values (`ThresholdsError` with code, field and value). Whether a readable document may be
-adopted is decided by `core.calibration.thresholds.checked`. Unknown fields are ignored, unknown parameters are
+adopted is decided by `recalibration.rules.thresholds.checked`. Unknown fields are ignored, unknown parameters are
 rejected.
 """
 
@@ -15,7 +15,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bundlekeel.core.calibration.thresholds import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, ThresholdsError
+from bundlekeel.model.parameters import coerce
+from bundlekeel.model.text_format import limits_text
+from bundlekeel.recalibration.rules.thresholds import (
     FORMAT,
     MEASURES,
     RANGES,
@@ -29,10 +33,6 @@ from bundlekeel.core.calibration.thresholds import (
     Unbroken,
     whole,
 )
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, ThresholdsError
-from bundlekeel.core.model.parameters import coerce
-from bundlekeel.core.model.text_format import limits_text
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DUST = 1e-6

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bundlekeel.daemon.cycle.external_splits import LASTING_MS
-from bundlekeel.daemon.state.takeover_record import SPLITTING, TAKEOVER, TakeoverRecord
+from bundlekeel.leader.cycle.external_splits import LASTING_MS
+from bundlekeel.leader.state.takeover_record import SPLITTING, TAKEOVER, TakeoverRecord
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock
 
 B1, B2, B3 = BROKERS

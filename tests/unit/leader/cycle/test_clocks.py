@@ -7,28 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.adapters.clock import SystemClock
-from bundlekeel.adapters.journal import FileJournal
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.guard.external_moves import ExternalMoves
-from bundlekeel.core.guard.state import RecentMove
-from bundlekeel.core.model.load import RESOURCES
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.planning.costs import BrokerEvidence, CpuCosts
-from bundlekeel.core.planning.effects import EffectRecords, PairRecord
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.core.planning.memory import BrokerCourse, Excess, Hits, StrategyMemory
-from bundlekeel.daemon.execution.intents import FirstSeen, Intent, MoveOutcome, intent_path, settle_intents
-from bundlekeel.daemon.operations.takeover import SHEDDING
-from bundlekeel.daemon.records.notifications import DatedJournal
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.rebase import rebased
+from bundlekeel.leader.execution.intents import FirstSeen, Intent, MoveOutcome, intent_path, settle_intents
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.rebase import rebased
+from bundlekeel.model.load import RESOURCES
+from bundlekeel.model.members import Member
+from bundlekeel.planning.costs import BrokerEvidence, CpuCosts
+from bundlekeel.planning.effects import EffectRecords, PairRecord
+from bundlekeel.planning.guard.external_moves import ExternalMoves
+from bundlekeel.planning.guard.state import RecentMove
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
+from bundlekeel.planning.memory import BrokerCourse, Excess, Hits, StrategyMemory
 from bundlekeel.ports import DocumentChange
+from bundlekeel.records.journal import FileJournal
+from bundlekeel.records.metrics import PrometheusTelemetry
+from bundlekeel.records.notifications import DatedJournal
+from bundlekeel.requests.takeover import SHEDDING
+from bundlekeel.wiring.clock import SystemClock
 from tests.support.executor_bench import BUNDLE, B, C, VirtualClock
 from tests.support.memory_admin import BrokerModel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar, TestClock, with_params
-from tests.unit.daemon.operations.test_failsafe import AFTER, Watchman, taken_over
+from tests.unit.requests.test_failsafe import AFTER, Watchman, taken_over
 
 HOUR_MS = 3_600_000
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost, StoreError
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.plan import Move, Plan, Refusal
-from bundlekeel.core.model.policies import IsolationPolicy
-from bundlekeel.daemon.state.documents import Desired, LeaderState, Pause, decode, join
-from bundlekeel.daemon.state.shared_state import STATE
+from bundlekeel.leader.state.documents import Desired, LeaderState, Pause, decode, join
+from bundlekeel.leader.state.shared_state import STATE
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminTimeout, LeadershipLost, StoreError
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.plan import Move, Plan, Refusal
+from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
-from tests.unit.daemon.cycle.test_leases import HeldSidecar, later
+from tests.unit.leader.cycle.test_leases import HeldSidecar, later
 
 
 async def test_acting_cycle_moves_books_and_says_so() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bundlekeel.core.planning.effects import EffectRecords, PairRecord
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.cycle.effects import joined
-from bundlekeel.daemon.execution.durations import ENOUGH, Durations
-from bundlekeel.daemon.state.documents import Pause
+from bundlekeel.leader.cycle.effects import joined
+from bundlekeel.leader.execution.durations import ENOUGH, Durations
+from bundlekeel.leader.state.documents import Pause
+from bundlekeel.planning.effects import EffectRecords, PairRecord
+from bundlekeel.views.plans import PlanRequest
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
-from tests.unit.core.test_effects import judged as an_effect
+from tests.unit.planning.test_effects import judged as an_effect
 
 PARAMS = with_params(cool_down_seconds=1, max_moves_per_source=100, max_moves_per_target=100)
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.guard import external_moves
-from bundlekeel.core.guard.external_moves import REST_MS, UNDONE_MS, ExternalMove, ExternalMoves, Landing, SeenOwners
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.daemon.cycle.external_moves import second_balancer
-from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.leader.cycle.external_moves import second_balancer
+from bundlekeel.leader.state.documents import Desired, Pause
+from bundlekeel.model.codes import Code
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.guard import external_moves
+from bundlekeel.planning.guard.external_moves import (
+    REST_MS,
+    UNDONE_MS,
+    ExternalMove,
+    ExternalMoves,
+    Landing,
+    SeenOwners,
+)
 from bundlekeel.ports.commands import by_person
 from tests.support.builders import bundle_name, report, snapshot
 from tests.support.memory_admin import MemoryAdmin

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.core.model.members import Member
-from bundlekeel.core.model.plan import Move
-from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import LeadershipLost
+from bundlekeel.model.members import Member
+from bundlekeel.model.plan import Move
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support import split_bench
 from tests.support.builders import bundle_name
 from tests.support.executor_bench import BUNDLE as MOVED

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bundlekeel.adapters.metrics import METRICS, PREFIX, PrometheusTelemetry
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.parameter_table import RELEASES, STRATEGIES
-from bundlekeel.core.model.parameters import compat_defaults
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.cycle.plan_metrics import publish_plan
-from bundlekeel.daemon.execution.intents import OutcomeWord
-from bundlekeel.daemon.execution.split_intents import SplitWord
+from bundlekeel.leader.cycle.plan_metrics import publish_plan
+from bundlekeel.leader.execution.intents import OutcomeWord
+from bundlekeel.leader.execution.split_intents import SplitWord
+from bundlekeel.model.codes import Code
+from bundlekeel.model.parameter_table import RELEASES, STRATEGIES
+from bundlekeel.model.parameters import compat_defaults
+from bundlekeel.model.plan import Refusal
+from bundlekeel.records.metrics import METRICS, PREFIX, PrometheusTelemetry
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 
 PATIENT = with_params(move_price=50)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StaleWrite, StoreError
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
-from bundlekeel.daemon.gate.in_force import pause_in_force
-from bundlekeel.daemon.state import shared_state
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import Desired, decode
+from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
+from bundlekeel.leader.gate.in_force import pause_in_force
+from bundlekeel.leader.state import shared_state
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import Desired, decode
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StaleWrite, StoreError
 from bundlekeel.ports import DocumentChange, RawClusterView
+from bundlekeel.views.plans import PlanRequest
 from tests.support.builders import bundle_name, stored
 from tests.support.world import FakeCluster, FakeSidecar
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.guard.external_moves import ExternalMove
-from bundlekeel.core.guard.state import RecentMove, SplitFailed
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.splitting.children import RecentSplit, split_children
-from bundlekeel.daemon.cycle import transitions
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.split_intents import SplitOutcome
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.leader.cycle import transitions
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.split_intents import SplitOutcome
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.model.codes import Code
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.guard.external_moves import ExternalMove
+from bundlekeel.planning.guard.state import RecentMove, SplitFailed
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.splitting.children import RecentSplit, split_children
 from tests.support.builders import NOW_MS, bundle_name, cluster, snapshot
 from tests.support.world import EAGER
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
+from bundlekeel.leader.execution.move import MoveRequest
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     AdminFault,
     AdminRefused,
     AdminTimeout,
@@ -23,9 +25,7 @@ from bundlekeel.core.model.errors import (
     StoreError,
     UnknownHostRedirect,
 )
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
-from bundlekeel.daemon.execution.move import MoveRequest
+from bundlekeel.model.plan import Refusal
 from bundlekeel.ports import DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, Bench, C
 from tests.support.memory_admin import Fault

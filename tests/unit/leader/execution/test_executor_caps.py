@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.model.codes import Code
 from tests.support.executor_bench import BUNDLE, B, Bench, C, SlowAdmin, fleet
 
 TWO_AT_A_BROKER = ExecutorLimits(max_in_flight_per_broker=2)

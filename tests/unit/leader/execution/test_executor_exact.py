@@ -7,21 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
-    AdminRefused,
-    AdminTimeout,
-    CodecError,
-    LeadershipLost,
-    RedirectLoop,
-    StoreError,
-)
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.intents import (
-    MoveOutcome,
-    intent_path,
-)
-from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest, refusal_code
+from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
+from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest, refusal_code
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminRefused, AdminTimeout, CodecError, LeadershipLost, RedirectLoop, StoreError
+from bundlekeel.model.plan import Refusal
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C, LosesAnAnswer, SlowAdmin, fleet

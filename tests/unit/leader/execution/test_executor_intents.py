@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.execution.intents import (
+from bundlekeel.leader.execution.intents import (
     IN_FLIGHT_SECONDS,
     INTENT_SECONDS,
     FirstSeen,
@@ -17,6 +14,9 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
     settle_intents,
 )
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.model.members import Member
 from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryOwnership

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.shared_state import MOVES, STATE
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.shared_state import MOVES, STATE
+from bundlekeel.model.codes import Code
+from bundlekeel.model.plan import Refusal
 from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.cycle.test_leases import FIRST, carry_out, later, move, ready
+from tests.unit.leader.cycle.test_leases import FIRST, carry_out, later, move, ready
 
 
 async def test_moves_of_an_earlier_term_are_not_begun() -> None:

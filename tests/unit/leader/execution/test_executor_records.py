@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
-    CodecError,
-)
-from bundlekeel.daemon.execution.intents import (
+from bundlekeel.leader.execution.intents import (
     LONGEST_MS,
     Intent,
     MoveOutcome,
@@ -18,9 +14,11 @@ from bundlekeel.daemon.execution.intents import (
     intent_path,
     settle_intents,
 )
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
 from bundlekeel.ports import Document, DocumentChange, Owner
 from tests.support.executor_bench import BUNDLE, TOPIC, A, B, C
-from tests.unit.daemon.execution.test_executor_intents import MARGIN, Successor, intent
+from tests.unit.leader.execution.test_executor_intents import MARGIN, Successor, intent
 
 # --- intents of earlier terms ----------------------------------------------------------------------------------
 

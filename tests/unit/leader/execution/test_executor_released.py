@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminFault, AdminTimeout
-from bundlekeel.core.planning.ledger import open_entries
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.state.cycle_state import CycleState
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminFault, AdminTimeout
+from bundlekeel.planning.ledger import open_entries
 from tests.support.executor_bench import BUNDLE, B, Bench, C
 from tests.support.memory_admin import Fault
 from tests.support.world import FakeCluster, FakeSidecar

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, LeadershipLost
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.core.model.plan import Split
-from bundlekeel.daemon.execution.splits import SplitRefused, SplitRequest, cut_of
+from bundlekeel.leader.execution.splits import SplitRefused, SplitRequest, cut_of
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminTimeout, LeadershipLost
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.model.plan import Split
 from bundlekeel.ports.commands import Permit
 from tests.support.executor_bench import B, C
 from tests.support.memory_admin import Fault, MemoryAdmin
 from tests.support.split_bench import BUNDLE, CHILDREN, EDGES, POSITION, Bench, topic
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.cycle.test_leases import ready
+from tests.unit.leader.cycle.test_leases import ready
 
 LOWER, UPPER = 0x00000000, 0x40000000
 HALF = 0x20000000

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.execution.intents import MoveOutcome, intent_path
-from bundlekeel.daemon.execution.move import LeaderTerm
-from bundlekeel.daemon.execution.split_intents import split_path
+from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
+from bundlekeel.leader.execution.move import LeaderTerm
+from bundlekeel.leader.execution.split_intents import split_path
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import StoreError
 from bundlekeel.ports import Document, DocumentChange
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support import split_bench

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminRefused, CodecError, StoreError
-from bundlekeel.core.planning.ledger import LedgerEntry
-from bundlekeel.daemon.execution.durations import ENOUGH
-from bundlekeel.daemon.execution.intents import INTENTS, MoveOutcome, intent_path
-from bundlekeel.daemon.execution.split_intents import SPLITS, split_path
-from bundlekeel.daemon.gate.gate import Action, GateQuestion
+from bundlekeel.leader.execution.durations import ENOUGH
+from bundlekeel.leader.execution.intents import INTENTS, MoveOutcome, intent_path
+from bundlekeel.leader.execution.split_intents import SPLITS, split_path
+from bundlekeel.leader.gate.gate import Action, GateQuestion
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminRefused, CodecError, StoreError
+from bundlekeel.planning.ledger import LedgerEntry
 from bundlekeel.ports import DocumentChange, Owner
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import BrokerModel, Fault
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock
 from tests.support.world import FakeCluster, FakeSidecar
-from tests.unit.daemon.cycle.test_leases import BUNDLE, FIRST, SECOND, SOURCE, carry_out, move, ready
+from tests.unit.leader.cycle.test_leases import BUNDLE, FIRST, SECOND, SOURCE, carry_out, move, ready
 
 
 def test_how_long_a_landing_is_waited_for() -> None:

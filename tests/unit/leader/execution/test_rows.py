@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from bundlekeel.adapters.admin import AdminOptions
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.execution.executor import TermExecutor
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.leader.execution.executor import TermExecutor
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import LeadershipLost
+from bundlekeel.model.members import Member
+from bundlekeel.pulsar.admin import AdminOptions
 from dev.chaos.history import History
 from dev.chaos.judging import judge
 from dev.chaos.schedule import Fault, Schedule, What

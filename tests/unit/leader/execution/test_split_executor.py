@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.leader.execution.split_intents import split_path
+from bundlekeel.leader.execution.splits import SplitPolicy
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     AdminFault,
     AdminRefused,
     AdminTimeout,
@@ -16,11 +18,9 @@ from bundlekeel.core.model.errors import (
     AdminUnreachable,
     LeadershipLost,
 )
-from bundlekeel.core.model.load import TopicLoad
-from bundlekeel.core.model.names import FULL_UPPER
-from bundlekeel.core.model.plan import Refusal
-from bundlekeel.daemon.execution.split_intents import split_path
-from bundlekeel.daemon.execution.splits import SplitPolicy
+from bundlekeel.model.load import TopicLoad
+from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.model.plan import Refusal
 from bundlekeel.ports import DocumentChange, Owner
 from tests.support.executor_bench import B, C, LosesAnAnswer
 from tests.support.memory_admin import Fault

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminTimeout
 from tests.support.executor_bench import B, C
 from tests.support.extensible_brokers import ExtensibleModel
 from tests.support.memory_admin import Fault

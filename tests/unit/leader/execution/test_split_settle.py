@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.daemon.execution.intents import FirstSeen
-from bundlekeel.daemon.execution.move import MovePorts
-from bundlekeel.daemon.execution.split_intents import SplitIntent, settle_splits, split_path
+from bundlekeel.leader.execution.intents import FirstSeen
+from bundlekeel.leader.execution.move import MovePorts
+from bundlekeel.leader.execution.split_intents import SplitIntent, settle_splits, split_path
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.ports import DocumentChange
 from tests.support.executor_bench import B
 from tests.support.extensible_brokers import ExtensibleModel

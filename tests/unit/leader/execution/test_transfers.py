@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.channel.states import UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import (
+from bundlekeel.leader.execution.intents import intent_path
+from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import (
     AdminApiError,
     AdminFault,
     AdminRefused,
@@ -21,8 +23,6 @@ from bundlekeel.core.model.errors import (
     LeadershipLost,
     RedirectLoop,
 )
-from bundlekeel.daemon.execution.intents import intent_path
-from bundlekeel.daemon.execution.move import ExecutorLimits, MoveRequest
 from bundlekeel.ports.commands import Permit, UnloadAnswer, by_person
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C, SlowAdmin, fleet
 from tests.support.extensible_brokers import ExtensibleModel

@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 import bundlekeel
-from bundlekeel.core.model.errors import LeadershipLost
-from bundlekeel.daemon.state.documents import OperatorRequest, Pause
+from bundlekeel.leader.state.documents import OperatorRequest, Pause
+from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.ports import commands
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from tests.support.builders import bundle_name
@@ -40,22 +40,22 @@ PERSONS: Final = {"set_dynamic", "delete_dynamic"}
 
 # Every place that sends a command: (module, function, command) -> the permit it presents.
 PLACES: Final = {
-    ("daemon.execution.move", "unload", "unload"): "self.term.permit",
-    ("daemon.execution.move", "_claim", "claim"): "permit",
-    ("daemon.execution.splits", "_call", "split"): "self.term.permit",
-    ("daemon.quotas.rates", "_own", "topic_rate"): "permit",
-    ("daemon.quotas.rates", "_write", "set_topic_rate"): "permit",
-    ("daemon.quotas.native", "_write", "attach"): "permit",
-    ("daemon.quotas.native", "_write", "set_resource_group"): "permit",
-    ("daemon.quotas.restore", "give_quotas_back", "set_topic_rate"): "by_person",
-    ("daemon.operations.takeover", "_put", "set_dynamic"): "by_person",
-    ("daemon.operations.takeover", "_put", "delete_dynamic"): "by_person",
+    ("leader.execution.move", "unload", "unload"): "self.term.permit",
+    ("leader.execution.move", "_claim", "claim"): "permit",
+    ("leader.execution.splits", "_call", "split"): "self.term.permit",
+    ("quotas.rates", "_own", "topic_rate"): "permit",
+    ("quotas.rates", "_write", "set_topic_rate"): "permit",
+    ("quotas.native_groups", "_write", "attach"): "permit",
+    ("quotas.native_groups", "_write", "set_resource_group"): "permit",
+    ("quotas.restore", "give_quotas_back", "set_topic_rate"): "by_person",
+    ("requests.takeover", "_put", "set_dynamic"): "by_person",
+    ("requests.takeover", "_put", "delete_dynamic"): "by_person",
 }
 # Who makes permits: the term of the leader's executor, quotas (which ask the gate with each), and people's commands.
 MAKERS: Final = {
-    ("daemon.execution.executor", "_permit"),
-    ("daemon.quotas.cycle", "_permit"),
-    ("wiring.quotas", "quotas_of"),
+    ("leader.execution.executor", "_permit"),
+    ("quotas.cycle", "_permit"),
+    ("quotas.wiring", "quotas_of"),
 }
 
 
@@ -108,7 +108,7 @@ def test_permits_are_made_in_known_places() -> None:
             if isinstance(node, ast.Call) and "by_person" in map(ast.unparse, node.args):
                 persons.add(module)
     assert makers == MAKERS
-    assert persons == {"daemon.operations.takeover", "daemon.quotas.restore"}
+    assert persons == {"requests.takeover", "quotas.restore"}
 
 
 # --- what happens --------------------------------------------------------------------------------------------------

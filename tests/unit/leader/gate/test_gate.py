@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.codes import EXPLANATIONS, Code
-from bundlekeel.core.model.errors import Forbidden
-from bundlekeel.daemon.gate.gate import CHECKS, Action, Gate, GateCheck, GateQuestion, Obstacle
-from bundlekeel.daemon.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
-from bundlekeel.daemon.state.documents import Desired, LastingRequest, OperatorRequest, Pause
-from bundlekeel.daemon.state.takeover_record import TakeoverEnd, TakeoverRecord
+from bundlekeel.leader.gate.gate import CHECKS, Action, Gate, GateCheck, GateQuestion, Obstacle
+from bundlekeel.leader.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
+from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause
+from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord
+from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.model.errors import Forbidden
 from tests.support.builders import bundle_name
 from tests.support.memory_source import MemoryMetadata
 from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar

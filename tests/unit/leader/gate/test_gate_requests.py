@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminTimeout, Forbidden
-from bundlekeel.daemon.sources.ownership import VARIANT_KEY
-from bundlekeel.daemon.state.documents import Desired, Pause
+from bundlekeel.leader.state.documents import Desired, Pause
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminTimeout, Forbidden
+from bundlekeel.pulsar.sources.ownership import VARIANT_KEY
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, WallClock, with_params

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from bundlekeel.core.guard.state import GuardState, RecentMove
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.core.model.text_format import HOUR_MS
-from bundlekeel.core.planning.ledger import Ledger, LedgerEntry
-from bundlekeel.daemon.gate.guard_state import GuardMemory, list_moved_brokers
-from bundlekeel.daemon.gate.windows import Calendar
-from bundlekeel.daemon.state.documents import OperatorRequest
+from bundlekeel.leader.gate.guard_state import GuardMemory, list_moved_brokers
+from bundlekeel.leader.gate.windows import Calendar
+from bundlekeel.leader.state.documents import OperatorRequest
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.model.text_format import HOUR_MS
+from bundlekeel.planning.guard.state import GuardState, RecentMove
+from bundlekeel.planning.ledger import Ledger, LedgerEntry
 from bundlekeel.ports import RawClusterView
 from bundlekeel.settings.sections import WindowSettings
 from tests.support.builders import NOW_MS, bundle_name, report

@@ -10,10 +10,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import ValidationError
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.daemon.gate.allowance import Allow, Allowance, WindowSpan, allowance
-from bundlekeel.daemon.gate.windows import Calendar, span_of
+from bundlekeel.leader.gate.allowance import Allow, Allowance, WindowSpan, allowance
+from bundlekeel.leader.gate.windows import Calendar, span_of
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.sections import WindowSettings

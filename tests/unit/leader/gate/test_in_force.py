@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminTimeout, WrongCluster
-from bundlekeel.daemon.gate.in_force import mode_in_force
-from bundlekeel.daemon.state.documents import Desired
+from bundlekeel.leader.gate.in_force import mode_in_force
+from bundlekeel.leader.state.documents import Desired
+from bundlekeel.model.errors import AdminTimeout, WrongCluster
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.daemon.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.model.codes import Code
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 
 

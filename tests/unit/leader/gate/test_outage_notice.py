@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from bundlekeel.daemon.gate.outage import KNOWN_MS, OUTAGE, SKEW_MS, OutageRecord, settle_for
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.leader.gate.outage import KNOWN_MS, OUTAGE, SKEW_MS, OutageRecord, settle_for
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination
 from tests.support.virtual_time import LoopClock, staged
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.adoption import Adopted
-from bundlekeel.daemon.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
+from bundlekeel.recalibration.rules.adoption import Adopted
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 

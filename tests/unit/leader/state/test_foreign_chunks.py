@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.state.documents import store_blob
-from bundlekeel.daemon.state.owned_limits import HELD, REPORT, OwnedLimits
-from bundlekeel.daemon.state.shared_state import AVERAGES, STATE
+from bundlekeel.leader.state.documents import store_blob
+from bundlekeel.leader.state.shared_state import AVERAGES, STATE
+from bundlekeel.model.errors import StoreError
 from bundlekeel.ports import DocumentChange
+from bundlekeel.quotas.owned_limits import HELD, REPORT, OwnedLimits
+from bundlekeel.requests.doctor import examine
 from tests.support.world import FakeCluster, FakeSidecar
 
 NAMES = ("-", "!", "000", "0000-old", "00000", "9999x", "zz", "n" * 500)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import structlog
 
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.errors import Forbidden, LeadershipLost, StoreError
-from bundlekeel.core.model.members import Member
-from bundlekeel.daemon.state.leadership import Leadership, Lease
+from bundlekeel.leader.state.leadership import Leadership, Lease
+from bundlekeel.model.errors import Forbidden, LeadershipLost, StoreError
+from bundlekeel.model.members import Member
+from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.settings.model import LeadershipSettings
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.virtual_time import LoopClock, staged
 from tests.support.world import FakeCluster, FakeSidecar

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.daemon.execution.intents import decode_intent
-from bundlekeel.daemon.execution.split_intents import decode_split
-from bundlekeel.daemon.gate.outage import OutageRecord
-from bundlekeel.daemon.gate.outage import _decode as decode_notice
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import (
+from bundlekeel.leader.execution.intents import decode_intent
+from bundlekeel.leader.execution.split_intents import decode_split
+from bundlekeel.leader.gate.outage import OutageRecord
+from bundlekeel.leader.gate.outage import _decode as decode_notice
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import (
     AveragesPart,
     Desired,
     LeaderState,
@@ -24,8 +23,9 @@ from bundlekeel.daemon.state.documents import (
     decode_state,
     encode,
 )
-from bundlekeel.daemon.state.shared_state import DESIRED, MOVES, STATE
-from bundlekeel.daemon.state.takeover_record import TAKEOVER, TakeoverRecord, decode_look, decode_takeover
+from bundlekeel.leader.state.shared_state import DESIRED, MOVES, STATE
+from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord, decode_look, decode_takeover
+from bundlekeel.model.errors import CodecError
 from bundlekeel.ports import Document
 from tests.support.world import FakeCluster, FakeSidecar
 

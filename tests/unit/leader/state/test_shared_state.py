@@ -9,13 +9,10 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from bundlekeel.core.guard.state import RecentMove
-from bundlekeel.core.model.errors import CodecError, LeadershipLost, StoreError
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.execution.intents import MoveOutcome
-from bundlekeel.daemon.state import documents, shared_state
-from bundlekeel.daemon.state.cycle_state import CycleState
-from bundlekeel.daemon.state.documents import (
+from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.state import documents, shared_state
+from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.documents import (
     SCHEMA,
     Desired,
     LeaderState,
@@ -27,9 +24,12 @@ from bundlekeel.daemon.state.documents import (
     rewritten,
     split,
 )
-from bundlekeel.daemon.state.shared_state import DESIRED
-from bundlekeel.daemon.state.takeover_record import FAILSAFE, TAKEOVER
+from bundlekeel.leader.state.shared_state import DESIRED
+from bundlekeel.leader.state.takeover_record import FAILSAFE, TAKEOVER
+from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
+from bundlekeel.planning.guard.state import RecentMove
 from bundlekeel.ports import Document
+from bundlekeel.views.plans import PlanRequest
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.operations.takeover import SHEDDING
-from bundlekeel.daemon.state import partial_takeover
-from bundlekeel.daemon.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, decode_takeover
+from bundlekeel.leader.state import partial_takeover
+from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, decode_takeover
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.requests.takeover import SHEDDING
 
 NAMES = ("t/ns",)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.channel.findings import (
+from bundlekeel.model.channel_states import ChannelTable, RejectedUnit, ServiceUnit, UnitState
+from bundlekeel.pulsar.channel.findings import (
     FINDINGS,
     Absences,
     ChannelFinding,
@@ -16,7 +17,6 @@ from bundlekeel.core.channel.findings import (
     Watching,
     findings,
 )
-from bundlekeel.core.channel.states import ChannelTable, RejectedUnit, ServiceUnit, UnitState
 
 NOW = 1_000_000_000
 PARENT = "shop/a/0x00000000_0x80000000"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.model.errors import Conflict, StoreError
-from bundlekeel.daemon.channel_rows import row_of, unit_rows
-from bundlekeel.daemon.operations.doctor_channel import channel_checks
-from bundlekeel.daemon.sources.channel_watch import REGISTRY_LAG_MS, VARIANT_DISAGREES
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.model.errors import Conflict, StoreError
+from bundlekeel.pulsar.channel.channel_watch import REGISTRY_LAG_MS, VARIANT_DISAGREES
+from bundlekeel.requests.doctor_channel import channel_checks
+from bundlekeel.views.channel_rows import row_of, unit_rows
 from tests.support.channel_stage import BROKERS, BUNDLE, OTHER, STORE_CLASS, TOPIC_CLASS, ChannelStage
 from tests.support.contracts.coordination import eventually
 

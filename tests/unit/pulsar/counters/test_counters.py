@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import AdminFault, CodecError
-from bundlekeel.core.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerEndpoint, BrokerReport
-from bundlekeel.daemon.sources.counters import REFUSED_SECONDS, CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.model.codes import Code
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import AdminFault, CodecError
+from bundlekeel.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerEndpoint, BrokerReport
 from bundlekeel.ports import Clock, RawClusterView
-from bundlekeel.sim.virtual_time import run_virtually
+from bundlekeel.pulsar.counters.counters import REFUSED_SECONDS, CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.simulator.virtual_time import run_virtually
 from tests.support.memory_source import MemoryMetadata
 from tests.support.virtual_time import LoopClock, staged
 

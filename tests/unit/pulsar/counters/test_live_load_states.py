@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.daemon.operations.go_live import live_loads_check
-from tests.unit.daemon.sources.test_counters import BROKERS, BUNDLE, Stage, played
+from bundlekeel.model.codes import Code
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.views.go_live import live_loads_check
+from tests.unit.pulsar.counters.test_counters import BROKERS, BUNDLE, Stage, played
 
 
 @played()

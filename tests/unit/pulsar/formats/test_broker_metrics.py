@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from bundlekeel.codec.broker_metrics import NAMES, PageLines, decode_counters
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.broker_metrics import NAMES, PageLines, decode_counters
 
 ONE, TWO = "persistent://t/n/one", "non-persistent://t/m/two"
 CPU = 'process_cpu_seconds_total{cluster="c"} 10.16\n'

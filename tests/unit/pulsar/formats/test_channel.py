@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.channel import check_bundle, decode_service_unit
-from bundlekeel.core.channel.states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.channel_states import MAX_VERSION, MIN_VERSION, ServiceUnit, UnitState
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.channel import check_bundle, decode_service_unit
 from tests.support.service_units import encode_service_unit
 
 # As a 4.2.4 broker published it.

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from bundlekeel.codec import records
-from bundlekeel.codec.external_input import DOCUMENT, MAX_FAULTS, _is_plain, clean, clean_lines, load, read
-from bundlekeel.codec.report import MAX_REPORT_BYTES, decode_report
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats import records
+from bundlekeel.pulsar.formats.external_input import DOCUMENT, MAX_FAULTS, _is_plain, clean, clean_lines, load, read
+from bundlekeel.pulsar.formats.report import MAX_REPORT_BYTES, decode_report
 
 BUNDLE_A = "public/default/0x00000000_0x40000000"
 BUNDLE_B = "public/default/0x40000000_0x80000000"

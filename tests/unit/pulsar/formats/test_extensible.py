@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.codec.compat_transfer import decode_load, decode_top
-from bundlekeel.codec.extensible import decode_broker_load, decode_top_bundles
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.extensible import extensible_snapshot, is_rest, load_unknown
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.model.snapshot import Snapshot
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.engine import PlanInput, plan
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import StrategyMemory
+from bundlekeel.compat.transfer_reports import decode_load, decode_top
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.extensible import extensible_snapshot, is_rest, load_unknown
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput, plan
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
 
 NOW = 1_760_000_000_000
 # As a 4.2.4 broker publishes it (Jackson, every field).

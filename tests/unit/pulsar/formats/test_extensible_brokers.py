@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundlekeel.codec.records import decode_endpoint
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.extensible import is_rest
+from bundlekeel.model.codes import Code
+from bundlekeel.model.extensible import is_rest
 from bundlekeel.ports import FeedState, LatestLoad
+from bundlekeel.pulsar.formats.records import decode_endpoint
 from tests.support.book_bench import BUSY, HALF, STARTED, A, B, Bench, C, X, Y, score
 from tests.support.builders import NOW_MS
 from tests.support.memory_feed import bundle_loads

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.codec.jvm_beans import decode_cpu_load, decode_cpu_seconds
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seconds
 
 
 def beans(**metrics: Any) -> bytes:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.zookeeper.broker_records import BrokerRecord, read_record
-from bundlekeel.codec.external_input import GROWTH_BYTES, REPORT
-from bundlekeel.codec.report import decode_report
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.external_input import GROWTH_BYTES, REPORT
+from bundlekeel.pulsar.formats.report import decode_report
+from bundlekeel.pulsar.zookeeper.broker_records import BrokerRecord, read_record
 from bundlekeel.settings.model import StoreSettings
 
 STEP = 0x10000

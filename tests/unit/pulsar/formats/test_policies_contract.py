@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.policies import decode_anti_affinity_group, decode_failure_domain, decode_isolation_policies
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.policies import IsolationPolicy
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import Metadata
+from bundlekeel.pulsar.formats.policies import (
+    decode_anti_affinity_group,
+    decode_failure_domain,
+    decode_isolation_policies,
+)
 from tests.support.contracts.policies import CHECKS, CLUSTER, DECODED, GOLD, PolicyWorld
 from tests.support.memory_source import MemoryMetadata
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bundlekeel import ports
-from bundlekeel.codec import records
-from bundlekeel.core.model.errors import CodecError
-from bundlekeel.core.model.load import AdvertisedListener, BrokerEndpoint, Owner
+from bundlekeel.model.errors import CodecError
+from bundlekeel.model.load import AdvertisedListener, BrokerEndpoint, Owner
+from bundlekeel.pulsar.formats import records
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 

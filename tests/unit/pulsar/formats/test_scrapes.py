@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.broker_metrics import decode_scrapes
-from bundlekeel.core.model.counters import CounterReading
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.counters import CounterReading
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.broker_metrics import decode_scrapes
 
 TOPIC = "persistent://public/default/orders"
 TARGET = {"job": "pulsar", "instance": "10.0.0.5:8080", "container": "broker", "pod": "broker-0", "cluster": "c"}

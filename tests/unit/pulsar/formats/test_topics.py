@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.topics import decode_bundle_stats, decode_topic_stats
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import CodecError
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import CodecError
+from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_stats
 
 BUNDLE = "t/ns/0x00000000_0x40000000"
 TOPIC = "persistent://t/ns/a"

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.codec.report import decode_report
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import BrokerReport
-from bundlekeel.core.model.parameter_table import STRATEGIES
-from bundlekeel.core.model.parameters import Parameters, from_pulsar
-from bundlekeel.core.planning.draft import Draft
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.core.planning.memory import CompatMemory, StrategyMemory
-from bundlekeel.core.strategies.placement import PLACEMENTS
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import BrokerReport
+from bundlekeel.model.parameter_table import STRATEGIES
+from bundlekeel.model.parameters import Parameters, from_pulsar
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.memory import CompatMemory, StrategyMemory
+from bundlekeel.planning.strategies.placement import PLACEMENTS
+from bundlekeel.pulsar.formats.report import decode_report
 from tests.support.builders import (
     EAGER,
     MINUTE,

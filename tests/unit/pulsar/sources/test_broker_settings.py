@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminTimeout
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.state.effective_parameters import merging
+from bundlekeel.leader.state.effective_parameters import merging
+from bundlekeel.model.errors import AdminTimeout
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.requests.doctor import examine
 from bundlekeel.settings.load import LoadedSettings
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
 from tests.support.transfer import moves, now
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
-from tests.unit.daemon.operations.test_doctor import named
+from tests.unit.requests.test_doctor import named
 
 CHANGE, SHORTEST, LONGEST = (
     f"loadBalancerReportUpdate{name}" for name in ("ThresholdPercentage", "MinIntervalMillis", "MaxIntervalMinutes")

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.capacity import CapacityOverride
-from bundlekeel.core.model.extensible import BundleLoads, is_rest
-from bundlekeel.core.model.load import BrokerEndpoint, BrokerReport
-from bundlekeel.core.model.snapshot import Snapshot, build_snapshot
-from bundlekeel.core.planning.engine import PlanResult
-from bundlekeel.core.planning.ledger import open_entries
-from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers, Instant
+from bundlekeel.model.capacity import CapacityOverride
+from bundlekeel.model.extensible import BundleLoads, is_rest
+from bundlekeel.model.load import BrokerEndpoint, BrokerReport
+from bundlekeel.model.snapshot import Snapshot, build_snapshot
+from bundlekeel.planning.engine import PlanResult
+from bundlekeel.planning.ledger import open_entries
 from bundlekeel.ports import LatestLoad, LoadTables
+from bundlekeel.pulsar.sources.extensible_brokers import ExtensibleBrokers, Instant
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, run
 from tests.support.memory_feed import broker_load
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import AdminFault, AdminTimeout, SnapshotError, StoreError
-from bundlekeel.core.model.extensible import LOAD_MANAGER, BundleLoads
-from bundlekeel.core.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
-from bundlekeel.core.model.names import FULL_UPPER, bundle_for_hash, parse_topic
-from bundlekeel.daemon.sources.counters import CounterDemand, CounterOptions, LiveLoads
-from bundlekeel.daemon.sources.extensible_source import ClusterSource, ExtensibleOptions
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import AdminFault, AdminTimeout, SnapshotError, StoreError
+from bundlekeel.model.extensible import LOAD_MANAGER, BundleLoads
+from bundlekeel.model.load import THROUGHPUT_IN, BrokerEndpoint, TopicLoad
+from bundlekeel.model.names import FULL_UPPER, bundle_for_hash, parse_topic
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.counters.counters import CounterDemand, CounterOptions, LiveLoads
+from bundlekeel.pulsar.sources.extensible_source import ClusterSource, ExtensibleOptions
 from tests.support.builders import bundle_name, report, stored
 from tests.support.contracts.admin import Recorder
 from tests.support.contracts.coordination import eventually

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.load import BrokerReport, BundleAverages
-from bundlekeel.daemon.sources.observer import FORGET_SECONDS, Observer
+from bundlekeel.model.load import BrokerReport, BundleAverages
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.sources.observer import FORGET_SECONDS, Observer
+from bundlekeel.records.metrics import PrometheusTelemetry
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster
 from tests.support.memory_source import MemoryLoadSource, RealClock
 

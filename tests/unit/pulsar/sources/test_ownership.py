@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from bundlekeel.core.channel.states import ServiceUnit, UnitState
-from bundlekeel.core.model.errors import SnapshotError, StoreError
-from bundlekeel.core.model.load import AdvertisedListener, Owner
-from bundlekeel.daemon.channel_rows import row_of
-from bundlekeel.daemon.operations.where import where
-from bundlekeel.daemon.sources.broker_settings import BrokerConfig
-from bundlekeel.daemon.sources.ownership import ChannelByVariant, read_variant, serving
+from bundlekeel.model.channel_states import ServiceUnit, UnitState
+from bundlekeel.model.errors import SnapshotError, StoreError
+from bundlekeel.model.load import AdvertisedListener, Owner
 from bundlekeel.ports import ChannelVariant
+from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
+from bundlekeel.pulsar.sources.ownership import ChannelByVariant, read_variant, serving
+from bundlekeel.requests.where import where
+from bundlekeel.views.channel_rows import row_of
 from tests.support.builders import report
 from tests.support.channel_stage import BROKERS, BUNDLE, OTHER, STORE_CLASS, TOPIC_CLASS, ChannelStage
 from tests.support.memory_admin import BrokerModel, MemoryAdmin

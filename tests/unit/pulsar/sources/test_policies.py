@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError, NotFound, SnapshotError
-from bundlekeel.core.model.names import bundle_for_hash, parse_topic
-from bundlekeel.core.model.policies import IsolationPolicy, Policies
-from bundlekeel.daemon.answers.plans import PlanRequest
-from bundlekeel.daemon.operations.assignments import assignments
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.model.names import bundle_for_hash, parse_topic
+from bundlekeel.model.policies import IsolationPolicy, Policies
+from bundlekeel.requests.assignments import assignments
+from bundlekeel.views.plans import PlanRequest
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
-from tests.unit.daemon.cycle.test_plan_metrics import values as metric
+from tests.unit.leader.cycle.test_plan_metrics import values as metric
 
 PLACEMENT = "loadBalancerLoadPlacementStrategy"
 QUARTERS = [0, 0x40000000, 0x80000000, 0xC0000000, 0xFFFFFFFF]

@@ -7,9 +7,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from bundlekeel.daemon.sources.counters import REFUSED_SECONDS
-from bundlekeel.daemon.sources.cpu_signal import CpuSignal
-from tests.unit.daemon.sources.test_counters import Stage, played
+from bundlekeel.pulsar.counters.counters import REFUSED_SECONDS
+from bundlekeel.pulsar.counters.cpu_signal import CpuSignal
+from tests.unit.pulsar.counters.test_counters import Stage, played
 
 
 def unusual(cores: list[float], margin: float = 0.02) -> list[int]:

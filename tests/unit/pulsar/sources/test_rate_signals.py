@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.codec.broker_metrics import decode_lookup_failures, decode_signs
-from bundlekeel.core.guard.rate import ClientSigns
-from bundlekeel.core.guard.state import GuardState
-from bundlekeel.core.model.errors import AdminFault, CodecError
-from bundlekeel.core.model.load import BrokerEndpoint
-from bundlekeel.core.planning.ledger import Ledger
-from bundlekeel.daemon.gate.guard_state import GuardMemory, list_moved_brokers
-from bundlekeel.daemon.sources.rate_signals import MOST, RateSignals
+from bundlekeel.leader.gate.guard_state import GuardMemory, list_moved_brokers
+from bundlekeel.model.errors import AdminFault, CodecError
+from bundlekeel.model.load import BrokerEndpoint
+from bundlekeel.planning.guard.rate import ClientSigns
+from bundlekeel.planning.guard.state import GuardState
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.formats.broker_metrics import decode_lookup_failures, decode_signs
+from bundlekeel.pulsar.sources.rate_signals import MOST, RateSignals
 from tests.support.builders import NOW_MS
 from tests.support.memory_admin import BrokerModel, Fault, MemoryAdmin
 from tests.support.memory_source import RealClock

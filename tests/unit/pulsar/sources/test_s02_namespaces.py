@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.load import BundleAverages
-from bundlekeel.core.model.names import namespace_of
-from bundlekeel.daemon.sources import counters
-from bundlekeel.daemon.sources.observer import Observer
+from bundlekeel.model.load import BundleAverages
+from bundlekeel.model.names import namespace_of
 from bundlekeel.ports import RawClusterView
+from bundlekeel.pulsar.counters import counters
+from bundlekeel.pulsar.sources.observer import Observer
+from bundlekeel.records.metrics import PrometheusTelemetry
 from tests.support.builders import NOW_MS, cluster
 from tests.support.memory_source import MemoryLoadSource, RealClock
-from tests.unit.daemon.sources.test_counters import Stage, played
+from tests.unit.pulsar.counters.test_counters import Stage, played
 
 
 @played(seconds=10.0)

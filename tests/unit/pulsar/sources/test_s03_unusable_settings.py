@@ -9,23 +9,23 @@ import pytest
 from starlette.datastructures import Headers
 
 from bundlekeel.api.admission import _read_body
-from bundlekeel.codec.external_input import utc
-from bundlekeel.core.channel.findings import Deadlines
-from bundlekeel.core.filters.javaregex import java_pattern
-from bundlekeel.core.filters.versions import version_key
-from bundlekeel.core.model.errors import CodecError, ConfigError
-from bundlekeel.core.model.names import TopicName
-from bundlekeel.core.model.parameters import coerce
-from bundlekeel.core.model.text_format import parse_duration
-from bundlekeel.daemon.operations.doctor import examine
-from bundlekeel.daemon.quotas import usage_listener
-from bundlekeel.daemon.quotas.rates import _whole
-from bundlekeel.daemon.sources.extensible_brokers import ExtensibleBrokers
-from bundlekeel.daemon.state.effective_parameters import merging
+from bundlekeel.leader.state.effective_parameters import merging
+from bundlekeel.model.errors import CodecError, ConfigError
+from bundlekeel.model.names import TopicName
+from bundlekeel.model.parameters import coerce
+from bundlekeel.model.text_format import parse_duration
+from bundlekeel.planning.filters.javaregex import java_pattern
+from bundlekeel.planning.filters.versions import version_key
+from bundlekeel.pulsar.channel.findings import Deadlines
+from bundlekeel.pulsar.formats.external_input import utc
+from bundlekeel.pulsar.sources.extensible_brokers import ExtensibleBrokers
+from bundlekeel.quotas import usage_listener
+from bundlekeel.quotas.rates import _whole
+from bundlekeel.requests.doctor import examine
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import check_ports
 from tests.support.world import BROKERS, FakeCluster
-from tests.unit.daemon.sources.test_broker_settings import asked
+from tests.unit.pulsar.sources.test_broker_settings import asked
 
 STATS = "statsUpdateFrequencyInSecs"
 IN_FLIGHT = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bundlekeel.core.model.errors import AdminTimeout, SnapshotError, WrongCluster
-from bundlekeel.daemon.operations.doctor import examine
+from bundlekeel.model.errors import AdminTimeout, SnapshotError, WrongCluster
+from bundlekeel.requests.doctor import examine
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 

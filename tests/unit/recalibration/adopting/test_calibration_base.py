@@ -9,18 +9,26 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from bundlekeel.adapters.metrics import PrometheusTelemetry
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.load import DIRECT_MEMORY, BrokerReport
-from bundlekeel.daemon.answers.proposal import ProposalView
-from bundlekeel.daemon.calibration.threshold_inbox import ThresholdInbox
-from bundlekeel.ports.history import FoundDocument
+from bundlekeel.model.codes import Code
+from bundlekeel.model.load import DIRECT_MEMORY, BrokerReport
+from bundlekeel.recalibration.adopting.proposal import ProposalView
+from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
+from bundlekeel.recalibration.history.ports import FoundDocument
+from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.settings.parameters import MergedParameters
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_source import MemoryLoadSource
 from tests.support.threshold_cases import as_bytes, document, proposed
 from tests.support.world import PATIENT, FakeCluster, WallClock
-from tests.unit.daemon.calibration.test_calibration import LOW, NEXT, PATH, TRIAL_SECONDS, Calibrated, proposal, ready
+from tests.unit.recalibration.adopting.test_calibration import (
+    LOW,
+    NEXT,
+    PATH,
+    TRIAL_SECONDS,
+    Calibrated,
+    proposal,
+    ready,
+)
 
 
 class Erring(MemoryCalibration):

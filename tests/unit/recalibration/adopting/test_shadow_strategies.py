@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.operations.relocation import DRAIN
-from bundlekeel.core.planning.engine import PlanInput, PlanResult, plan
-from bundlekeel.core.planning.memory import StrategyMemory
-from bundlekeel.core.strategies import SHEDDERS, Context, Decision
-from bundlekeel.daemon.calibration.comparison import compare_plans
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanInput, PlanResult, plan
+from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.relocation import DRAIN
+from bundlekeel.planning.strategies import SHEDDERS, Context, Decision
+from bundlekeel.recalibration.adopting.comparison import compare_plans
 from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.load import Floats
-from bundlekeel.sim.backtest.measures import FIGURES, CandidateMeasures, measure_scores
+from bundlekeel.model.load import Floats
+from bundlekeel.recalibration.backtest.measures import FIGURES, CandidateMeasures, measure_scores
 
 
 def table(seed: int, periods: int, brokers: int = 4) -> Floats:

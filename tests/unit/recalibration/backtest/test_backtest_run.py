@@ -10,18 +10,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bundlekeel.core.history.frames import frame_of
-from bundlekeel.core.history.record import Frame, dumped
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.load import ExcludedBroker
-from bundlekeel.core.model.names import parse_bundle
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.plan import Plan
-from bundlekeel.core.planning.engine import PlanInput, PlanResult
-from bundlekeel.core.planning.scores import score_of, weights_of
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures, RecordedTraffic, backtest, chunks, traffic_of
-from bundlekeel.sim.backtest.frames import CIRCUMSTANCES
-from bundlekeel.sim.balancers import RunBooks
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.load import ExcludedBroker
+from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.plan import Plan
+from bundlekeel.planning.engine import PlanInput, PlanResult
+from bundlekeel.planning.scores import score_of, weights_of
+from bundlekeel.recalibration.backtest import (
+    Candidate,
+    CandidateMeasures,
+    RecordedTraffic,
+    backtest,
+    chunks,
+    traffic_of,
+)
+from bundlekeel.recalibration.backtest.frames import CIRCUMSTANCES
+from bundlekeel.recalibration.history.frames import frame_of
+from bundlekeel.recalibration.history.record import Frame, dumped
+from bundlekeel.simulator.balancers import RunBooks
 from dev.history_model import World, dense
 from tests.support.backtest_cases import (
     BUSY,

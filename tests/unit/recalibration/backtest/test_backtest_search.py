@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS, RANGES, searched, steps_between
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures, backtest
-from bundlekeel.sim.backtest.choice import choose, split_days
-from bundlekeel.sim.backtest.intervals import chance, measures_of
-from bundlekeel.sim.backtest.measures import ByBlock
-from bundlekeel.sim.backtest.search import (
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, backtest
+from bundlekeel.recalibration.backtest.choice import choose, split_days
+from bundlekeel.recalibration.backtest.intervals import chance, measures_of
+from bundlekeel.recalibration.backtest.measures import ByBlock
+from bundlekeel.recalibration.backtest.search import (
     SearchSpace,
     TriedCandidates,
     grid,
@@ -29,6 +28,7 @@ from bundlekeel.sim.backtest.search import (
     total,
     worse,
 )
+from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS, RANGES, searched, steps_between
 from dev.history_model import World, dense
 
 DAYS = tuple(range(10))

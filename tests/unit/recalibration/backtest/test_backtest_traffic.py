@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bundlekeel.core.model.averages import Averages
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.load import CPU, BrokerReport
-from bundlekeel.sim.backtest import RecordedTraffic, chunks, traffic_of
-from bundlekeel.sim.backtest.frames import estimate_slopes
-from bundlekeel.sim.backtest.periods import parse_start, periods
-from bundlekeel.sim.backtest.traffic import Averaging
+from bundlekeel.model.averages import Averages
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.load import CPU, BrokerReport
+from bundlekeel.recalibration.backtest import RecordedTraffic, chunks, traffic_of
+from bundlekeel.recalibration.backtest.frames import estimate_slopes
+from bundlekeel.recalibration.backtest.periods import parse_start, periods
+from bundlekeel.recalibration.backtest.traffic import Averaging
 from dev.history_model import IDLE, World, dense
 from tests.support.backtest_cases import BUSY, frames, history, hours
 

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS, AdoptionRules, Data, Objection, Thresholds, checked
-from bundlekeel.core.calibration.thresholds_json import digest_of, document_of, parsed
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ConfigError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.core.model.text_format import share
-from bundlekeel.jobs import report
-from bundlekeel.jobs.__main__ import main, parser
-from bundlekeel.jobs.evidence import EvidenceInput, thresholds_of
-from bundlekeel.jobs.report import (
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.model.text_format import share
+from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
+from bundlekeel.recalibration.backtest.intervals import measures_of
+from bundlekeel.recalibration.backtest.search import SearchSpace, TriedCandidates, present
+from bundlekeel.recalibration.jobs import report
+from bundlekeel.recalibration.jobs.__main__ import main, parser
+from bundlekeel.recalibration.jobs.evidence import EvidenceInput, thresholds_of
+from bundlekeel.recalibration.jobs.report import (
     ReportInputs,
     block_series,
     clients_of,
@@ -29,11 +30,10 @@ from bundlekeel.jobs.report import (
     points_of,
     searched_of,
 )
-from bundlekeel.jobs.rules import DayFigures, JudgedDay, without_hits
-from bundlekeel.jobs.selection import SearchDepth, adoptable, check_searchable, find_excluded, select
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures
-from bundlekeel.sim.backtest.intervals import measures_of
-from bundlekeel.sim.backtest.search import SearchSpace, TriedCandidates, present
+from bundlekeel.recalibration.jobs.rules import DayFigures, JudgedDay, without_hits
+from bundlekeel.recalibration.jobs.selection import SearchDepth, adoptable, check_searchable, find_excluded, select
+from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS, AdoptionRules, Data, Objection, Thresholds, checked
+from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_of, parsed
 
 BASE = Parameters()
 

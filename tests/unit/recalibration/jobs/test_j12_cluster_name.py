@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.calibration.thresholds import AdoptionRules, checked
-from bundlekeel.core.calibration.thresholds_json import document_of, thresholds_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import HistoryError, ThresholdsError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.daemon.calibration.watcher import OVERRIDABLE
-from bundlekeel.daemon.records.history_reading import check
-from bundlekeel.jobs.options import Options, cluster_of, newest
-from bundlekeel.jobs.rules import OtherCluster
-from bundlekeel.ports.history import HistoryFile
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import HistoryError, ThresholdsError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.adopting.watcher import OVERRIDABLE
+from bundlekeel.recalibration.history.ports import HistoryFile
+from bundlekeel.recalibration.jobs.options import Options, cluster_of, newest
+from bundlekeel.recalibration.jobs.rules import OtherCluster
+from bundlekeel.recalibration.parquet import ParquetStore
+from bundlekeel.recalibration.recorder.history_reading import check
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules, checked
+from bundlekeel.recalibration.rules.thresholds_json import document_of, thresholds_of
 from tests.support.history_cases import START_MS, records_of, sequence
 from tests.support.threshold_cases import NOW_MS, document
 

@@ -9,18 +9,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.core.calibration.thresholds import AdoptionRules, Unbroken, checked
-from bundlekeel.core.calibration.thresholds_json import document_of, parsed, thresholds_of
-from bundlekeel.core.model.codes import Code
-from bundlekeel.core.model.errors import ThresholdsError
-from bundlekeel.core.model.parameters import Parameters
-from bundlekeel.jobs.report import ReportInputs, page
-from bundlekeel.sim.backtest import Candidate, CandidateMeasures, Chunk, RecordedTraffic, backtest, chunks, unbroken
-from bundlekeel.sim.backtest.intervals import measures_of
-from bundlekeel.sim.backtest.run import CandidateStep
+from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ThresholdsError
+from bundlekeel.model.parameters import Parameters
+from bundlekeel.recalibration.backtest import (
+    Candidate,
+    CandidateMeasures,
+    Chunk,
+    RecordedTraffic,
+    backtest,
+    chunks,
+    unbroken,
+)
+from bundlekeel.recalibration.backtest.intervals import measures_of
+from bundlekeel.recalibration.backtest.run import CandidateStep
+from bundlekeel.recalibration.jobs.report import ReportInputs, page
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules, Unbroken, checked
+from bundlekeel.recalibration.rules.thresholds_json import document_of, parsed, thresholds_of
 from tests.support.backtest_cases import BUSY, EAGER_SPLITS, PRESENT, STILL, hours, owned
 from tests.support.threshold_cases import NOW_MS, document, measures
-from tests.unit.sim.test_backtest_run import place_of
+from tests.unit.recalibration.backtest.test_backtest_run import place_of
 
 EAGER = Candidate(name="eager", changes={"strategy": "threshold", "threshold_percent": 2.0, "split_enabled": False})
 CANDIDATES = [PRESENT, EAGER, EAGER_SPLITS]

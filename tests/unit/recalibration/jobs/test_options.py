@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.core.calibration.thresholds import AdoptionRules as Adoption
-from bundlekeel.core.model.errors import StoreError
-from bundlekeel.jobs.__main__ import REFUSED, UNREACHABLE, USAGE, main, options_of, parser
-from bundlekeel.jobs.options import Options, newest
-from bundlekeel.jobs.places import OutputFolder, below
+from bundlekeel.model.errors import StoreError
+from bundlekeel.recalibration.jobs.__main__ import REFUSED, UNREACHABLE, USAGE, main, options_of, parser
+from bundlekeel.recalibration.jobs.options import Options, newest
+from bundlekeel.recalibration.jobs.places import OutputFolder, below
+from bundlekeel.recalibration.rules.thresholds import AdoptionRules as Adoption
 from bundlekeel.settings.load import load_settings
 from dev.history_model import World
 from dev.history_worlds import write
@@ -303,7 +303,7 @@ def test_explain_needs_no_spark(history: Path) -> None:
     """Where pyspark is not installed it is told all the same, and a run says what is missing."""
     without = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from bundlekeel.jobs.__main__ import main\n"
+        "from bundlekeel.recalibration.jobs.__main__ import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", without, "--history", str(history), "--out", str(history.parent / "out")]
@@ -318,7 +318,17 @@ def test_without_java_it_is_said(history: Path, tmp_path: Path) -> None:
     """Exit code 2 and a sentence: 1 would be a refusal."""
     out = tmp_path / "out"
     ran = subprocess.run(
-        [sys.executable, "-m", "bundlekeel.jobs", "--history", str(history), "--out", str(out), "--min-days", "3"],
+        [
+            sys.executable,
+            "-m",
+            "bundlekeel.recalibration.jobs",
+            "--history",
+            str(history),
+            "--out",
+            str(out),
+            "--min-days",
+            "3",
+        ],
         env=os.environ | {"JAVA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bundlekeel.adapters.history import ParquetStore
-from bundlekeel.core.history.frames import plain
-from bundlekeel.core.model.load import BANDWIDTH_IN, CPU
-from bundlekeel.jobs.blocks import blocks_of, dense, start_of, warm_of
-from bundlekeel.jobs.columns import BUNDLES, CYCLES, DIGEST, SLICES
-from bundlekeel.jobs.digest import ABSURD_RATE, count_impossible, digest
-from bundlekeel.jobs.periods import (
+from bundlekeel.model.load import BANDWIDTH_IN, CPU
+from bundlekeel.recalibration.history.frames import plain
+from bundlekeel.recalibration.jobs.blocks import blocks_of, dense, start_of, warm_of
+from bundlekeel.recalibration.jobs.columns import BUNDLES, CYCLES, DIGEST, SLICES
+from bundlekeel.recalibration.jobs.digest import ABSURD_RATE, count_impossible, digest
+from bundlekeel.recalibration.jobs.periods import (
     BROKEN,
     DOUBLE,
     MISPLACED,
@@ -31,7 +30,8 @@ from bundlekeel.jobs.periods import (
     periods_of,
     read,
 )
-from bundlekeel.jobs.places import OutputFolder
+from bundlekeel.recalibration.jobs.places import OutputFolder
+from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import World
 from dev.history_worlds import records, write
 

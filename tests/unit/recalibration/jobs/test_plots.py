@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from bundlekeel.jobs import plots, report
-from bundlekeel.sim.page import COLOURS, INK
+from bundlekeel.recalibration.jobs import plots, report
+from bundlekeel.simulator.page import COLOURS, INK
 
 DATES = [f"2026-11-{day:02d}" for day in range(1, 31)]
 

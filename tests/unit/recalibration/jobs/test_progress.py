@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 from py4j.protocol import Py4JError
 
-from bundlekeel.core.model.errors import HistoryError
-from bundlekeel.core.model.text_format import how_far
-from bundlekeel.jobs.__main__ import Screen
-from bundlekeel.jobs.places import OutputFolder
-from bundlekeel.jobs.session import report_crash, show_progress
+from bundlekeel.model.errors import HistoryError
+from bundlekeel.model.text_format import how_far
+from bundlekeel.recalibration.jobs.__main__ import Screen
+from bundlekeel.recalibration.jobs.places import OutputFolder
+from bundlekeel.recalibration.jobs.session import report_crash, show_progress
 
 
 class Terminal(io.StringIO):

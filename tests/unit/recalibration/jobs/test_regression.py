@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.core.model.load import CPU, MSG_RATE, RATE_IN, THROUGHPUT_OUT
-from bundlekeel.jobs.capacity import fits, per_unit
-from bundlekeel.jobs.regression import fit_huber
+from bundlekeel.model.load import CPU, MSG_RATE, RATE_IN, THROUGHPUT_OUT
+from bundlekeel.recalibration.jobs.capacity import fits, per_unit
+from bundlekeel.recalibration.jobs.regression import fit_huber
 
 
 @given(st.integers(0, 10_000), st.floats(0, 50), st.floats(0, 1e-3), st.floats(0.0, 0.2))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundlekeel.core.calibration.thresholds import HIT_COUNTS
-from bundlekeel.core.model.load import Floats
-from bundlekeel.jobs.periods import HistoryPeriod
-from bundlekeel.jobs.rules import (
+from bundlekeel.model.load import Floats
+from bundlekeel.recalibration.jobs.periods import HistoryPeriod
+from bundlekeel.recalibration.jobs.rules import (
     BAD,
     GOOD,
     PARTIAL,
@@ -25,6 +24,7 @@ from bundlekeel.jobs.rules import (
     usual_interval,
     without_hits,
 )
+from bundlekeel.recalibration.rules.thresholds import HIT_COUNTS
 
 
 def day(date: str, **figures: object) -> DayFigures:

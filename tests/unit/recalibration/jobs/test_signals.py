@@ -12,7 +12,7 @@ import termios
 import time
 
 WRITES = """
-from bundlekeel.jobs.__main__ import _terminated, screen
+from bundlekeel.recalibration.jobs.__main__ import _terminated, screen
 with _terminated():
     while True:
         screen.write("x" * 4096)

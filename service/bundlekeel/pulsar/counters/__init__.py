@@ -1,0 +1,1 @@
+"""The brokers' counters, which are newer than their load reports."""

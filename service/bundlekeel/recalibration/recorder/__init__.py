@@ -1,0 +1,1 @@
+"""Write the history of cycles, clean it up, and read it."""

@@ -1,0 +1,1 @@
+"""Records of what happened: journal, notifications, traces and metrics."""

@@ -1,0 +1,1 @@
+"""Responses to reads: brokers, bundles, reasons, summaries."""
