@@ -35,10 +35,16 @@ _ARRAYS = "items of arrays that `pulsar.formats` filled, and parameters that `co
 _RECORDS = "our own records: ranges are checked where a document or a journal line is read"
 NUMBERS_ONLY: Final = {
     "simulator/": "generated clusters and arrays of recorded ones; the schema checks scenario files",
-    "recalibration/jobs/": "columns of recorded history",
-    **dict.fromkeys(["compat/", "planning/", "quotas/enforce", "quotas/shares", "quotas/usage.py"], _ARRAYS),
-    **dict.fromkeys(["planning/filters/assign.py", "planning/filters/isolation.py", "planning/splitting/"], _ARRAYS),
-    **dict.fromkeys(["model/counters.py", "model/snapshot.py", "planning/strategies/"], _ARRAYS),
+    **dict.fromkeys(["recalibration/backtest/", "recalibration/jobs/"], "columns of recorded history"),
+    **dict.fromkeys(["planning/", "quotas/enforce.py", "quotas/groups.py", "quotas/native.py"], _ARRAYS),
+    **dict.fromkeys(
+        [
+            f"compat/{name}.py"
+            for name in ("avg", "in_plan", "picture", "placement", "threshold", "transfer", "uniform")
+        ],
+        _ARRAYS,
+    ),
+    **dict.fromkeys(["model/counters.py", "model/snapshot.py"], _ARRAYS),
     **dict.fromkeys(["views/listings.py", "views/overview.py", "views/why.py", "quotas/report.py"], _ARRAYS),
     **dict.fromkeys(["requests/doctor.py", "quotas/topic_usage.py"], _ARRAYS),
     **dict.fromkeys(["views/summary_fields.py", "leader/gate/guard_state.py", "records/"], _RECORDS),
