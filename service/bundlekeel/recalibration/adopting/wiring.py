@@ -9,6 +9,7 @@ from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
 from bundlekeel.recalibration.adopting.watcher import Calibration
+from bundlekeel.recalibration.rules.adoption import adopted_values
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.reading import Reading
 
@@ -16,7 +17,9 @@ from bundlekeel.wiring.reading import Reading
 def effective_parameters_of(loaded: LoadedSettings, shared_state: SharedState) -> EffectiveParameters:
     """Return the parameters of every plan. With calibration off, thresholds adopted earlier have no effect."""
     off = loaded.settings.calibration.mode == "off"
-    return EffectiveParameters(merging(loaded), lambda: None if off else shared_state.desired.adopted)
+    return EffectiveParameters(
+        merging(loaded), lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
+    )
 
 
 def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> Calibration:
