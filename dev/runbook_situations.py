@@ -22,6 +22,7 @@ from bundlekeel.pulsar.channel.findings import ChannelFinding, Deadlines, findin
 from bundlekeel.pulsar.channel.responses import ChannelSummary
 from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.quotas.responses import GroupDetailView, QuotasView, TopicView, TransportView
+from bundlekeel.recalibration.adopting.responses import AdoptedView, ThresholdsView
 from bundlekeel.recalibration.history.ports import HistoryStore
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
@@ -29,7 +30,7 @@ from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, previe
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
 from bundlekeel.views.go_live import live_loads_check
-from bundlekeel.views.operations import AdoptedView, OperationsView, ThresholdsView
+from bundlekeel.views.operations import OperationsView
 from bundlekeel.views.picture import (
     BrokerView,
     Check,

@@ -23,6 +23,7 @@ from bundlekeel.api.schemas import Problem
 from bundlekeel.api.service import Service
 from bundlekeel.api.shield import Shield
 from bundlekeel.quotas import routes as quotas
+from bundlekeel.recalibration import routes as thresholds
 
 UNITS = """\
 Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in
@@ -115,7 +116,7 @@ def create_app(
     app.state.mutations = mutations
     app.state.streams = streams or events.EventStreams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
-    changing = (mutating.router, mutating.admin, operations.changes, quotas.changes)
+    changing = (mutating.router, mutating.admin, operations.changes, thresholds.changes, quotas.changes)
     changes = APIRouter()
     for router in changing:
         changes.include_router(router, prefix="/api/v1")
@@ -127,6 +128,7 @@ def create_app(
     app.include_router(events.router, prefix="/api/v1")
     app.include_router(channel.router, prefix="/api/v1")
     app.include_router(operations.reads, prefix="/api/v1")
+    app.include_router(thresholds.reads, prefix="/api/v1")
     app.include_router(quotas.reads, prefix="/api/v1")
     if mutations:
         for router in changing:

@@ -14,16 +14,17 @@ from pydantic import TypeAdapter
 
 from bundlekeel.api import create_app
 from bundlekeel.cli.output import TableLayout
+from bundlekeel.recalibration.adopting.responses import AdoptionView, ObjectionView, ReversionView, ThresholdsView
 from bundlekeel.recalibration.threshold_commands import changes
-from bundlekeel.views.operations import AdoptionView, ObjectionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
 from tests.support.shop import Shop
 from tests.support.spied import Spied
 from tests.support.threshold_cases import as_bytes, document, proposed
+from tests.unit.api.conftest import http, service, shop  # fixtures
 from tests.unit.api.test_routes import client
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
-__all__ = ["served", "sidecar"]
+__all__ = ["http", "served", "service", "shop", "sidecar"]
 
 WHO = ["--reason", "r", "--by", "ann"]
 DIGEST = "bd797bc05a4116e7"

@@ -31,6 +31,15 @@ from bundlekeel.planning.ledger import settle
 from bundlekeel.planning.relocation import NOT_FOR_BALANCE
 from bundlekeel.planning.scores import weights_of
 from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.recalibration.adopting.responses import (
+    AdoptedView,
+    AdoptionView,
+    ObjectionView,
+    ReversionView,
+    RevertedView,
+    ThresholdsView,
+    TrialView,
+)
 from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
 from bundlekeel.recalibration.history.ports import CalibrationStore
 from bundlekeel.recalibration.rules.adoption import (
@@ -56,15 +65,6 @@ from bundlekeel.recalibration.rules.thresholds import (
     Thresholds,
     checked,
     difference,
-)
-from bundlekeel.views.operations import (
-    AdoptedView,
-    AdoptionView,
-    ObjectionView,
-    ReversionView,
-    RevertedView,
-    ThresholdsView,
-    TrialView,
 )
 
 _log = structlog.get_logger(__name__)
