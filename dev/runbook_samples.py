@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
 from dev.loop_thread import LoopThread
-from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring
+from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring, write_history
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"
@@ -99,8 +99,12 @@ def sample(command: str, situation: str) -> list[str]:
         words = shlex.split(command)
         if words[0] == "get":
             return httpx.get(f"{served.server.url}{words[1]}").text.strip().splitlines()
+        environment = {"BUNDLEKEEL_SOCKET": _SOCKET}
+        if words[0] == "history":
+            write_history(Path("history"))
+            environment["BUNDLEKEEL__HISTORY__URI"] = "history"
         app = make_app(lambda: wiring)
-        result = CliRunner().invoke(app, words, env={"BUNDLEKEEL_SOCKET": _SOCKET})
+        result = CliRunner().invoke(app, words, env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     code = [f"(exit code {result.exit_code})"] if result.exit_code else []

@@ -69,7 +69,7 @@ _MODULES: Final = {
     name: (panel, module) for panel, parts in _PANELS.items() for module, names in parts for name in names.split()
 }
 # Modules whose `register` takes the wiring, too.
-_WIRED: Final = frozenset({"cli.run", "cli.local", "cli.deadman", "recalibration.commands"})
+_WIRED: Final = frozenset({"cli.run", "cli.local", "cli.deadman"})
 
 # Commands that make plans. If an installed strategy is broken they fail, so that they do not use another one.
 PLANNING = ("run", "decide", "config", "simulate")

@@ -16,8 +16,6 @@ import structlog
 from bundlekeel.cli.wiring import Split
 from bundlekeel.model.response_fields import Json
 from bundlekeel.pulsar.channel.responses import UnitView
-from bundlekeel.recalibration.history.ports import HistoryStore
-from bundlekeel.recalibration.wiring import history_store
 from bundlekeel.requests.doctor import examine
 from bundlekeel.requests.failsafe import FailsafeLimits
 from bundlekeel.requests.takeover import last_takeover
@@ -145,10 +143,6 @@ class Bootstrap:
                 return [asdict(row) for row in rows]
 
         return once(settings, run)
-
-    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
-        """Return the store of recorded history."""
-        return history_store(settings, uri)
 
 
 def once(loaded: LoadedSettings, body: Callable[[], Awaitable[T]]) -> T:
