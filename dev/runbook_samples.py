@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
+from bundlekeel.wiring.features import commands, routes
 from dev.loop_thread import LoopThread
 from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring, write_history
 
@@ -84,7 +85,7 @@ class _Served(LoopThread):
         self.server: ApiServer
 
     async def _listen(self) -> None:
-        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET))
+        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET), features=routes())
         await self.server.start()
 
     async def _close(self) -> None:
@@ -103,7 +104,7 @@ def sample(command: str, situation: str) -> list[str]:
         if words[0] == "history":
             write_history(Path("history"))
             environment["BUNDLEKEEL__HISTORY__URI"] = "history"
-        app = make_app(lambda: wiring)
+        app = make_app(lambda: wiring, commands())
         result = CliRunner().invoke(app, words, env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -32,6 +32,7 @@ from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
 from dev.loop_thread import LoopThread
+from tests.support.apps import ROUTES
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
@@ -194,7 +195,8 @@ class PageSidecar(FakeSidecar):
 
     def reached(self, loaded: LoadedSettings) -> Outside:
         """With its own store of proposals."""
-        return replace(super().reached(loaded), proposals=lambda: lambda: self.proposed)
+        out = super().reached(loaded)
+        return replace(out, adapters={**out.adapters, "recalibration": lambda: lambda: self.proposed})
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
@@ -235,7 +237,7 @@ class Served(LoopThread):
 
     async def _listen(self) -> None:
         protection = Protection(access=access_for(self.tokens) if self.tokens else None)
-        self._server = ApiServer(self.service(), "127.0.0.1", self.port, None, protection=protection)
+        self._server = ApiServer(self.service(), "127.0.0.1", self.port, None, protection=protection, features=ROUTES)
         self.url = await self._server.start()
 
     async def _close(self) -> None:

@@ -27,7 +27,6 @@ from bundlekeel.model.names import tenant_of
 from bundlekeel.model.numbers import setting
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
-from bundlekeel.ports.commands import QuotaCommands
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
 from bundlekeel.quotas.groups import Membership, resolve
@@ -37,6 +36,7 @@ from bundlekeel.quotas.native import NativePlan
 from bundlekeel.quotas.native_groups import NativeKeeper, NativeWriteResult, add_planned, native_record
 from bundlekeel.quotas.owned_limits import OwnedLimits
 from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.rates import RateKeeper, RateWriteResult
 from bundlekeel.quotas.report import (
     MOST_CHANGES,

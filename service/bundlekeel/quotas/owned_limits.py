@@ -137,6 +137,14 @@ class OwnedLimits:
         self._nodes = unchanged | {node: data for node, data in changes_by_node.items() if data is not None}
 
 
+async def check_documents(coordination: Coordination) -> None:
+    """Read the record. Raises StoreError if it cannot be read."""
+    try:
+        await OwnedLimits(coordination).load()
+    except StoreError as error:
+        raise StoreError(f"{HELD} or {NATIVE}: {error}") from error
+
+
 def _batches(changes: list[DocumentChange]) -> Iterator[list[DocumentChange]]:
     """Yield the changes in batches of one transaction each, because each transaction waits for the store."""
     batch: list[DocumentChange] = []

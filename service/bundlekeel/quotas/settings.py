@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -173,3 +173,7 @@ class QuotaSettings(Section):
         """Return the rules for writes: smallest change, and highest number per cycle."""
         most = max(1, int(self.writes_per_minute * self.cycle / 60))
         return WriteBudget(up=self.write_up, down=self.write_down, most=most)
+
+
+# Placed before the sidecar's section `logging`.
+SECTIONS: Final = {"logging": {"quotas": QuotaSettings}}

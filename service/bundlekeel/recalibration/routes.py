@@ -7,6 +7,7 @@ from pydantic import Field
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
+from bundlekeel.api.app import FeatureRoutes
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
@@ -49,17 +50,22 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 @reads.get("/thresholds", response_model=ThresholdsView)
 async def get_thresholds(service: Backend) -> Response:
     """Return the newest proposal, its changes to the values in effect, its objections, and the adopted thresholds."""
-    return reply(await service.thresholds.view())
+    return reply(await service.features["recalibration"].view())
 
 
 @changes.post("/thresholds/adopt", response_model=AdoptionView)
 async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
     """Adopt the newest proposal."""
-    result = await service.thresholds.adopt(digest=body.digest, force=body.force, reason=body.reason, by=body.by)
+    result = await service.features["recalibration"].adopt(
+        digest=body.digest, force=body.force, reason=body.reason, by=body.by
+    )
     return reply(result)
 
 
 @changes.post("/thresholds/revert", response_model=ReversionView)
 async def revert_thresholds(service: Backend, body: RevertBody) -> Response:
     """Revert the last adoption. It is not adopted again automatically."""
-    return reply(await service.thresholds.revert(digest=body.digest, reason=body.reason, by=body.by))
+    return reply(await service.features["recalibration"].revert(digest=body.digest, reason=body.reason, by=body.by))
+
+
+ROUTES = FeatureRoutes(reads=reads, changes=changes)

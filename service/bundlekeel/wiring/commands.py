@@ -26,6 +26,7 @@ from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.sources import misnamed_variables
 from bundlekeel.views.channel_rows import row_of
 from bundlekeel.views.picture import Check
+from bundlekeel.wiring.features import installed
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (
     Outside,
@@ -113,7 +114,8 @@ class Bootstrap:
         async def run() -> list[str]:
             async with connected(settings) as out:
                 await until_connected(settings.settings, out)
-                return await uninstall(out.coordination, dry_run=dry_run)
+                forbid = [feature.forbid_uninstall for feature in installed()]
+                return await uninstall(out.coordination, forbid, dry_run=dry_run)
 
         return once(settings, run)
 

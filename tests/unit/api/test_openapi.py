@@ -11,8 +11,6 @@ from typing import Any, get_args
 import pytest
 
 import bundlekeel
-from bundlekeel.api import create_app
-from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
 from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.model.codes import Code
@@ -22,7 +20,9 @@ from bundlekeel.requests.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
 from bundlekeel.settings.sections import CalibrationSettings
+from bundlekeel.wiring.openapi import openapi_document
 from dev.api_page import answers_text, api_page, examples
+from tests.support.apps import create_app
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
 

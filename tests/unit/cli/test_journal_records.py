@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from bundlekeel.api.audit import Audit, AuditTrail
 from bundlekeel.api.service import Service
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.units import age
 from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
@@ -26,6 +25,7 @@ from bundlekeel.records.chain import GENESIS, MEMBERS, seal
 from bundlekeel.requests.reload import Reload
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.views.journal import RECORDS
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
 from tests.support.world import BROKERS, EAGER

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
 from bundlekeel.api.server import PROBE_CONNECTIONS, Protection
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import ConfigError, StoreError
 from bundlekeel.settings.tls import ClientTls, ServerTls
 from bundlekeel.wiring.peers import HttpPeers
+from tests.support.apps import make_app
 from tests.support.contracts.coordination import eventually
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Tokens, access_for

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.ports.records import EVENTS
+from bundlekeel.recalibration.adopting.wiring import RecalibrationParts
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.wiring.notifications import notifications
@@ -109,12 +110,18 @@ def test_refusals(tmp_path: Path, options: dict[str, Any], field: str) -> None:
         loaded(tmp_path, **options)
 
 
+def recalibration_of(serving: Serving) -> RecalibrationParts:
+    """Return the parts of the feature."""
+    return cast(RecalibrationParts, serving.requests.leading.features.parts["recalibration"])
+
+
 async def test_off_is_what_it_was(tmp_path: Path) -> None:
     """No task, the settings' own parameters, and a view that says so."""
     built = build_serving(loaded(tmp_path))
     leading = built.requests.leading
-    assert leading.features.shadow_strategies is None and leading.effective_parameters.values == {}
-    assert (await built.service.thresholds.view()).sentence == "calibration is off (calibration.mode)"
+    parts = recalibration_of(built)
+    assert parts.shadow_strategies is None and leading.effective_parameters.values == {}
+    assert (await built.service.features["recalibration"].view()).sentence == "calibration is off (calibration.mode)"
     assert leading.cycle.params == leading.effective_parameters.base
 
 
@@ -128,10 +135,10 @@ async def test_on_is_wired(tmp_path: Path) -> None:
         "shadow.strategies": "threshold, uniform",
     }
     built = build_serving(loaded(tmp_path, **options))
-    leading = built.requests.leading.features
+    leading = recalibration_of(built)
     assert leading.shadow_strategies is not None
     await leading.calibration.check()
-    view = await built.service.thresholds.view()
+    view = await built.service.features["recalibration"].view()
     assert view.error == "" and view.document["values"] == {"avg_low_threshold_percent": 20.0}
     assert [row.parameter for row in view.changes] == ["avg_low_threshold_percent"]
     await leading.calibration.close()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.uris import credentials_fault, place_fault
 from bundlekeel.recalibration.jobs.__main__ import parser
 from bundlekeel.recalibration.wiring import history_store
 from bundlekeel.settings.load import LoadedSettings, load_settings
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
 WITH_SECRETS = [
