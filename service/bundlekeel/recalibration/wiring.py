@@ -12,7 +12,7 @@ from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.uris import folder_named
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.recalibration.history.ports import HistoryStore
-from bundlekeel.recalibration.parquet.compaction import tidied
+from bundlekeel.recalibration.recorder.compaction import tidied
 from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult
 from bundlekeel.recalibration.recorder.recorder import Places, Recorder
 from bundlekeel.settings.load import LoadedSettings
