@@ -16,17 +16,13 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameters import check_pair, compat_defaults
-from bundlekeel.recalibration.rules.thresholds import AdoptionRules
 from bundlekeel.settings.features import with_features
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
 from bundlekeel.settings.sections import (
-    CalibrationSettings,
     CountersSettings,
-    HistorySettings,
     NotifySettings,
     PrometheusSettings,
     RateSettings,
-    ShadowSettings,
     TraceSettings,
     Windows,
 )
@@ -426,9 +422,6 @@ class Settings(BaseSettings):
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()
     journal: JournalSettings = JournalSettings()
-    history: HistorySettings = HistorySettings()
-    calibration: CalibrationSettings = CalibrationSettings()
-    shadow: ShadowSettings = ShadowSettings()
     notify: NotifySettings = NotifySettings()
     traces: TraceSettings = TraceSettings()
     logging: LoggingSettings = LoggingSettings()
@@ -531,18 +524,6 @@ class Settings(BaseSettings):
     def reviewed(self) -> bool:
         """Whether a second operator has to approve a request."""
         return self.review == "required"
-
-    @property
-    def adoption_rules(self) -> AdoptionRules:
-        """The conditions for adopting a proposal of the nightly job."""
-        return AdoptionRules(
-            max_steps=self.calibration.max_steps,
-            max_age_seconds=self.calibration.max_age,
-            min_days=self.calibration.min_days,
-            min_coverage=self.calibration.min_coverage,
-            cluster=self.cluster,
-            interval_seconds=self.cycle.interval,
-        )
 
     @property
     def store_url(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import httpx
 import pytest
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from bundlekeel.cli.output import TableLayout
 from bundlekeel.recalibration.adopting.responses import AdoptionView, ObjectionView, ReversionView, ThresholdsView
+from bundlekeel.recalibration.settings import CalibrationSettings
 from bundlekeel.recalibration.threshold_commands import changes
 from tests.support.api_routes import roles
 from tests.support.apps import create_app
@@ -200,3 +201,9 @@ def test_changes(sidecar: Sidecar, command: list[str], expected: dict[str, Any])
     assert sidecar.service.asked(f"recalibration.{command[0]}") == [expected | {"reason": "r", "by": "ann"}]
     refused = sidecar.run("thresholds", *command, *WHO, to="url")
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
+
+
+def test_modes_are_those_of_the_settings() -> None:
+    schemas = create_app(cast(Any, None), mutations=True).openapi()["components"]["schemas"]
+    words = schemas["ThresholdsView"]["properties"]["mode"]["enum"]
+    assert set(words) == set(get_args(CalibrationSettings.model_fields["mode"].annotation))

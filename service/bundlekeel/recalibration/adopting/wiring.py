@@ -19,6 +19,7 @@ from bundlekeel.recalibration.adopting.watcher import Calibration
 from bundlekeel.recalibration.history.ports import CalibrationStore
 from bundlekeel.recalibration.recorder.recorder import Recorder
 from bundlekeel.recalibration.rules.adoption import adopted_values
+from bundlekeel.recalibration.settings import CalibrationSettings, ShadowSettings, adoption_rules
 from bundlekeel.recalibration.wiring import recorder
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.wiring.feature import FeatureParts
@@ -39,7 +40,7 @@ class RecalibrationParts(FeatureParts):
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
     """Return a function that returns the adopted thresholds. With calibration off, those adopted earlier have no
     effect."""
-    off = loaded.settings.calibration.mode == "off"
+    off = loaded.settings.section(CalibrationSettings).mode == "off"
     return lambda base: {} if off else adopted_values(base, shared_state.desired.adopted)
 
 
@@ -81,10 +82,10 @@ def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: E
     """Return the service of thresholds, which reads proposals only if `calibration.mode` is not off. Raises ConfigError
     if pyarrow is missing."""
     settings, out = reading.loaded.settings, reading.outside
-    section = settings.calibration
+    section = settings.section(CalibrationSettings)
     return Calibration(
         mode=section.mode,
-        rules=settings.adoption_rules,
+        rules=adoption_rules(settings),
         every_seconds=section.interval,
         interval_seconds=settings.cycle.interval,
         trial_seconds=section.trial,
@@ -101,5 +102,5 @@ def calibration(reading: Reading, status: CycleStatus, gate: Gate, parameters: E
 
 def shadow_strategies(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock) -> ShadowStrategies | None:
     """Return the strategies that are only compared, None if the settings name none."""
-    names = loaded.settings.shadow.strategies
+    names = loaded.settings.section(ShadowSettings).strategies
     return ShadowStrategies(names, telemetry, clock) if names else None
