@@ -365,7 +365,7 @@ class NoPeers:
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
         raise StoreError(url)
 
-    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+    async def get(self, url: str, path: str) -> Any:
         raise StoreError(url)
 
     async def close(self) -> None:

@@ -1,7 +1,11 @@
 """Record of the quota limits that Bundlekeel set, in the shared state.
 
 It is stored before each write to Pulsar, so that the next leader can complete or restore a failed leader's changes.
-Topics are distributed over nodes by hash, so a cycle with few changes rewrites few nodes.
+
+`quotas/held/...`    topic rates that Bundlekeel set, and the original ones; distributed over nodes by hash, so a cycle
+                     with few changes rewrites few nodes (fenced)
+`quotas/native`      resource groups that Bundlekeel set, and the original ones (fenced)
+`quotas/report/...`  the leader's last report on quota groups (fenced)
 """
 
 from __future__ import annotations

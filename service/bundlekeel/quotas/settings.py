@@ -15,7 +15,7 @@ from bundlekeel.quotas.shares import ShareTuning
 from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Off, Section
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
-_NUMBER_WORDS = AllowedWords("a number like 500")
+_NUMBER_WORDS = AllowedWords("a number like 500", strict_number=True)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE_WORDS = AllowedWords("bytes like 500000, 500kB, 10MB or 1MiB")
 _GROUPS_WORDS = AllowedWords('mapping of groups by name, such as {acme: {members: ["t:acme"], publish_bytes: 10MB}}')
