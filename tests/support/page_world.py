@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +27,6 @@ from bundlekeel.model.names import FULL_LOWER, FULL_UPPER, namespace_of, parse_b
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
-from bundlekeel.quotas.settings import QuotaSettings
-from bundlekeel.quotas.usage import topic_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
@@ -38,10 +37,12 @@ from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
-from tests.support.quota_world import pass_traffic
 from tests.support.security import Tokens, access_for
 from tests.support.threshold_cases import as_bytes, document
-from tests.support.world import PATIENT, SETTINGS, FakeSidecar, TestClock
+from tests.support.world import INSTALLED, PATIENT, SETTINGS, FakeSidecar, TestClock
+
+if "quotas" in INSTALLED:
+    from tests.support.quota_world import pass_traffic
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
@@ -120,8 +121,8 @@ class PageCluster:
         parsed = parse_topic(topic)
         bundles = [name for name in self.shares if name.startswith(f"{parsed.namespace}/")]
         self.model.topics[min(bundles, key=lambda name: len(self.model.topics[name]))].append(topic)
-        base = topic_of(topic)
-        if base != topic:
+        base, is_partition, _ = topic.rpartition("-partition-")
+        if is_partition:
             self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
     def owners(self) -> dict[str, str]:
@@ -173,7 +174,7 @@ class PageSidecar(FakeSidecar):
         params: Parameters,
         pace: float,
         review: bool = False,
-        quotas: QuotaSettings | None = None,
+        quotas: Mapping[str, Any] | None = None,
     ) -> None:
         self.pace, self.page_cluster = pace, cluster
         self.proposed = MemoryCalibration()
@@ -183,7 +184,7 @@ class PageSidecar(FakeSidecar):
             "cycle.interval": CYCLE_SECONDS,
             "review": "required" if review else "off",
             "calibration": {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0},
-            "quotas": (quotas or QuotaSettings()).model_dump(),
+            **({"quotas": quotas} if quotas and "quotas" in INSTALLED else {}),
         }
         super().__init__(cluster, name, mode=mode, params=params, settings=settings)  # type: ignore[arg-type]
 
@@ -200,9 +201,10 @@ class PageSidecar(FakeSidecar):
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
-        pass_traffic(self.page_cluster.model, self.page_cluster.demand)
-        if self.cycle.picture is not None:
-            await self.quotas.quotas.step()
+        if "quotas" in INSTALLED:
+            pass_traffic(self.page_cluster.model, self.page_cluster.demand)
+            if self.cycle.picture is not None:
+                await self.quotas.quotas.step()
         await self.cycle.turn()
 
     async def live(self, every_seconds: float) -> None:
@@ -255,7 +257,7 @@ class ServedSidecar(Served):
     review: bool = False
     every_seconds: float = CYCLE_SECONDS
     demand: Mapping[str, float] = field(default_factory=dict)
-    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    quotas: Mapping[str, Any] = field(default_factory=dict)
     live: bool = False
     taken_over: bool = False
     name: str = "a"

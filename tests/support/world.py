@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from bundlekeel.recalibration.history.ports import CalibrationStore
     from bundlekeel.recalibration.recorder.recorder import Recorder
 
+# A test may delete features (tests/unit/wiring/test_features.py).
+INSTALLED = frozenset(feature.name for feature in installed())
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 EAGER = Parameters(move_price=0)
 PIN = LastingRequest(by="ann", reason="r", since_ms=1)
@@ -228,7 +230,7 @@ def fake_outside(
         channel=channel,
         config=config,
         peers=NoPeers,
-        adapters={feature.name: memory_adapters(feature.name, admin, clock) for feature in installed()},
+        adapters={feature: memory_adapters(feature, admin, clock) for feature in INSTALLED},
         **fakes,
     )
 
