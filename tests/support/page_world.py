@@ -34,15 +34,16 @@ from dev.loop_thread import LoopThread
 from tests.support.apps import ROUTES
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
-from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
 from tests.support.security import Tokens, access_for
-from tests.support.threshold_cases import as_bytes, document
 from tests.support.world import INSTALLED, PATIENT, SETTINGS, FakeSidecar, TestClock
 
 if "quotas" in INSTALLED:
     from tests.support.quota_world import pass_traffic
+if "recalibration" in INSTALLED:
+    from tests.support.memory_calibration import MemoryCalibration
+    from tests.support.threshold_cases import as_bytes, document
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
@@ -177,15 +178,16 @@ class PageSidecar(FakeSidecar):
         quotas: Mapping[str, Any] | None = None,
     ) -> None:
         self.pace, self.page_cluster = pace, cluster
-        self.proposed = MemoryCalibration()
-        self.proposed.put("2026-09-15/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
-        settings = {
+        settings: dict[str, Any] = {
             "cluster": "shop",
             "cycle.interval": CYCLE_SECONDS,
             "review": "required" if review else "off",
-            "calibration": {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0},
             **({"quotas": quotas} if quotas and "quotas" in INSTALLED else {}),
         }
+        if "recalibration" in INSTALLED:
+            self.proposed = MemoryCalibration()
+            self.proposed.put("2026-09-15/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
+            settings["calibration"] = {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0}
         super().__init__(cluster, name, mode=mode, params=params, settings=settings)  # type: ignore[arg-type]
 
     def reach(self) -> MemoryAdmin:
@@ -197,6 +199,8 @@ class PageSidecar(FakeSidecar):
     def reached(self, loaded: LoadedSettings) -> Outside:
         """With its own store of proposals."""
         out = super().reached(loaded)
+        if "recalibration" not in INSTALLED:
+            return out
         return replace(out, adapters={**out.adapters, "recalibration": lambda: lambda: self.proposed})
 
     async def turn(self) -> None:
@@ -284,7 +288,8 @@ class ServedSidecar(Served):
             record = TakeoverRecord(by="ann", reason="go-live", wall_ms=since, overrides={}, runtime={})
             await self.sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
         await self.sidecar.cycle.turn()
-        await self.sidecar.calibration.check()
+        if "recalibration" in INSTALLED:
+            await self.sidecar.calibration.check()
         self._living = asyncio.create_task(self.sidecar.live(self.every_seconds))
 
     async def _close(self) -> None:
