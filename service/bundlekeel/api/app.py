@@ -69,7 +69,7 @@ _TAGS = {
     "mutations": "Changes of the cluster or of the sidecars; each needs a `reason`. Without `api.auth` only the unix "
     "socket has these routes: TCP answers 404, and nothing is changed.",
 }
-# These stand after the tags of the features.
+# The tags of the features come before these.
 _LAST_TAGS = {
     "channel": "The ownership channel of the extensible load manager.",
     "probes": "Liveness, readiness and metrics; no credentials.",
@@ -115,26 +115,19 @@ def create_app(
     )
     app.state.service = service
     app.state.mutations = mutations
-    app.state.tags = _TAGS | {name: text for added in features for name, text in added.tags.items()} | _LAST_TAGS
+    app.state.tags = _TAGS | {name: text for feature in features for name, text in feature.tags.items()} | _LAST_TAGS
     app.state.streams = streams or events.EventStreams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
-    changing = (mutating.router, mutating.admin, operations.changes, *(added.changes for added in features))
+    changing = (mutating.router, mutating.admin, operations.changes, *(feature.changes for feature in features))
     changes = APIRouter()
     for router in changing:
         changes.include_router(router, prefix="/api/v1")
     elsewhere = () if mutations else changes.routes
     app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent, elsewhere=elsewhere)
     app.router.default = admission.unknown
-    app.include_router(reads.router, prefix="/api/v1")
-    app.include_router(reads.dry_runs, prefix="/api/v1")
-    app.include_router(events.router, prefix="/api/v1")
-    app.include_router(channel.router, prefix="/api/v1")
-    app.include_router(operations.reads, prefix="/api/v1")
-    for added in features:
-        app.include_router(added.reads, prefix="/api/v1")
-    if mutations:
-        for router in changing:
-            app.include_router(router, prefix="/api/v1")
+    reading = (reads.router, reads.dry_runs, events.router, channel.router, operations.reads)
+    for router in (*reading, *(feature.reads for feature in features), *(changing if mutations else ())):
+        app.include_router(router, prefix="/api/v1")
     for router in (probes.router, probes.metrics, page.router):
         app.include_router(router)
     require_roles(app)

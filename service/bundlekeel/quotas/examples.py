@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Placed before those of `review approve`.
+# Those of `review approve` follow.
 EXAMPLES: Final = {
     "review approve": {
         "quota set": ('quota set acme --member t:acme --limit publish_bytes=10MB --reason "contract"',),

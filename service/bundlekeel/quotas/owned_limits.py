@@ -2,8 +2,9 @@
 
 It is stored before each write to Pulsar, so that the next leader can complete or restore a failed leader's changes.
 
-`quotas/held/...`    topic rates that Bundlekeel set, and the original ones; distributed over nodes by hash, so a cycle
-                     with few changes rewrites few nodes (fenced)
+Topics are distributed over nodes by hash, so a cycle with few changes rewrites few nodes.
+
+`quotas/held/...`    topic rates that Bundlekeel set, and the original ones (fenced)
 `quotas/native`      resource groups that Bundlekeel set, and the original ones (fenced)
 `quotas/report/...`  the leader's last report on quota groups (fenced)
 """

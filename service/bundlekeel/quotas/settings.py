@@ -175,5 +175,5 @@ class QuotaSettings(Section):
         return WriteBudget(up=self.write_up, down=self.write_down, most=most)
 
 
-# Placed before the sidecar's section `logging`.
+# The sidecar's section `logging` follows.
 SECTIONS: Final = {"logging": {"quotas": QuotaSettings}}

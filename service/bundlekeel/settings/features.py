@@ -29,13 +29,12 @@ def modules(part: str) -> Iterator[ModuleType]:
 def with_features(own: Mapping[str, Any], part: str, attribute: str) -> dict[str, Any]:
     """Return a table of the sidecar with the entries that features add.
 
-    `attribute` of the module `part`: the added entries, by the entry of `own` before which they stand.
+    `attribute` of the module `part`: the entries of a feature, grouped by the entry of `own` that follows them.
     """
     entries = dict(own)
     for module in modules(part):
-        for before, added in getattr(module, attribute).items():
-            names = list(entries)
-            place = names.index(before)
-            ordered = [*names[:place], *added, *names[place:]]
-            entries = {name: added[name] if name in added else entries[name] for name in ordered}
+        for following, more in getattr(module, attribute).items():
+            pairs = list(entries.items())
+            place = list(entries).index(following)
+            entries = dict([*pairs[:place], *more.items(), *pairs[place:]])
     return entries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# Placed before those of `run`.
+# Those of `run` follow.
 EXAMPLES: Final = {
     "run": {
         "simulate": (

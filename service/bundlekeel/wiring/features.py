@@ -36,7 +36,7 @@ def commands() -> list[CommandModule]:
 
 def routes() -> list[FeatureRoutes]:
     """Return the routes of the features."""
-    return [added for feature in installed() if (added := feature.routes()) is not None]
+    return [group for feature in installed() if (group := feature.routes()) is not None]
 
 
 def adopted_of(loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
