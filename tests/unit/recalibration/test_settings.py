@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 from bundlekeel.cli.config import config_app
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.recalibration.adopting.wiring import RecalibrationParts
+from bundlekeel.recalibration.jobs.__main__ import parser
 from bundlekeel.recalibration.settings import CalibrationSettings, HistorySettings, ShadowSettings
+from bundlekeel.recalibration.wiring import history_store
 from bundlekeel.settings.describe import shared_digest
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.wiring.outside import open_outside
@@ -190,3 +192,28 @@ def test_the_local_folder_may_differ_between_sidecars() -> None:
         return shared_digest(load_settings(None, {"history": history}, environ={}).settings)
 
     assert digest(wal="a") == digest() != digest(uri="a")
+
+
+WITH_SECRET = "s3://AKIA:canary-1@bucket"
+
+
+@pytest.mark.parametrize("section", ["history", "calibration"])
+def test_h09_settings_refuse_credentials_by_the_fields_name(section: str) -> None:
+    """And neither message nor value repeats them."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None, {section: {"uri": WITH_SECRET}}, environ={})
+    assert caught.value.field == f"{section}.uri" and "credentials" in str(caught.value)
+    text = f"{caught.value} {caught.value.value}"
+    assert "canary" not in text and "AKIA" not in text
+
+
+def test_h09_the_command_lines_refuse_credentials(capsys: pytest.CaptureFixture[str]) -> None:
+    """History of the CLI, history and output of the nightly job."""
+    with pytest.raises(ConfigError, match="--history") as caught:
+        history_store(LoadedSettings.defaults(), WITH_SECRET)
+    assert "canary" not in f"{caught.value} {caught.value.value}"
+    for option in ("--history", "--out"):
+        with pytest.raises(SystemExit):
+            parser().parse_args([option, WITH_SECRET])
+        err = capsys.readouterr().err
+        assert f"argument {option}" in err and "credentials" in err and "canary" not in err
