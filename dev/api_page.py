@@ -23,7 +23,7 @@ from bundlekeel.api.admission import (
     MAX_SENDING_BYTES,
     PIECE_BYTES,
 )
-from bundlekeel.api.app import UNITS, create_app, openapi_document
+from bundlekeel.api.app import UNITS, create_app
 from bundlekeel.api.problems import EXAMPLE_ID, KINDS, TYPE_PREFIX, problem
 from bundlekeel.api.routes.events import HEARTBEAT_SECONDS, MAX_STREAMS, EventStreams
 from bundlekeel.api.routes.reads import MOST_ROWS
@@ -35,6 +35,8 @@ from bundlekeel.records.chain import MEMBERS
 from bundlekeel.settings.security import ApiAuthSettings
 from bundlekeel.views.journal import RECORDS, OtherRecord
 from bundlekeel.views.picture import Marks
+from bundlekeel.wiring.features import routes
+from bundlekeel.wiring.openapi import openapi_document
 from dev import NOTE
 from dev.markdown import table
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, GROUP, Shop
@@ -436,7 +438,10 @@ async def _answers(requests: list[Example]) -> list[Any]:
     """
     service = Spied(Shop().service)
     streams = EventStreams(heartbeat=0.0)
-    apps = [create_app(cast(Any, service), mutations=mutations, streams=streams) for mutations in (False, True)]
+    apps = [
+        create_app(cast(Any, service), mutations=mutations, streams=streams, features=routes())
+        for mutations in (False, True)
+    ]
     answers = []
     for example in requests:
         route = f"{example.method.upper()} {example.route}"
@@ -500,7 +505,7 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
         "DELETE /api/v1/pins/{bundle}": lambda: pin(BUNDLE),
         "DELETE /api/v1/exclusions/{pattern}": lambda: requests.exclude("n:shop/orders", seconds=None, **_WHO),
         "DELETE /api/v1/pauses/{scope}": lambda: requests.pause_scope("tenant:shop", seconds=None, **_WHO),
-        "DELETE /api/v1/quotas/{name}/override": lambda: service.quotas.remove(GROUP, **_WHO),
+        "DELETE /api/v1/quotas/{name}/override": lambda: service.features["quotas"].remove(GROUP, **_WHO),
         "GET /api/v1/operations": lambda: _ask_for_everything(shop),
     }
     if route in before:
@@ -518,7 +523,7 @@ async def _prepare(shop: Shop, route: str) -> dict[str, str]:
 
 
 async def _prepare_thresholds(shop: Shop, route: str) -> dict[str, str]:
-    thresholds = shop.service.thresholds
+    thresholds = shop.calibration
     if route.endswith("/thresholds/revert") or route == "GET /api/v1/thresholds":
         digest = (await thresholds.adopt(digest=None, force=False, **_WHO)).digest
         return {_HASH: digest} if route.endswith("revert") else {_PROPOSED: digest}

@@ -18,6 +18,7 @@ from bundlekeel.cli.exit_codes import EPILOG
 from bundlekeel.cli.wiring import Wiring
 from bundlekeel.compat import decide
 from bundlekeel.recalibration.jobs.__main__ import parser as recalibrate_parser
+from bundlekeel.wiring.features import commands
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
@@ -75,7 +76,7 @@ AvgShedder and TransferShedder couple, and others only when the reset names a `p
 
 def cli_page() -> str:
     """Return the page."""
-    root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None)))
+    root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None), commands()))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
     lines += [f"## {_OF_EVERY}", "", *_table(_shared(root))]
     panel = ""

@@ -18,7 +18,6 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from bundlekeel.api.app import openapi_text
 from bundlekeel.leader.gate.gate import CHECKS, Action, GateCheck
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.pulsar.channel.findings import FINDINGS
@@ -29,6 +28,7 @@ from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.settings.schema import SettingRow, children, plain, row_of, rows
+from bundlekeel.wiring.openapi import openapi_text
 from dev import NOTE
 from dev.api_page import answers_text, api_page
 from dev.cli_page import cli_page

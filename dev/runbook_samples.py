@@ -27,8 +27,9 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
+from bundlekeel.wiring.features import commands, routes
 from dev.loop_thread import LoopThread
-from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring
+from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring, write_history
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"
@@ -84,7 +85,7 @@ class _Served(LoopThread):
         self.server: ApiServer
 
     async def _listen(self) -> None:
-        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET))
+        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET), features=routes())
         await self.server.start()
 
     async def _close(self) -> None:
@@ -99,8 +100,12 @@ def sample(command: str, situation: str) -> list[str]:
         words = shlex.split(command)
         if words[0] == "get":
             return httpx.get(f"{served.server.url}{words[1]}").text.strip().splitlines()
-        app = make_app(lambda: wiring)
-        result = CliRunner().invoke(app, words, env={"BUNDLEKEEL_SOCKET": _SOCKET})
+        environment = {"BUNDLEKEEL_SOCKET": _SOCKET}
+        if words[0] == "history":
+            write_history(Path("history"))
+            environment["BUNDLEKEEL__HISTORY__URI"] = "history"
+        app = make_app(lambda: wiring, commands())
+        result = CliRunner().invoke(app, words, env=environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     code = [f"(exit code {result.exit_code})"] if result.exit_code else []

@@ -22,14 +22,13 @@ from bundlekeel.pulsar.channel.findings import ChannelFinding, Deadlines, findin
 from bundlekeel.pulsar.channel.responses import ChannelSummary
 from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.quotas.responses import GroupDetailView, QuotasView, TopicView, TransportView
-from bundlekeel.recalibration.history.ports import HistoryStore
+from bundlekeel.recalibration.adopting.responses import AdoptedView, ThresholdsView
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
-from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
 from bundlekeel.views.go_live import live_loads_check
-from bundlekeel.views.operations import AdoptedView, OperationsView, ThresholdsView
+from bundlekeel.views.operations import OperationsView
 from bundlekeel.views.picture import (
     BrokerView,
     Check,
@@ -182,7 +181,7 @@ class SampleService(FakeService):
 
 
 class SampleWiring(FakeWiring):
-    """Commands that ask no sidecar; a history is in the folder `history`."""
+    """Commands that ask no sidecar."""
 
     def __init__(self, at: Situation, service: SampleService) -> None:
         super().__init__()
@@ -226,12 +225,12 @@ class SampleWiring(FakeWiring):
         assert dry_run
         return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over="takeover" in self._at.state)
 
-    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
-        """Six cycles of which two are missing."""
-        store, records = ParquetStore(Path("history")), records_of(sequence(6, 12))
-        store.publish(1, 1, records[:2])
-        store.publish(1, 2, records[4:])
-        return store
+
+def write_history(place: Path) -> None:
+    """Write a history of six cycles, of which two are missing."""
+    store, records = ParquetStore(place), records_of(sequence(6, 12))
+    store.publish(1, 1, records[:2])
+    store.publish(1, 2, records[4:])
 
 
 def _excluded(rows: list[BrokerView]) -> list[BrokerView]:

@@ -29,6 +29,7 @@ from bundlekeel.pulsar.admin.client import HttpBrokerAdmin
 from bundlekeel.pulsar.counters.prometheus_reader import PrometheusCounters, PrometheusOptions
 from bundlekeel.pulsar.formats.broker_metrics import LOOKUP_FAILURES
 from bundlekeel.pulsar.formats.external_input import LARGE
+from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.wiring.clock import SystemClock
 from tests.support.http_server import serving
@@ -117,7 +118,7 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
     ),
     "topics, rates": (
         lambda: _filled(*_TOPICS, routes.TOPIC_STATS.max_bytes),
-        lambda admin, _: admin.quotas.topic_rates(BROKER, ["t/n"]),
+        lambda admin, _: HttpQuotaAdmin(admin.http).topic_rates(BROKER, ["t/n"]),
         ("sidecar",),
     ),
     "beans": (
@@ -167,12 +168,12 @@ CASES: Final[dict[str, tuple[Callable[[], bytes], Ask, tuple[str, ...]]]] = {
     ),
     "namespace": (
         lambda: _filled("{", '"{0}":{}', "}", _DEFAULT),
-        lambda admin, _: admin.quotas.namespace_rates("t/n", "c"),
+        lambda admin, _: HttpQuotaAdmin(admin.http).namespace_rates("t/n", "c"),
         ("sidecar", "failsafe"),
     ),
     "resource group": (
         lambda: _filled("{", '"{0}":{}', "}", _DEFAULT),
-        lambda admin, _: admin.quotas.resource_group("g"),
+        lambda admin, _: HttpQuotaAdmin(admin.http).resource_group("g"),
         ("sidecar", "failsafe"),
     ),
     "Prometheus": (lambda: _filled(*_SCRAPED, LARGE.nbytes), _prometheus, ("sidecar",)),

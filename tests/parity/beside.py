@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.compat import CompatPicture, CompatResult, Placer, shed
+from bundlekeel.compat.shedders import CompatPicture, CompatResult, Placer, shed
 from bundlekeel.model.parameters import Parameters, compat_defaults, from_pulsar
 from bundlekeel.planning.memory import CompatMemory
 from dev.oracle import Oracle

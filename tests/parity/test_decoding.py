@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.compat import CompatPicture
+from bundlekeel.compat.shedders import CompatPicture
 from dev.oracle import Oracle
 from dev.oracle.oracle import older_jar
 from tests.parity.states import MONITORS, scenario

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.compat import select
+from bundlekeel.compat.shedders import select
 from bundlekeel.planning.memory import CompatMemory
 from dev.oracle import Oracle
 from tests.parity.beside import Outcome, compare_placement, parameters, picture_of_turn

@@ -9,6 +9,7 @@ import pytest
 
 from bundlekeel.ports import BrokerEndpoint
 from bundlekeel.pulsar.admin import HttpBrokerAdmin
+from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.quotas.enforce import Rate
 from dev.cluster import Cluster
 from dev.traffic.admin import ensure_namespace, place_all_on, request
@@ -55,7 +56,8 @@ class TestRealBrokers(QuotaContract):
             }
             assert request("POST", f"{base}/dispatchRate", body)[0] == 204
 
-        yield QuotaHarness(admin=admin.quotas, broker=second.broker_id, cluster="local", set_namespace_rates=set_rates)
+        quotas = HttpQuotaAdmin(admin.http)
+        yield QuotaHarness(admin=quotas, broker=second.broker_id, cluster="local", set_namespace_rates=set_rates)
         request("DELETE", f"{base}/publishRate")
         request("DELETE", f"{base}/dispatchRate")
         await admin.close()

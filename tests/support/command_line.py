@@ -10,8 +10,8 @@ from typing import Any, cast
 from typer.testing import CliRunner, Result
 
 from bundlekeel.api import ApiServer
-from bundlekeel.cli.app import make_app
 from bundlekeel.views.plans import PlanView
+from tests.support.apps import ROUTES, make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.shop import Shop
 from tests.support.spied import Spied
@@ -52,7 +52,7 @@ class Served:
     def __init__(self, loop: asyncio.AbstractEventLoop, socket: Path) -> None:
         self._loop = loop
         self.service = Spied(Shop().service)
-        self.server = ApiServer(cast(Any, self.service), "127.0.0.1", 0, socket)
+        self.server = ApiServer(cast(Any, self.service), "127.0.0.1", 0, socket, features=ROUTES)
         self.url: str = self.do(self.server.start())
 
     def do(self, action: Coroutine[Any, Any, Any]) -> Any:

@@ -255,6 +255,11 @@ class FakeService(FakeChannel, FakeOverview):
             Check(name="nic", ok=False, detail="NICs report no limit", fix="set capacity.nic_gbps", severity="warning"),
         ]
 
+    @property
+    def features(self) -> dict[str, Any]:
+        """The operations of the features."""
+        return {"recalibration": self.thresholds, "quotas": self.quotas}
+
     def _called(self, name: str, argument: Any = None) -> None:
         self.calls.append((name, argument))
         if name in self.fail:

@@ -9,10 +9,7 @@ from typing import Any
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.response_fields import Json
-from bundlekeel.recalibration.rules.adoption import WAY_BACK
-from bundlekeel.recalibration.rules.thresholds import ThresholdChange, difference
-from bundlekeel.recalibration.rules.thresholds_json import document_of, parsed, thresholds_of
-from bundlekeel.views.operations import (
+from bundlekeel.recalibration.adopting.responses import (
     AdoptedView,
     AdoptionView,
     ObjectionView,
@@ -21,6 +18,8 @@ from bundlekeel.views.operations import (
     ThresholdsView,
     TrialView,
 )
+from bundlekeel.recalibration.rules.thresholds import WAY_BACK, ThresholdChange, difference
+from bundlekeel.recalibration.rules.thresholds_json import document_of, parsed, thresholds_of
 from tests.support.threshold_cases import NOW_MS, as_bytes, document
 
 # Digests of the newest proposal and of the thresholds in effect.

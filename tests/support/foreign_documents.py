@@ -17,6 +17,7 @@ from bundlekeel.model.errors import StoreError
 from bundlekeel.model.names import parse_bundle
 from bundlekeel.quotas.owned_limits import OwnedLimits
 from bundlekeel.requests.doctor_checks import document_check
+from bundlekeel.wiring.features import installed
 from tests.support.builders import bundle_name
 from tests.support.foreign_input import Kind
 from tests.support.foreign_uses import as_json, node_name, run
@@ -79,7 +80,7 @@ async def _read_all(sidecar: FakeSidecar) -> None:
         await OwnedLimits(sidecar.coordination).load()
     await OwnedLimits(sidecar.coordination).read_report()
     await sidecar.service.tasks()
-    await document_check(sidecar.coordination)
+    await document_check(sidecar.coordination, [feature.check_documents for feature in installed()])
 
 
 async def _settle(sidecar: FakeSidecar) -> None:

@@ -11,7 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -30,7 +31,9 @@ from bundlekeel.planning.guard.rate import ClientSigns
 from bundlekeel.planning.splitting.children import children_of
 from bundlekeel.ports import BrokerEndpoint, Owner, TopicLoad
 from bundlekeel.ports.commands import LookAgain, Permit, UnloadAnswer, no_look
-from tests.support.quota_model import MemoryQuotaAdmin, QuotaModel
+
+if TYPE_CHECKING:
+    from tests.support.quota_model import MemoryQuotaAdmin, QuotaModel
 
 K = TypeVar("K")
 SHEDDING = "loadBalancerSheddingEnabled"
@@ -99,11 +102,17 @@ class BrokerModel:
         # How clients fare, of the brokers that tell it.
         self.signs: dict[str, ClientSigns] = {}
         self.splits_nothing = False
-        self.quotas = QuotaModel(lambda: [topic for topics in self.topics.values() for topic in topics])
         self.after_split: Callable[[str, tuple[str, ...]], None] = lambda _bundle, _children: None
         self.after_unload: Callable[[str], None] = lambda _bundle: None
         # What the next questions for an owner meet.
         self.owner_errors: list[Exception] = []
+
+    @cached_property
+    def quotas(self) -> QuotaModel:
+        """The rates of topics. Their module is imported only if quotas are installed."""
+        from tests.support.quota_model import QuotaModel  # noqa: PLC0415
+
+        return QuotaModel(lambda: [topic for topics in self.topics.values() for topic in topics])
 
     def add(self, bundle: str, owner: str | None, *topics: str) -> None:
         """A bundle with its owner (None: unowned) and topics."""
@@ -248,11 +257,17 @@ class MemoryAdmin:
 
     def __init__(self, model: BrokerModel) -> None:
         self.model = model
-        self.quotas = MemoryQuotaAdmin(model)
         self.calls: list[tuple[str, ...]] = []
         self.unauthorized: frozenset[str] = frozenset()
         self._endpoints: Mapping[str, BrokerEndpoint] = {}
         self._faults: dict[str, deque[Fault | None]] = defaultdict(deque)
+
+    @cached_property
+    def quotas(self) -> MemoryQuotaAdmin:
+        """The client for rates."""
+        from tests.support.quota_model import MemoryQuotaAdmin  # noqa: PLC0415
+
+        return MemoryQuotaAdmin(self.model)
 
     def fail(self, method: str, *faults: Fault | None) -> None:
         """Script the next calls of `method`; None lets one pass."""

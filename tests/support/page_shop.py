@@ -11,7 +11,6 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.quotas.settings import QuotaSettings
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 
@@ -68,7 +67,7 @@ def ten_brokers(tokens: Tokens, params: Parameters | None = None, port: int = 0)
         port=port,
         loads=loads(),
         demand=DEMAND,
-        quotas=QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS}),
+        quotas={"enforcer": "policies", "groups": GROUPS},
         tokens=tokens,
         params=params or Parameters(),
         pace=0.3,

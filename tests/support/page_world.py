@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +27,23 @@ from bundlekeel.model.names import FULL_LOWER, FULL_UPPER, namespace_of, parse_b
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
-from bundlekeel.quotas.settings import QuotaSettings
-from bundlekeel.quotas.usage import topic_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
 from dev.loop_thread import LoopThread
+from tests.support.apps import ROUTES
 from tests.support.builders import report
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
-from tests.support.memory_calibration import MemoryCalibration
 from tests.support.memory_coordination import MemoryStore
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
-from tests.support.quota_world import pass_traffic
 from tests.support.security import Tokens, access_for
-from tests.support.threshold_cases import as_bytes, document
-from tests.support.world import PATIENT, SETTINGS, FakeSidecar, TestClock
+from tests.support.world import INSTALLED, PATIENT, SETTINGS, FakeSidecar, TestClock
+
+if "quotas" in INSTALLED:
+    from tests.support.quota_world import pass_traffic
+if "recalibration" in INSTALLED:
+    from tests.support.memory_calibration import MemoryCalibration
+    from tests.support.threshold_cases import as_bytes, document
 
 TURN_SECONDS = 0.25
 CYCLE_SECONDS = 1.0
@@ -119,8 +122,8 @@ class PageCluster:
         parsed = parse_topic(topic)
         bundles = [name for name in self.shares if name.startswith(f"{parsed.namespace}/")]
         self.model.topics[min(bundles, key=lambda name: len(self.model.topics[name]))].append(topic)
-        base = topic_of(topic)
-        if base != topic:
+        base, is_partition, _ = topic.rpartition("-partition-")
+        if is_partition:
             self.metadata.partition_counts[base] = self.metadata.partition_counts.get(base, 0) + 1
 
     def owners(self) -> dict[str, str]:
@@ -172,18 +175,19 @@ class PageSidecar(FakeSidecar):
         params: Parameters,
         pace: float,
         review: bool = False,
-        quotas: QuotaSettings | None = None,
+        quotas: Mapping[str, Any] | None = None,
     ) -> None:
         self.pace, self.page_cluster = pace, cluster
-        self.proposed = MemoryCalibration()
-        self.proposed.put("2026-09-15/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
-        settings = {
+        settings: dict[str, Any] = {
             "cluster": "shop",
             "cycle.interval": CYCLE_SECONDS,
             "review": "required" if review else "off",
-            "calibration": {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0},
-            "quotas": (quotas or QuotaSettings()).model_dump(),
+            **({"quotas": quotas} if quotas and "quotas" in INSTALLED else {}),
         }
+        if "recalibration" in INSTALLED:
+            self.proposed = MemoryCalibration()
+            self.proposed.put("2026-09-15/thresholds.json", as_bytes(document(cluster.clock.wall_ms())))
+            settings["calibration"] = {"mode": "recommend", "uri": "memory", "interval": 1.0, "trial": 3600.0}
         super().__init__(cluster, name, mode=mode, params=params, settings=settings)  # type: ignore[arg-type]
 
     def reach(self) -> MemoryAdmin:
@@ -194,13 +198,17 @@ class PageSidecar(FakeSidecar):
 
     def reached(self, loaded: LoadedSettings) -> Outside:
         """With its own store of proposals."""
-        return replace(super().reached(loaded), proposals=lambda: lambda: self.proposed)
+        out = super().reached(loaded)
+        if "recalibration" not in INSTALLED:
+            return out
+        return replace(out, adapters={**out.adapters, "recalibration": lambda: lambda: self.proposed})
 
     async def turn(self) -> None:
         """A cycle: topics pass what they may, quotas do their step, and the balancer looks."""
-        pass_traffic(self.page_cluster.model, self.page_cluster.demand)
-        if self.cycle.picture is not None:
-            await self.quotas.quotas.step()
+        if "quotas" in INSTALLED:
+            pass_traffic(self.page_cluster.model, self.page_cluster.demand)
+            if self.cycle.picture is not None:
+                await self.quotas.quotas.step()
         await self.cycle.turn()
 
     async def live(self, every_seconds: float) -> None:
@@ -235,7 +243,7 @@ class Served(LoopThread):
 
     async def _listen(self) -> None:
         protection = Protection(access=access_for(self.tokens) if self.tokens else None)
-        self._server = ApiServer(self.service(), "127.0.0.1", self.port, None, protection=protection)
+        self._server = ApiServer(self.service(), "127.0.0.1", self.port, None, protection=protection, features=ROUTES)
         self.url = await self._server.start()
 
     async def _close(self) -> None:
@@ -253,7 +261,7 @@ class ServedSidecar(Served):
     review: bool = False
     every_seconds: float = CYCLE_SECONDS
     demand: Mapping[str, float] = field(default_factory=dict)
-    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    quotas: Mapping[str, Any] = field(default_factory=dict)
     live: bool = False
     taken_over: bool = False
     name: str = "a"
@@ -280,7 +288,8 @@ class ServedSidecar(Served):
             record = TakeoverRecord(by="ann", reason="go-live", wall_ms=since, overrides={}, runtime={})
             await self.sidecar.coordination.write_shared(TAKEOVER, record.encode(), version=None)
         await self.sidecar.cycle.turn()
-        await self.sidecar.calibration.check()
+        if "recalibration" in INSTALLED:
+            await self.sidecar.calibration.check()
         self._living = asyncio.create_task(self.sidecar.live(self.every_seconds))
 
     async def _close(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import typer
 from typer.exceptions import TyperException
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.wiring import Wiring
+from tests.support.apps import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
 # This page has the usage line of each command, which the product prints.

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bundlekeel.compat import CompatPicture, select, shed
 from bundlekeel.compat.reports import decode_columns, decode_reports
+from bundlekeel.compat.shedders import CompatPicture, select, shed
 from bundlekeel.model.load import BrokerReport
 from bundlekeel.model.parameters import Parameters, compat_defaults
 from bundlekeel.planning.memory import CompatMemory

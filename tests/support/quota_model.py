@@ -66,7 +66,7 @@ class QuotaModel:
 
 
 class MemoryQuotaAdmin:
-    """`quotas.ports.QuotaAdmin` and `ports.commands.QuotaCommands` without a network.
+    """`quotas.ports.QuotaAdmin` and `quotas.rate_commands.QuotaCommands` without a network.
 
     `fail("set_topic_rate", error)` scripts the next calls: None lets one pass."""
 

@@ -133,7 +133,9 @@ class QuotaSidecar(FakeSidecar):
 
     def reached(self, loaded: LoadedSettings) -> Outside:
         """With its own feed of usage."""
-        return replace(super().reached(loaded), usage_feed=self.usage_feed)
+        out = super().reached(loaded)
+        adapters = replace(out.adapters["quotas"], usage_feed=self.usage_feed)
+        return replace(out, adapters={**out.adapters, "quotas": adapters})
 
     def reach_quotas(self) -> MemoryQuotaAdmin:
         """Return the quotas' connection to the brokers."""

@@ -12,12 +12,11 @@ from bundlekeel.model.names import FULL_LOWER, FULL_UPPER
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import ChannelView
 from bundlekeel.pulsar.channel.findings import Deadlines, findings
-from bundlekeel.quotas.settings import QuotaSettings
 from bundlekeel.views.picture import Mode
 from bundlekeel.views.plans import PlanRequest, PlanView
 from tests.support.builders import traffic
 from tests.support.page_world import PageCluster, PageSidecar
-from tests.support.world import PATIENT, TestClock
+from tests.support.world import INSTALLED, PATIENT, TestClock
 
 NOW_MS: Final = 1_790_000_000_000
 BROKERS: Final = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
@@ -74,7 +73,7 @@ class Shop(PageSidecar):
         cluster.metadata.bundle_boundaries["shop/idle"] = [FULL_LOWER, FULL_UPPER]
         cluster.model.add_loads(BUNDLE, *(_part(number) for number in range(4)))
         cluster.publish()
-        quotas = QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS})
+        quotas = {"enforcer": "policies", "groups": GROUPS}
         super().__init__(cluster, name="pod-a", mode=mode, params=params, pace=0.0, review=review, quotas=quotas)
         self.leadership.member = replace(self.leadership.member, url="http://pod-a:8090")
 
@@ -83,7 +82,8 @@ class Shop(PageSidecar):
         await self.lead()
         await self.cycle.turn()
         await self.turn()
-        await self.calibration.check()
+        if "recalibration" in INSTALLED:
+            await self.calibration.check()
         return self
 
     async def turns(self, count: int = 1) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 from bundlekeel.api.service import Service
 
-_PARTS = ("requests", "thresholds", "quotas")
-
 
 class Spied:
     """`target` with its calls recorded. Calls have the name of the method, such as `state` or `requests.drain`.
@@ -30,7 +28,20 @@ class Spied:
         self.results: dict[str, Callable[[Any], Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return _Part(self, name) if name in _PARTS else self.spy(name, getattr(self.target, name))
+        return self.spy(name, getattr(self.target, name))
+
+    @property
+    def requests(self) -> _Part:
+        """The requests of operators."""
+        return _Part(self, "requests", lambda: self.target.requests)
+
+    @property
+    def features(self) -> dict[str, _Part]:
+        """The operations of each feature."""
+        return {name: _Part(self, name, partial(self._feature, name)) for name in self.target.features}
+
+    def _feature(self, name: str) -> Any:
+        return self.target.features[name]
 
     def asked(self, name: str) -> list[dict[str, Any]]:
         """Return the arguments of each call of a method."""
@@ -60,10 +71,10 @@ class Spied:
 
 
 class _Part:
-    """The requests, thresholds or quotas of a spied service."""
+    """The requests or a feature of a spied service. `target`: returns it."""
 
-    def __init__(self, whole: Spied, name: str) -> None:
-        self._whole, self._name = whole, name
+    def __init__(self, whole: Spied, name: str, target: Callable[[], Any]) -> None:
+        self._whole, self._name, self._target = whole, name, target
 
     def __getattr__(self, name: str) -> Any:
-        return self._whole.spy(f"{self._name}.{name}", getattr(getattr(self._whole.target, self._name), name))
+        return self._whole.spy(f"{self._name}.{name}", getattr(self._target(), name))

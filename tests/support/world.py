@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -34,11 +34,6 @@ from bundlekeel.pulsar.sources.extensible_source import ClusterSource, Extensibl
 from bundlekeel.pulsar.sources.observer import Observer
 from bundlekeel.pulsar.sources.ownership import ChannelByVariant, ChannelOwnership, OwnershipByMode
 from bundlekeel.pulsar.sources.policies import PolicyCache
-from bundlekeel.quotas.service import QuotaService
-from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
-from bundlekeel.recalibration.adopting.watcher import Calibration
-from bundlekeel.recalibration.history.ports import CalibrationStore
-from bundlekeel.recalibration.recorder.recorder import Recorder
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.records.traces import Traces
 from bundlekeel.requests.doctor import DoctorContext
@@ -49,6 +44,8 @@ from bundlekeel.requests.reviews import Reviews
 from bundlekeel.settings.load import LoadedSettings, load_settings
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.wiring.clock import SystemClock
+from bundlekeel.wiring.feature import FeatureParts
+from bundlekeel.wiring.features import installed
 from bundlekeel.wiring.leading import leading
 from bundlekeel.wiring.outside import Outside
 from bundlekeel.wiring.reading import reading
@@ -60,8 +57,16 @@ from tests.support.memory_channel import MemoryChannel
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_feed import MemoryFeed
 from tests.support.memory_source import MemoryLoadSource, MemoryMetadata
-from tests.support.memory_usage import MemoryUsageFeed
 
+if TYPE_CHECKING:
+    from bundlekeel.quotas.service import QuotaService
+    from bundlekeel.recalibration.adopting.shadow import ShadowStrategies
+    from bundlekeel.recalibration.adopting.watcher import Calibration
+    from bundlekeel.recalibration.history.ports import CalibrationStore
+    from bundlekeel.recalibration.recorder.recorder import Recorder
+
+# A test may delete features (tests/unit/wiring/test_features.py).
+INSTALLED = frozenset(feature.name for feature in installed())
 BROKERS = ("b1:8080", "b2:8080", "b3:8080")
 EAGER = Parameters(move_price=0)
 PIN = LastingRequest(by="ann", reason="r", since_ms=1)
@@ -224,11 +229,20 @@ def fake_outside(
         source=source,
         channel=channel,
         config=config,
-        usage_feed=MemoryUsageFeed(clock),
         peers=NoPeers,
-        proposals=lambda: no_proposals,
+        adapters={feature: memory_adapters(feature, admin, clock) for feature in INSTALLED},
         **fakes,
     )
+
+
+def memory_adapters(feature: str, admin: MemoryAdmin, clock: SystemClock) -> Any:
+    """Return the adapters of a feature, without a network. Its modules are imported only if it is installed."""
+    if feature == "quotas":
+        from bundlekeel.quotas.wiring import QuotaAdapters  # noqa: PLC0415
+        from tests.support.memory_usage import MemoryUsageFeed  # noqa: PLC0415
+
+        return QuotaAdapters(admin=admin.quotas, commands=admin.quotas, usage_feed=MemoryUsageFeed(clock))
+    return (lambda: no_proposals) if feature == "recalibration" else None
 
 
 class FakeSidecar:
@@ -284,9 +298,13 @@ class FakeSidecar:
         read = reading(self.loaded, self.reached(self.loaded))
         lead = leading(read, self.limits)
         requested = requests(lead)
-        for stage in (read, lead, lead.features, requested):
+        for stage in (read, lead, requested):
             for field in fields(stage):
                 setattr(self, field.name, getattr(stage, field.name))
+        for feature, parts in lead.features.parts.items():
+            setattr(self, feature, parts.service)
+            for field in fields(parts)[len(fields(FeatureParts)) :]:
+                setattr(self, field.name, getattr(parts, field.name))
         self.serving = serving(requested)
         self.runtime, self.service = self.serving.runtime, self.serving.service
         self.config, self.guard_memory = self.outside.config, self.cycle.guard_memory
@@ -349,7 +367,7 @@ class NoPeers:
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
         raise StoreError(url)
 
-    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+    async def get(self, url: str, path: str) -> Any:
         raise StoreError(url)
 
     async def close(self) -> None:

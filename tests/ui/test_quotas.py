@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from bundlekeel.model.codes import EXPLANATIONS, Code
-from bundlekeel.quotas.settings import QuotaSettings
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 from tests.ui.conftest import LOADS, NARROW, Open, findings, sideways, sign_in, view
@@ -40,7 +39,7 @@ GROUPS: Json = {
     SHOP: {"members": ("t:shop",), "publish_messages": 300, "dispatch_messages": 2000},
     DEVICES: {"members": ("n:telemetry/devices",), "publish_bytes": "200kB"},
 }
-LIMITED = QuotaSettings.model_validate({"enforcer": "policies", "groups": GROUPS})
+LIMITED = {"enforcer": "policies", "groups": GROUPS}
 
 
 @pytest.fixture(scope="module")

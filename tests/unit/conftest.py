@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from bundlekeel.api import create_app
+from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.support.spied import Spied
 from tests.unit.api.test_routes import client

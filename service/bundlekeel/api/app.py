@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -22,7 +23,6 @@ from bundlekeel.api.routes import mutations as mutating
 from bundlekeel.api.schemas import Problem
 from bundlekeel.api.service import Service
 from bundlekeel.api.shield import Shield
-from bundlekeel.quotas import routes as quotas
 
 UNITS = """\
 Units are in most names: `_ratio` (1 is 100 %), `_ms` (milliseconds since 1970, by the clock of a sidecar; durations in
@@ -61,26 +61,28 @@ _SERVER = (
 )
 _SERVERS = [{"url": "http://127.0.0.1:8090", "description": _SERVER}]
 _LICENSE = {"name": "Apache License 2.0", "identifier": "Apache-2.0"}
-_TAGS = [
-    {"name": name, "description": text}
-    for name, text in (
-        ("cluster", "Brokers, bundles, settings and connections of the sidecar."),
-        ("reasons", "Why bundles move or stay: explanations, verdicts and the journal."),
-        ("plans", "Dry runs and stored plans."),
-        (
-            "operations",
-            "Drains, cordons, warm-ups, pins and other active requests; tasks, reviews and thresholds.",
-        ),
-        (
-            "mutations",
-            "Changes of the cluster or of the sidecars; each needs a `reason`. Without `api.auth` only the unix "
-            "socket has these routes: TCP answers 404, and nothing is changed.",
-        ),
-        ("quotas", "Limits of groups of tenants and namespaces over all brokers."),
-        ("channel", "The ownership channel of the extensible load manager."),
-        ("probes", "Liveness, readiness and metrics; no credentials."),
-    )
-]
+_TAGS = {
+    "cluster": "Brokers, bundles, settings and connections of the sidecar.",
+    "reasons": "Why bundles move or stay: explanations, verdicts and the journal.",
+    "plans": "Dry runs and stored plans.",
+    "operations": "Drains, cordons, warm-ups, pins and other active requests; tasks, reviews and thresholds.",
+    "mutations": "Changes of the cluster or of the sidecars; each needs a `reason`. Without `api.auth` only the unix "
+    "socket has these routes: TCP answers 404, and nothing is changed.",
+}
+# The tags of the features come before these.
+_LAST_TAGS = {
+    "channel": "The ownership channel of the extensible load manager.",
+    "probes": "Liveness, readiness and metrics; no credentials.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureRoutes:
+    """Routes of a feature below `/api/v1`, and descriptions of its tags. Only apps with mutations have `changes`."""
+
+    reads: APIRouter
+    changes: APIRouter
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def create_app(
@@ -88,20 +90,20 @@ def create_app(
     *,
     mutations: bool,
     allowed_hosts: Sequence[str] = (),
-    version: str = __version__,
     access: AccessRules | None = None,
     trail: AuditTrail | None = None,
     max_concurrent: int = MAX_CONCURRENT,
     streams: events.EventStreams | None = None,
+    features: Sequence[FeatureRoutes] = (),
 ) -> FastAPI:
     """Build one app. Without `mutations` it has no mutating routes, and its OpenAPI document omits them.
 
     `access`: rules for credentials; None: no credentials are needed. `trail`: records mutations. `streams`: open
-    streams of `/api/v1/events`.
+    streams of `/api/v1/events`. `features`: routes of the features.
     """
     app = _App(
         title="Bundlekeel",
-        version=version,
+        version=__version__,
         description=DESCRIPTION,
         # Bundlekeel has its own route for the document, with a role.
         openapi_url=None,
@@ -113,24 +115,19 @@ def create_app(
     )
     app.state.service = service
     app.state.mutations = mutations
+    app.state.tags = _TAGS | {name: text for feature in features for name, text in feature.tags.items()} | _LAST_TAGS
     app.state.streams = streams or events.EventStreams(most=events.most_streams(max_concurrent))
     app.state.role_without_credentials = "admin" if mutations and access is None else "viewer"
-    changing = (mutating.router, mutating.admin, operations.changes, quotas.changes)
+    changing = (mutating.router, mutating.admin, operations.changes, *(feature.changes for feature in features))
     changes = APIRouter()
     for router in changing:
         changes.include_router(router, prefix="/api/v1")
     elsewhere = () if mutations else changes.routes
     app.state.admission = admission = Admission(access=access, trail=trail, most=max_concurrent, elsewhere=elsewhere)
     app.router.default = admission.unknown
-    app.include_router(reads.router, prefix="/api/v1")
-    app.include_router(reads.dry_runs, prefix="/api/v1")
-    app.include_router(events.router, prefix="/api/v1")
-    app.include_router(channel.router, prefix="/api/v1")
-    app.include_router(operations.reads, prefix="/api/v1")
-    app.include_router(quotas.reads, prefix="/api/v1")
-    if mutations:
-        for router in changing:
-            app.include_router(router, prefix="/api/v1")
+    reading = (reads.router, reads.dry_runs, events.router, channel.router, operations.reads)
+    for router in (*reading, *(feature.reads for feature in features), *(changing if mutations else ())):
+        app.include_router(router, prefix="/api/v1")
     for router in (probes.router, probes.metrics, page.router):
         app.include_router(router)
     require_roles(app)
@@ -154,7 +151,7 @@ class _App(FastAPI):
                 description=text,
                 license_info=_LICENSE,
                 routes=routes,
-                tags=_TAGS,
+                tags=[{"name": name, "description": text} for name, text in self.state.tags.items()],
                 servers=_SERVERS,
             )
             problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -200,16 +197,6 @@ def _with_examples(document: dict[str, Any]) -> None:
             for content in operation["responses"][status]["content"].values():
                 if (example := examples.get(f"{method.upper()} {path}")) is not None:
                     content["example"] = example
-
-
-def openapi_document() -> dict[str, Any]:
-    """Return the document of the unix-socket app, with all routes. The TCP app may lack those tagged `mutations`."""
-    return create_app(cast(Service, None), mutations=True).openapi()
-
-
-def openapi_text() -> str:
-    """Return the text of config/openapi.json (`python -m dev.docs write`)."""
-    return json.dumps(openapi_document(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _documented(context: Any, access: AccessRules | None) -> APIRoute:

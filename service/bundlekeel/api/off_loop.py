@@ -95,8 +95,7 @@ class ServiceOffLoop(Readings):
             ownership=cast(Ownership, OnMainLoop(parts.ownership, main)),
         )
         self.requests = OnMainLoop(service.requests, main)
-        self.thresholds = OnMainLoop(service.thresholds, main)
-        self.quotas = OnMainLoop(service.quotas, main)
+        self.features = {name: OnMainLoop(operations, main) for name, operations in service.features.items()}
         self._metrics: dict[str, tuple[float, bytes]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

@@ -26,9 +26,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from bundlekeel import __version__
 from bundlekeel.api.admission import CROWDED, MAX_CONCURRENT
-from bundlekeel.api.app import create_app
+from bundlekeel.api.app import FeatureRoutes, create_app
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import AccessRules, network_of
 from bundlekeel.api.service import Service
@@ -205,11 +204,12 @@ class ApiServer:
         *,
         allowed_hosts: Sequence[str] = (),
         protection: Protection | None = None,
-        version: str = __version__,
+        features: Sequence[FeatureRoutes] = (),
     ) -> None:
         self._host, self._port, self._socket_path = host, port, socket_path
         self._protection = protection or Protection()
-        self._service, self._allowed_hosts, self._version = service, allowed_hosts, version
+        self._service, self._allowed_hosts = service, allowed_hosts
+        self._features = features
         self._apps: list[FastAPI] = []
         self._running: list[tuple[_Server, asyncio.Task[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -221,10 +221,10 @@ class ApiServer:
             self._service,
             mutations=mutations,
             allowed_hosts=self._allowed_hosts,
-            version=self._version,
             access=access,
             trail=trail,
             max_concurrent=self._protection.max_concurrent,
+            features=self._features,
         )
 
     async def start(self) -> str:

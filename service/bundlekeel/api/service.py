@@ -9,7 +9,7 @@ Raises the errors of `model.errors`, and no others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +33,6 @@ from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.pulsar.sources.policies import PolicyCache
-from bundlekeel.quotas.service import QuotaService
-from bundlekeel.recalibration.adopting.watcher import Calibration
 from bundlekeel.requests.assignments import assignments
 from bundlekeel.requests.doctor import DoctorContext, examine
 from bundlekeel.requests.operator_requests import OperatorRequests
@@ -66,7 +64,7 @@ _OF_CYCLE = {"cycle", "wall_ms", "sentence", "code", "planned", "seconds"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceParts:
-    """The parts that the service uses."""
+    """The parts that the service uses. `features`: operations of the features, by the feature's name."""
 
     loaded: LoadedSettings
     clock: Clock
@@ -85,9 +83,8 @@ class ServiceParts:
     runtime: Runtime
     operator_requests: OperatorRequests
     gate: Gate
-    calibration: Calibration
     effective_parameters: EffectiveParameters
-    quotas: QuotaService
+    features: Mapping[str, object]
     context: Callable[[], DoctorContext]
     channel: ChannelWatch
     outage: OutageWatch
@@ -123,14 +120,9 @@ class Service(Readings):
         return self._p.operator_requests
 
     @property
-    def thresholds(self) -> Calibration:
-        """Operations for calibrated thresholds."""
-        return self._p.calibration
-
-    @property
-    def quotas(self) -> QuotaService:
-        """Operations for quota groups."""
-        return self._p.quotas
+    def features(self) -> Mapping[str, Any]:
+        """Operations of the features, by the feature's name."""
+        return self._p.features
 
     # --- publishing ---
 

@@ -6,8 +6,9 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,47 +34,44 @@ _HELP = (
 )
 
 
-# In the order of the help: panels, modules, and the commands of each module.
-_PANELS: Final = {
-    "Look": (
-        ("cli.reads", "status brokers bundles summary verdicts"),
-        ("cli.journal", "journal"),
-        ("cli.operations", "operations"),
-        ("cli.channel", "channel"),
-        ("quotas.commands", "quota"),
-        ("recalibration.commands", "history"),
-    ),
-    "Ask": (("cli.reads", "why"), ("cli.local", "where"), ("cli.plan", "plan")),
-    "Intervene": (
-        ("cli.operations", "pause resume mode"),
-        ("cli.manual_moves", "transfer unload split"),
-        ("cli.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
-        ("recalibration.threshold_commands", "thresholds"),
-    ),
-    "Go live": (
-        ("cli.config", "config"),
-        ("cli.local", "doctor"),
-        ("cli.config", "token"),
-        ("cli.run", "run"),
-        ("cli.local", "takeover handback uninstall"),
-        ("cli.deadman", "deadman"),
-    ),
-    "Offline": (
-        ("simulator.simulate", "simulate"),
-        ("compat.decide", "decide"),
-        ("recalibration.commands", "replay"),
-        ("cli.version", "version"),
-    ),
-}
-_MODULES: Final = {
-    name: (panel, module) for panel, parts in _PANELS.items() for module, names in parts for name in names.split()
-}
-# Modules whose `register` takes the wiring, too.
-_WIRED: Final = frozenset({"cli.run", "cli.local", "cli.deadman", "recalibration.commands"})
+@dataclass(frozen=True, slots=True)
+class CommandModule:
+    """Commands of one module `bundlekeel.MODULE`, and their panel of the help.
 
-# Commands that make plans. If an installed strategy is broken they fail, so that they do not use another one.
-PLANNING = ("run", "decide", "config", "simulate")
+    `names`: separated by spaces. `wired`: the module's `register` takes the wiring, too. `plans`: the commands make
+    plans. If an installed strategy is broken they fail, so that they do not use another one. `last`: after all others
+    of the panel.
+    """
 
+    panel: str
+    module: str
+    names: str
+    wired: bool = False
+    plans: bool = False
+    last: bool = False
+
+
+_PANELS: Final = ("Look", "Ask", "Intervene", "Go live", "Offline")
+# The commands of the sidecar, for each panel in the order of the help.
+_OWN: Final = (
+    CommandModule("Look", "cli.reads", "status brokers bundles summary verdicts"),
+    CommandModule("Look", "cli.journal", "journal"),
+    CommandModule("Look", "cli.operations", "operations"),
+    CommandModule("Look", "cli.channel", "channel"),
+    CommandModule("Ask", "cli.reads", "why"),
+    CommandModule("Ask", "cli.local", "where", wired=True),
+    CommandModule("Ask", "cli.plan", "plan"),
+    CommandModule("Intervene", "cli.operations", "pause resume mode"),
+    CommandModule("Intervene", "cli.manual_moves", "transfer unload split"),
+    CommandModule("Intervene", "cli.operations", "drain warm cordon uncordon pin unpin exclude include stop review"),
+    CommandModule("Go live", "cli.config", "config", plans=True),
+    CommandModule("Go live", "cli.local", "doctor", wired=True),
+    CommandModule("Go live", "cli.config", "token"),
+    CommandModule("Go live", "cli.run", "run", wired=True, plans=True),
+    CommandModule("Go live", "cli.local", "takeover handback uninstall", wired=True),
+    CommandModule("Go live", "cli.deadman", "deadman", wired=True),
+    CommandModule("Offline", "cli.version", "version", last=True),
+)
 
 # A path of Linux has at most 4,095 bytes.
 _MAX_TEXT: Final = 4_095
@@ -223,43 +221,50 @@ def without(*names: str) -> Iterator[None]:
 class _Commands(Mapping[str, Any]):
     """Every command by its name. A lookup imports the module, because most commands need few modules."""
 
-    def __init__(self, wiring: Callable[[], Wiring]) -> None:
+    def __init__(self, wiring: Callable[[], Wiring], modules: Sequence[CommandModule]) -> None:
         self._wiring = wiring
+        ordered = sorted(modules, key=lambda item: (_PANELS.index(item.panel), item.last))
+        self._modules = {name: item for item in ordered for name in item.names.split()}
         self._loaded: dict[str, Mapping[str, Any]] = {}
 
     def __getitem__(self, name: str) -> Any:
-        panel, module = _MODULES[name]
-        if module not in self._loaded:
+        source = self._modules[name]
+        if source.module not in self._loaded:
             part = typer.Typer()
             # httpx imports its own command line if that is installed; it is not used here.
             with without("httpx._main"):
-                register = import_module(f"bundlekeel.{module}").register
-            register(part, self._wiring) if module in _WIRED else register(part)
+                register = import_module(f"bundlekeel.{source.module}").register
+            register(part, self._wiring) if source.wired else register(part)
             _use_plain_help(part)
-            self._loaded[module] = typer.main.get_group(part).commands
-        command = self._loaded[module][name]
-        command.rich_help_panel = panel
+            self._loaded[source.module] = typer.main.get_group(part).commands
+        command = self._loaded[source.module][name]
+        command.rich_help_panel = source.panel
         _add_examples(command, name)
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(self._modules)
 
 
-def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = list) -> typer.Typer:
+def make_app(
+    wiring: Callable[[], Wiring], commands: Sequence[CommandModule], plugins: Callable[[], list[str]] = list
+) -> typer.Typer:
     """Return the whole command line. `wiring` returns what the CLI must not import itself.
 
-    `plugins` loads strategies of third parties before a command runs, and returns their problems.
+    `commands`: those of the features. `plugins` loads strategies of third parties before a command runs, and returns
+    their problems.
     """
-    commands = _Commands(wiring)
+    modules = (*_OWN, *commands)
+    by_name = _Commands(wiring, modules)
+    planning = {name for module in modules if module.plans for name in module.names.split()}
 
     class Group(_Group):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes)
-            self.commands = commands  # type: ignore[assignment]
+            self.commands = by_name  # type: ignore[assignment]
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(self.commands)  # typer's own method would import every module
@@ -285,7 +290,7 @@ def make_app(wiring: Callable[[], Wiring], plugins: Callable[[], list[str]] = li
         problems = plugins()
         for problem in problems:
             typer.echo(f"error: {problem}", err=True)
-        if problems and context.invoked_subcommand in PLANNING:
+        if problems and context.invoked_subcommand in planning:
             raise typer.Exit(USAGE)
 
     return app

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-EXAMPLES: Final = {
+from bundlekeel.settings.features import with_features
+
+_OWN: Final = {
     "status": ("status", "status --watch -o wide"),
     "brokers": ("brokers -o wide", "brokers --sort score"),
     "bundles": ("bundles --broker broker-1.pulsar:8080 --limit 10", "bundles -n shop/orders -o json"),
@@ -12,17 +14,8 @@ EXAMPLES: Final = {
     "verdicts": ("verdicts --since 2h",),
     "journal": ("journal --kind move --since 24h", "journal --kind audit --limit 50 -o json"),
     "journal verify": ("journal verify", "journal verify bundlekeel-journal.jsonl.1 bundlekeel-journal.jsonl"),
-    "history ls": ("history ls --since today",),
-    "history show": ("history show 2026-11-21T18:05",),
-    "history check": ("history check",),
-    "history export": ("history export 812 --file cycle-812.json",),
-    "replay": ("replay 812", "replay all --history /var/lib/bundlekeel/history"),
-    "quota set": ('quota set acme --member t:acme --limit publish_bytes=10MB --reason "contract"',),
-    "quota rm": ('quota rm acme --reason "the contract ended"',),
     "review approve": ('review approve 5f0c3a1be2d4 --reason "agreed"',),
     "review discard": ('review discard 5f0c3a1be2d4 --reason "not this week"',),
-    "thresholds adopt": ('thresholds adopt --reason "checked with thresholds diff"',),
-    "thresholds revert": ('thresholds revert --reason "too many moves"',),
     "stop": ('stop t-9 --reason "too slow"',),
     "why": ("why persistent://shop/orders/created", "why broker-1.pulsar:8080"),
     "where": (
@@ -52,11 +45,6 @@ EXAMPLES: Final = {
     "unpin": ('unpin persistent://shop/orders/created --reason "debugged"',),
     "include": ('include "n:shop/*" --reason "the sale is over"',),
     "exclude": ('exclude "n:shop/*" --for 1d --reason "sale"',),
-    "simulate": (
-        "simulate 03-step --against native --html report.html",
-        "simulate --show 03-step > my-cluster.yaml",
-        "simulate my-cluster.yaml --seeds 1-20 -o json",
-    ),
     "run": ("run -c bundlekeel.yaml",),
     "config init": ("config init",),
     "config show": ("config show --origin", "config show --changed"),
@@ -72,6 +60,7 @@ EXAMPLES: Final = {
     "deadman": ("deadman --after 10m --dry-run", "deadman --after 10m --every 2m"),
     "token new": ("token new ann --role operator", "token new ann --role operator -o json"),
 }
+EXAMPLES: Final = with_features(_OWN, "examples", "EXAMPLES")
 
 
 def examples_of(command: str) -> tuple[str, ...]:

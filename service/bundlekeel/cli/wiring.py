@@ -13,7 +13,6 @@ from bundlekeel.model.response_fields import Json
 from bundlekeel.views.picture import Check
 
 if TYPE_CHECKING:
-    from bundlekeel.recalibration.history.ports import HistoryStore
     from bundlekeel.settings.load import LoadedSettings
 
 # Who splits bundles after a takeover: the brokers continue, or their automatic splits are off, too.
@@ -79,9 +78,3 @@ class Wiring(Protocol):
 
     def where(self, settings: LoadedSettings, name: str, listener: str) -> list[Json]:
         """Return the rows of `Service.where`, read directly from the metadata store."""
-
-    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
-        """Return the store of recorded history at this URI or directory, else that of the settings.
-
-        Raises ConfigError if neither exists.
-        """

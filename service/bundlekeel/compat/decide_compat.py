@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 from msgspec import UNSET
 
-from bundlekeel.compat import BundleColumns, CompatPicture, CompatResult, Placer, shed
 from bundlekeel.compat.decide_extensible import TransferTurn, is_extensible, refuse_extensible
 from bundlekeel.compat.decide_lines import InputLine, LineFault, unload_hash
 from bundlekeel.compat.reports import decode_columns, decode_reports
+from bundlekeel.compat.shedders import BundleColumns, CompatPicture, CompatResult, Placer, shed
 from bundlekeel.compat.transfer import TransferOutcome, TransferPicture, find_bundles
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.memory import CompatMemory

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import ValidationError
 
-from bundlekeel.compat import COMPAT_SHEDDERS
+from bundlekeel.compat.shedders import COMPAT_SHEDDERS
 from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.errors import CodecError, ConfigError
 from bundlekeel.model.parameter_table import RELEASES

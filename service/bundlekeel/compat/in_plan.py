@@ -20,10 +20,10 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.compat import shed
 from bundlekeel.compat.picture import BundleColumns, CompatPicture, percent
 from bundlekeel.compat.placement import Placer
 from bundlekeel.compat.result import CompatResult
+from bundlekeel.compat.shedders import shed
 from bundlekeel.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
 from bundlekeel.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.model.codes import Code

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.compat import COMPAT_SHEDDERS
 from bundlekeel.compat.in_plan import shed_in_plan, transfer_in_plan
+from bundlekeel.compat.shedders import COMPAT_SHEDDERS
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import CPU, Floats
 from bundlekeel.model.names import namespace_of

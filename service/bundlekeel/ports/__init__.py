@@ -427,8 +427,9 @@ class Peers(Protocol):
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
         """Return a plan that a sidecar computed and still stores, or None. Raises StoreError if it does not respond."""
 
-    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """Return a sidecar's explanation of the rate of a topic, or None. Raises StoreError if it does not respond."""
+    async def get(self, url: str, path: str) -> Any:
+        """Return a sidecar's own response to a read of `/api/v1/PATH`, or None (404). Raises StoreError if it does not
+        respond."""
 
     async def close(self) -> None:
         """Close pooled connections."""

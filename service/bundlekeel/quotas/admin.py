@@ -29,7 +29,7 @@ _NOT_FOUND: Final = 404
 
 
 class HttpQuotaAdmin:
-    """Implements `quotas.ports.QuotaAdmin` and `ports.commands.QuotaCommands` over the admin client's connections."""
+    """Implements `QuotaAdmin` and `QuotaCommands` over the connections of the admin client."""
 
     def __init__(self, http: AdminHttp) -> None:
         self._http = http

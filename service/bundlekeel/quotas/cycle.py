@@ -27,7 +27,6 @@ from bundlekeel.model.names import tenant_of
 from bundlekeel.model.numbers import setting
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.ports import Clock, Coordination, Journal, Metadata, RawClusterView, Telemetry
-from bundlekeel.ports.commands import QuotaCommands
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.quotas.enforce import NOT_REACHED, EnforcerPlan, SkippedPolicy, WriteBudget
 from bundlekeel.quotas.groups import Membership, resolve
@@ -37,6 +36,7 @@ from bundlekeel.quotas.native import NativePlan
 from bundlekeel.quotas.native_groups import NativeKeeper, NativeWriteResult, add_planned, native_record
 from bundlekeel.quotas.owned_limits import OwnedLimits
 from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.rates import RateKeeper, RateWriteResult
 from bundlekeel.quotas.report import (
     MOST_CHANGES,
@@ -47,6 +47,7 @@ from bundlekeel.quotas.report import (
     publish,
     publish_topics,
 )
+from bundlekeel.quotas.requests import requests_of
 from bundlekeel.quotas.settings import QuotaSettings
 from bundlekeel.quotas.shares import ShareMemory, Shares, TopicClaims, claims_of, share_out
 from bundlekeel.quotas.stored_groups import DeclaredGroups, GroupRegister
@@ -138,7 +139,7 @@ class Quotas:
 
     async def _run(self) -> None:
         while True:
-            start, measured, requests = self._p.clock.boot(), False, self._p.shared_state.desired.quotas
+            start, measured, requests = self._p.clock.boot(), False, requests_of(self._p.shared_state.desired)
             try:
                 measured = await self.step()
             except (StoreError, LeadershipLost) as error:
@@ -150,7 +151,7 @@ class Quotas:
                 await asyncio.sleep(max(0.05, min(left, _IDLE_SECONDS)))
                 if (
                     left <= _IDLE_SECONDS
-                    or self._p.shared_state.desired.quotas != requests
+                    or requests_of(self._p.shared_state.desired) != requests
                     or not self._p.shared_state.leading
                 ):
                     break
@@ -166,7 +167,7 @@ class Quotas:
         p = self._p
         if p.settings.enforcer == "off" or self.handed_back or not namespaces:
             return frozenset()
-        declared = self.register.now(p.shared_state.desired.quotas)
+        declared = self.register.now(requests_of(p.shared_state.desired))
         return frozenset(resolve(declared.groups, {tenant_of(name) for name in namespaces}, namespaces).group_of)
 
     # --- one cycle ---
@@ -188,7 +189,7 @@ class Quotas:
         epoch = p.shared_state.current_epoch()
         if epoch != self.epoch:
             await self._begin(epoch)
-        declared = self.register.now(p.shared_state.desired.quotas)
+        declared = self.register.now(requests_of(p.shared_state.desired))
         picture, snapshot = p.status.picture, p.status.snapshot
         busy = declared.groups or self.rates.owned or self.native.kept or self.report is not None
         if picture is None or not busy:

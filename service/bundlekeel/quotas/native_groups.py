@@ -17,7 +17,7 @@ import structlog
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminApiError, Forbidden, LeadershipLost
 from bundlekeel.model.load import BrokerEndpoint
-from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
+from bundlekeel.ports.commands import Permit, before_any_term
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.quotas.bounded_calls import BoundedCalls
 from bundlekeel.quotas.groups import KINDS, Membership
@@ -35,6 +35,7 @@ from bundlekeel.quotas.native import (
 )
 from bundlekeel.quotas.owned_limits import OwnedLimits
 from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.report import MOST_CHANGES
 from bundlekeel.quotas.usage import UsageTable
 from bundlekeel.quotas.usage_listener import TRANSPORT_KEY, Json, uncounted

@@ -1,7 +1,12 @@
 """Record of the quota limits that Bundlekeel set, in the shared state.
 
 It is stored before each write to Pulsar, so that the next leader can complete or restore a failed leader's changes.
+
 Topics are distributed over nodes by hash, so a cycle with few changes rewrites few nodes.
+
+`quotas/held/...`    topic rates that Bundlekeel set, and the original ones (fenced)
+`quotas/native`      resource groups that Bundlekeel set, and the original ones (fenced)
+`quotas/report/...`  the leader's last report on quota groups (fenced)
 """
 
 from __future__ import annotations
@@ -135,6 +140,14 @@ class OwnedLimits:
             await self._coordination.write_fenced(epoch, batch)
         unchanged = {node: data for node, data in nodes.items() if node not in changes_by_node}
         self._nodes = unchanged | {node: data for node, data in changes_by_node.items() if data is not None}
+
+
+async def check_documents(coordination: Coordination) -> None:
+    """Read the record. Raises StoreError if it cannot be read."""
+    try:
+        await OwnedLimits(coordination).load()
+    except StoreError as error:
+        raise StoreError(f"{HELD} or {NATIVE}: {error}") from error
 
 
 def _batches(changes: list[DocumentChange]) -> Iterator[list[DocumentChange]]:

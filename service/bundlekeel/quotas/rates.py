@@ -20,7 +20,7 @@ import structlog
 from bundlekeel.model.errors import AdminApiError, AdminRefused, CodecError, Forbidden, LeadershipLost
 from bundlekeel.model.load import Floats
 from bundlekeel.model.numbers import integer
-from bundlekeel.ports.commands import Permit, QuotaCommands, before_any_term
+from bundlekeel.ports.commands import Permit, before_any_term
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.quotas.bounded_calls import BoundedCalls
 from bundlekeel.quotas.enforce import (
@@ -47,6 +47,7 @@ from bundlekeel.quotas.groups import KINDS, Membership, Rates
 from bundlekeel.quotas.namespaces import NamespaceReader
 from bundlekeel.quotas.owned_limits import OwnedLimits
 from bundlekeel.quotas.ports import NamespaceRates
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.shares import Shares
 from bundlekeel.quotas.usage import Key
 

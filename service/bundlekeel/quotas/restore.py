@@ -8,7 +8,7 @@ from __future__ import annotations
 from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN, TAKEOVER, TakeoverEnd, TakeoverRecord
 from bundlekeel.model.errors import AdminApiError, StaleWrite, StoreError
 from bundlekeel.ports import Clock, Coordination
-from bundlekeel.ports.commands import QuotaCommands, by_person
+from bundlekeel.ports.commands import by_person
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.quotas.enforce import EnforcerPlan
 from bundlekeel.quotas.groups import Membership
@@ -17,6 +17,7 @@ from bundlekeel.quotas.native import NativePlan
 from bundlekeel.quotas.native_groups import NativeKeeper, write_text
 from bundlekeel.quotas.owned_limits import OwnedLimits
 from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.rates import RateKeeper
 
 _ALL = 2**31

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from bundlekeel.api import schemas
 from bundlekeel.api.admission import router_for
+from bundlekeel.api.app import FeatureRoutes
 from bundlekeel.api.reply import Backend, reply
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
@@ -57,26 +58,26 @@ changes = router_for("operator", changes=True, responses=BODY_PROBLEMS | REFUSAL
 @reads.get("/quotas", response_model=QuotasView)
 async def list_quotas(service: Backend) -> Response:
     """List quota groups with usage, limits and enforcement; the same on every replica."""
-    return reply(await service.quotas.view())
+    return reply(await service.features["quotas"].view())
 
 
 @reads.get("/quotas/{name:path}/why", response_model=QuotaWhyView, responses=NOT_FOUND)
 async def explain_quota(service: Backend, name: GroupOrTopic, here: schemas.Here = False) -> Response:
     """Explain the throughput of a group or topic. The leader responds, because it has all topics (`here`: does not)."""
-    return reply(await service.quotas.why(name, here=here))
+    return reply(await service.features["quotas"].why(name, here=here))
 
 
 @reads.get("/quotas/{name}", response_model=GroupDetailView, responses=NOT_FOUND)
 async def get_quota(service: Backend, name: Named) -> Response:
     """Return a group with its most loaded topics."""
-    return reply(await service.quotas.group(name))
+    return reply(await service.features["quotas"].group(name))
 
 
 @changes.put("/quotas/{name}", response_model=GroupSetView)
 async def set_quota(service: Backend, name: Named, body: GroupBody) -> Response:
     """Create a group, or override one of the settings file."""
     try:
-        return reply(await service.quotas.put(body.group(name), reason=body.reason, by=body.by))
+        return reply(await service.features["quotas"].put(body.group(name), reason=body.reason, by=body.by))
     except ConfigError as error:
         raise _as_requested(error, name) from None
 
@@ -94,10 +95,17 @@ def _as_requested(error: ConfigError, name: str) -> ConfigError:
 @changes.delete("/quotas/{name}", response_model=GroupRemoved)
 async def delete_quota(service: Backend, name: Named, reasoned: Reasoned) -> Response:
     """Remove a group, and restore the original limits of its topics."""
-    return reply(await service.quotas.remove(name, reason=reasoned.reason, by=reasoned.by))
+    return reply(await service.features["quotas"].remove(name, reason=reasoned.reason, by=reasoned.by))
 
 
 @changes.delete("/quotas/{name}/override", response_model=GroupSetView)
 async def reset_quota(service: Backend, name: Named, reasoned: Reasoned) -> Response:
     """Remove the override of a group, so that the settings file applies again."""
-    return reply(await service.quotas.reset(name, reason=reasoned.reason, by=reasoned.by))
+    return reply(await service.features["quotas"].reset(name, reason=reasoned.reason, by=reasoned.by))
+
+
+ROUTES = FeatureRoutes(
+    reads=reads,
+    changes=changes,
+    tags={"quotas": "Limits of groups of tenants and namespaces over all brokers."},
+)

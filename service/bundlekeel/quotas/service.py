@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from bundlekeel.leader.gate.in_force import mode_in_force
-from bundlekeel.leader.state.documents import Desired, QuotaRequest, request_record
+from bundlekeel.leader.state.documents import Desired, request_record
 from bundlekeel.leader.state.leadership import Leadership
 from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN
 from bundlekeel.model.codes import Code, explain
@@ -20,6 +21,7 @@ from bundlekeel.ports import Peers
 from bundlekeel.quotas.cycle import QuotaParts, Quotas
 from bundlekeel.quotas.groups import QuotaGroup, check_group, check_groups, check_least, resolve
 from bundlekeel.quotas.report import topic_row
+from bundlekeel.quotas.requests import QuotaRequest, QuotaRequests, requests_of
 from bundlekeel.quotas.responses import (
     GroupDetailView,
     GroupRemoved,
@@ -36,7 +38,6 @@ from bundlekeel.quotas.stored_groups import API, SETTINGS, DeclaredGroups, remov
 from bundlekeel.quotas.usage import topic_of
 from bundlekeel.views.picture import CodeView
 
-QuotaRequests = dict[str, QuotaRequest]
 Row = TypeVar("Row", GroupView, GroupDetailView)
 _WORDS: Final = {
     "publish_messages": "messages/s published",
@@ -132,7 +133,7 @@ class QuotaService:
         if leader is None or not leader.url or self._p.shared_state.leading:
             return None
         try:
-            response = await self._peers.quota_why(leader.url, topic)
+            response = await self._peers.get(leader.url, f"quotas/{quote(topic, safe='')}/why")
             return None if response is None else msgspec.convert(response, QuotaWhyView)
         except (StoreError, msgspec.ValidationError):
             return None
@@ -143,7 +144,7 @@ class QuotaService:
         return await self.quotas.book.read_report() or {}
 
     def _declared(self) -> DeclaredGroups:
-        return self.quotas.register.now(self._p.shared_state.desired.quotas)
+        return self.quotas.register.now(requests_of(self._p.shared_state.desired))
 
     def _row(self, group: QuotaGroup, declared: DeclaredGroups, reported: Json | None, kind: type[Row]) -> Row:
         request = (declared.requests or {}).get(group.name)
@@ -236,9 +237,9 @@ class QuotaService:
         states: list[Json | None] = []
 
         def changed(desired: Desired) -> Desired:
-            requests = change(desired.quotas)
+            requests = change(requests_of(desired))
             states[:] = [
-                _in_force(name, self.quotas.register.with_requests(item)) for item in (desired.quotas, requests)
+                _in_force(name, self.quotas.register.with_requests(item)) for item in (requests_of(desired), requests)
             ]
             return msgspec.structs.replace(desired, quotas=requests)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -15,7 +15,7 @@ from bundlekeel.quotas.shares import ShareTuning
 from bundlekeel.settings.types import AllowedWords, Duration, InvalidSetting, Off, Section
 
 _SIZE = re.compile(r"(-?\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
-_NUMBER_WORDS = AllowedWords("a number like 500")
+_NUMBER_WORDS = AllowedWords("a number like 500", strict_number=True)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _SIZE_WORDS = AllowedWords("bytes like 500000, 500kB, 10MB or 1MiB")
 _GROUPS_WORDS = AllowedWords('mapping of groups by name, such as {acme: {members: ["t:acme"], publish_bytes: 10MB}}')
@@ -173,3 +173,7 @@ class QuotaSettings(Section):
         """Return the rules for writes: smallest change, and highest number per cycle."""
         most = max(1, int(self.writes_per_minute * self.cycle / 60))
         return WriteBudget(up=self.write_up, down=self.write_down, most=most)
+
+
+# The sidecar's section `logging` follows.
+SECTIONS: Final = {"logging": {"quotas": QuotaSettings}}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bundlekeel.leader.state.documents import QuotaRequest
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.pulsar.formats.external_input import utc
 from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits, check_groups
+from bundlekeel.quotas.requests import QuotaRequest
 
 SETTINGS, API = "settings", "api"
 Check = Callable[[Sequence[QuotaGroup]], tuple[QuotaGroup, ...]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,6 @@ from bundlekeel.cli.exit_codes import BAD_NEWS, USAGE, CliError, guarded
 from bundlekeel.cli.output import Output, OutputOption, TableLayout, table, tell
 from bundlekeel.cli.run import ConfigOption
 from bundlekeel.cli.session import SinceOption, UntilOption, moment_ms, period
-from bundlekeel.cli.wiring import Wiring
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
@@ -42,115 +41,109 @@ CycleArgument = Annotated[
 _WRONG = "is neither a cycle (812), nor epoch and cycle (3:812), nor a time (24h, yesterday, 2026-11-21T18:05)"
 
 
-class HistoryCommands:
-    """The commands, on the store that `wiring` opens."""
-
-    def __init__(self, wiring: Callable[[], Wiring]) -> None:
-        self._wiring = wiring
-
-    def _store(self, config: Path | None, uri: str | None) -> HistoryStore:
-        return self._wiring().history(load_settings(config), uri)
-
-    @guarded
-    def ls(
-        self,
-        since: SinceOption = None,
-        until: UntilOption = None,
-        uri: StoreOption = None,
-        config: ConfigOption = None,
-        output: OutputOption = Output.TABLE,
-    ) -> None:
-        """List the files and their cycles, optionally of a period. Exit code 1: nothing is recorded."""
-        span = period(since, until)
-        store = self._store(config, uri)
-        rows = reading.listing(store)
-        begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
-        selected = [row for row in rows if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
-        if selected or output in (Output.JSON, Output.YAML):
-            tell(selected, _listing, output)
-        if not selected:
-            raise CliError("nothing is recorded for that time" if rows else reading.nothing(store.place), BAD_NEWS)
-
-    @guarded
-    def show(
-        self,
-        cycle: CycleArgument,
-        uri: StoreOption = None,
-        config: ConfigOption = None,
-        output: OutputOption = Output.TABLE,
-    ) -> None:
-        """Show the input, decision and actions of one cycle. For a time: the last cycle before it."""
-        answer = reading.summary(reading.find(self._store(config, uri), _parse_cycle(cycle)))
-        tell(answer, _cycle, output)
-
-    @guarded
-    def check(
-        self,
-        aside: Annotated[
-            bool, typer.Option("--set-aside", help="Move unreadable files to the directory _aside, which is not read.")
-        ] = False,
-        uri: StoreOption = None,
-        config: ConfigOption = None,
-        output: OutputOption = Output.TABLE,
-    ) -> None:
-        """Check all files: incomplete files, missing and duplicate cycles, checksums. Exit code 1: there are faults, or
-        nothing is recorded."""
-        store = self._store(config, uri)
-        moved = set_torn_aside(store, store.files()) if aside else []
-        answer = reading.check(store) | {"set_aside": moved}
-        tell(answer, _checked, output)
-        if not answer["ok"] or moved:
-            raise typer.Exit(BAD_NEWS)
-
-    @guarded
-    def export(
-        self,
-        cycle: CycleArgument,
-        file: Annotated[Path | None, typer.Option("--file", help="File to write. Default: standard output.")] = None,
-        uri: StoreOption = None,
-        config: ConfigOption = None,
-    ) -> None:
-        """Write all inputs of one cycle's plan as JSON: brokers, bundles, memory, ledger, guard, parameters."""
-        text = json.dumps(
-            reading.exported(reading.find(self._store(config, uri), _parse_cycle(cycle))), ensure_ascii=False
-        )
-        if file is None:
-            typer.echo(text)
-            return
-        try:
-            file.write_text(text + "\n")
-        except OSError as error:
-            raise CliError(f"{file} cannot be written: {error.strerror}", USAGE) from None
-
-    @guarded
-    def replay(
-        self,
-        cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="Cycle as in `history show`, or all.")],
-        uri: StoreOption = None,
-        config: ConfigOption = None,
-        output: OutputOption = Output.TABLE,
-    ) -> None:
-        """Plan recorded cycles again. Exit code 1 if a plan differs from the recorded one."""
-        selection = None if cycle == "all" else _parse_cycle(cycle)
-        store = self._store(config, uri)
-        answer = reading.replayed(store, selection)
-        if not answer["cycles"] and not answer["unreadable"]:
-            raise HistoryError(reading.nothing(store.place))
-        tell(answer, _replayed, output)
-        if not answer["ok"]:
-            raise typer.Exit(BAD_NEWS)
+@guarded
+def ls(
+    since: SinceOption = None,
+    until: UntilOption = None,
+    uri: StoreOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the files and their cycles, optionally of a period. Exit code 1: nothing is recorded."""
+    span = period(since, until)
+    store = _store(config, uri)
+    rows = reading.listing(store)
+    begin, end = span["since_ms"] or 0, span["until_ms"] or float("inf")
+    selected = [row for row in rows if row["why"] or (row["last_ms"] >= begin and row["first_ms"] <= end)]
+    if selected or output in (Output.JSON, Output.YAML):
+        tell(selected, _listing, output)
+    if not selected:
+        raise CliError("nothing is recorded for that time" if rows else reading.nothing(store.place), BAD_NEWS)
 
 
-def register(app: typer.Typer, wiring: Callable[[], Wiring]) -> None:
+@guarded
+def show(
+    cycle: CycleArgument,
+    uri: StoreOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the input, decision and actions of one cycle. For a time: the last cycle before it."""
+    answer = reading.summary(reading.find(_store(config, uri), _parse_cycle(cycle)))
+    tell(answer, _cycle, output)
+
+
+@guarded
+def check(
+    aside: Annotated[
+        bool, typer.Option("--set-aside", help="Move unreadable files to the directory _aside, which is not read.")
+    ] = False,
+    uri: StoreOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check all files: incomplete files, missing and duplicate cycles, checksums. Exit code 1: there are faults, or
+    nothing is recorded."""
+    store = _store(config, uri)
+    moved = set_torn_aside(store, store.files()) if aside else []
+    answer = reading.check(store) | {"set_aside": moved}
+    tell(answer, _checked, output)
+    if not answer["ok"] or moved:
+        raise typer.Exit(BAD_NEWS)
+
+
+@guarded
+def export(
+    cycle: CycleArgument,
+    file: Annotated[Path | None, typer.Option("--file", help="File to write. Default: standard output.")] = None,
+    uri: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write all inputs of one cycle's plan as JSON: brokers, bundles, memory, ledger, guard, parameters."""
+    text = json.dumps(reading.exported(reading.find(_store(config, uri), _parse_cycle(cycle))), ensure_ascii=False)
+    if file is None:
+        typer.echo(text)
+        return
+    try:
+        file.write_text(text + "\n")
+    except OSError as error:
+        raise CliError(f"{file} cannot be written: {error.strerror}", USAGE) from None
+
+
+@guarded
+def replay(
+    cycle: Annotated[str, typer.Argument(metavar="CYCLE|all", help="Cycle as in `history show`, or all.")],
+    uri: StoreOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Plan recorded cycles again. Exit code 1 if a plan differs from the recorded one."""
+    selection = None if cycle == "all" else _parse_cycle(cycle)
+    store = _store(config, uri)
+    answer = reading.replayed(store, selection)
+    if not answer["cycles"] and not answer["unreadable"]:
+        raise HistoryError(reading.nothing(store.place))
+    tell(answer, _replayed, output)
+    if not answer["ok"]:
+        raise typer.Exit(BAD_NEWS)
+
+
+def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
-    commands = HistoryCommands(wiring)
     group = typer.Typer(
         no_args_is_help=True, help="Show and check the recorded history: input and decision of each cycle."
     )
-    for command in (commands.ls, commands.show, commands.check, commands.export):
+    for command in (ls, show, check, export):
         group.command()(command)
     app.add_typer(group, name="history")
-    app.command()(commands.replay)
+    app.command()(replay)
+
+
+def _store(config: Path | None, uri: str | None) -> HistoryStore:
+    # Imported only if needed, because it imports the recorder.
+    from bundlekeel.recalibration.wiring import history_store  # noqa: PLC0415
+
+    return history_store(load_settings(config), uri)
 
 
 def _parse_cycle(text: str) -> reading.Wanted:

@@ -15,8 +15,8 @@ from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, c
 from bundlekeel.cli.tables import coded
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import level, numbered, share
+from bundlekeel.recalibration.adopting.responses import AdoptedView, AdoptionView, ObjectionView, ThresholdsView
 from bundlekeel.recalibration.rules.thresholds import TITLES, WORSE, ThresholdChange
-from bundlekeel.views.operations import AdoptedView, AdoptionView, ObjectionView, ThresholdsView
 
 thresholds_app = typer.Typer(
     help="Show, adopt and revert the thresholds that the nightly job proposes.", no_args_is_help=True

@@ -12,16 +12,17 @@ from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.uris import folder_named
 from bundlekeel.ports import Clock, Telemetry
 from bundlekeel.recalibration.history.ports import HistoryStore
-from bundlekeel.recalibration.parquet.compaction import tidied
+from bundlekeel.recalibration.recorder.compaction import tidied
 from bundlekeel.recalibration.recorder.history_keeping import UpkeepResult
 from bundlekeel.recalibration.recorder.recorder import Places, Recorder
+from bundlekeel.recalibration.settings import HistorySettings
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.types import InvalidSetting, history_place
 
 
 def recorder(loaded: LoadedSettings, telemetry: Telemetry, clock: Clock, leads: Callable[[], bool]) -> Recorder | None:
     """Return the recorder, None if the settings name no store. Raises ConfigError if pyarrow is missing."""
-    section = loaded.settings.history
+    section = loaded.settings.section(HistorySettings)
     if section.uri is None:
         return None
     adapter, place, wal = _adapter(), _place(loaded, section.uri), loaded.located(section.wal)
@@ -57,7 +58,7 @@ def history_store(loaded: LoadedSettings, uri: str | None) -> HistoryStore:
             what = f"--history: there is no folder {folder}"
             raise ConfigError(what, field="--history", allowed="a folder that is there, or a URI with ://")
         return _store(uri if "://" in uri else Path(uri))
-    named = loaded.settings.history.uri
+    named = loaded.settings.section(HistorySettings).uri
     if named is None:
         raise ConfigError(
             "history.uri is not set: nothing is recorded; name a store with --history",

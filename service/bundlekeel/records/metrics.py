@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -14,25 +12,13 @@ from prometheus_client.exposition import choose_encoder
 
 from bundlekeel.model.codes import OUTCOMES
 from bundlekeel.model.load import Floats
+from bundlekeel.records.metric import Metric
+from bundlekeel.settings.features import with_features
 
 PREFIX = "bundlekeel_"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One row: name without prefix, type (a table is a gauge whose series are set together), labels, help.
-
-    `starts`: values of a counter's only label that start at 0, since `increase` ignores a series that starts at 1.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram", "table"]
-    labels: tuple[str, ...]
-    help: str
-    starts: tuple[str, ...] = ()
-
-
-METRICS: tuple[Metric, ...] = (
+_OWN: tuple[Metric, ...] = (
     Metric("cycles_total", "counter", ("outcome",), "Cycles by verdict code."),
     Metric("cycle_due_seconds", "gauge", (), "Until the next cycle is due, by cycle.interval; below 0: it is late."),
     Metric("cycle_duration_seconds", "histogram", ("phase",), "Time of a cycle by phase: plan, execute, total."),
@@ -206,29 +192,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("failsafe_look_timestamp_seconds", "gauge", (), "When the failsafe looked last, by its clock; 0: never."),
     Metric("mode_info", "gauge", ("mode",), "1 for the mode in force."),
     Metric(
-        "history_cycles_total",
-        "counter",
-        ("outcome",),
-        "Cycles for the history: recorded, dropped_queue (not written fast enough), dropped_disk (local log refuses).",
-        ("recorded", "dropped_queue", "dropped_disk"),
-    ),
-    Metric(
-        "history_write_seconds",
-        "histogram",
-        (),
-        "Time to find a cycle's changes and log them, in parallel with the cycles.",
-    ),
-    Metric("history_wal_bytes", "gauge", (), "History on this machine that is not published yet."),
-    Metric("history_files_total", "counter", ("what",), "History files: published, merged, removed, set_aside."),
-    Metric(
-        "history_torn_total",
-        "counter",
-        ("where",),
-        "Torn ends of the local log, and torn files of the store.",
-        ("log", "file"),
-    ),
-    Metric("history_store_errors_total", "counter", (), "Attempts to publish history that the store refused."),
-    Metric(
         "settings_read_total",
         "counter",
         ("outcome",),
@@ -239,76 +202,6 @@ METRICS: tuple[Metric, ...] = (
         "settings_refused", "gauge", (), "1 while the settings file is rejected: the last valid settings are in effect."
     ),
     Metric("settings_restart_needed", "gauge", (), "Settings of the file that hold only after a restart."),
-    Metric(
-        "thresholds_age_seconds",
-        "gauge",
-        (),
-        "Age of the newest proposal of the nightly job that could be read; where none came, since one is due "
-        "(calibration.min_days).",
-    ),
-    Metric("thresholds_objections", "gauge", ("code",), "1 for each reason why the newest proposal is not adopted."),
-    Metric("thresholds_in_force", "gauge", (), "Parameters that adopted thresholds set."),
-    Metric("thresholds_on_trial", "gauge", (), "1 while adopted thresholds are watched, to be kept or reverted."),
-    Metric(
-        "thresholds_total",
-        "counter",
-        ("what",),
-        "Thresholds: recommended, refused, adopted, kept, reverted.",
-        ("recommended", "refused", "adopted", "kept", "reverted"),
-    ),
-    Metric("thresholds_store_errors_total", "counter", (), "Attempts to read proposals that the store refused."),
-    Metric(
-        "shadow_cycles_total",
-        "counter",
-        ("strategy", "agreement"),
-        "Cycles planned by another strategy too: both_move, both_rest, only_live, only_shadow.",
-    ),
-    Metric(
-        "shadow_disagreement_ratio", "gauge", ("strategy",), "Share of the moves of either plan that the other lacks."
-    ),
-    Metric(
-        "shadow_regret_ratio",
-        "gauge",
-        ("strategy",),
-        "Predicted max/mean of scores after the live plan less after this strategy's; above 0 it would do better.",
-    ),
-    Metric("shadow_seconds", "histogram", (), "Time of one plan of another strategy, in parallel with the cycles."),
-    Metric("shadow_skipped_total", "counter", (), "Cycles that shadow strategies did not plan: they were still busy."),
-    Metric("quota_limit", "gauge", ("group", "kind"), "What a quota group may pass a second, over all brokers."),
-    Metric("quota_usage", "gauge", ("group", "kind"), "What a quota group passes a second, over all brokers."),
-    Metric("quota_share", "gauge", ("group", "kind"), "Sum of the shares of a quota group's topics, a second."),
-    Metric("quota_used_ratio", "gauge", ("group", "kind"), "Usage of a quota group, of its limit."),
-    Metric(
-        "quota_skew_loss",
-        "gauge",
-        ("group", "kind"),
-        "Shares a second that are not used, since demand sits in too few partitions of a topic.",
-    ),
-    Metric(
-        "quota_topic_usage",
-        "gauge",
-        ("group", "topic", "kind"),
-        "What a topic passes a second; of `quotas.topic_metrics` topics, those that lose most first.",
-    ),
-    Metric(
-        "quota_topic_limit",
-        "gauge",
-        ("group", "topic", "kind"),
-        "What all partitions of such a topic may pass a second by the rates in force; +Inf for no limit.",
-    ),
-    Metric("quota_topic_share", "gauge", ("group", "topic", "kind"), "The share of such a topic, a second."),
-    Metric(
-        "quota_topic_loss",
-        "gauge",
-        ("group", "topic", "kind"),
-        "What of that share is not used, since demand sits in too few partitions of the topic.",
-    ),
-    Metric("quota_topics", "gauge", ("group",), "Topics of a quota group that are served."),
-    Metric("quota_held_back_topics", "gauge", ("group",), "Topics of a quota group that are at their limit."),
-    Metric("quota_held_back_seconds_total", "counter", ("group",), "Topics times seconds at their limit."),
-    Metric("quota_writes_total", "counter", ("outcome",), "Rates and resource groups: written, failed."),
-    Metric("quota_rates_left", "gauge", ("code",), "Rates of topics that are not as shares would have them, by why."),
-    Metric("quota_rates_held", "gauge", (), "Rates of topics set by us, to be given back."),
     Metric(
         "admin_requests_total",
         "counter",
@@ -339,6 +232,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("event_loop_lag_seconds", "gauge", (), "How late the event loop wakes up."),
     Metric("build_info", "gauge", ("version",), "1 for the running version."),
 )
+METRICS: tuple[Metric, ...] = tuple(with_features({item.name: item for item in _OWN}, "metrics", "METRICS").values())
 
 
 class _Table:

@@ -43,7 +43,7 @@ from bundlekeel.pulsar.sources.broker_settings import BrokerConfig, configuratio
 from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting
 from bundlekeel.pulsar.sources.policies import PolicyCache
 from bundlekeel.requests.doctor_channel import channel_checks
-from bundlekeel.requests.doctor_checks import clocks_check, document_check, migration_check
+from bundlekeel.requests.doctor_checks import StateCheck, clocks_check, document_check, migration_check
 from bundlekeel.requests.takeover import NO_LEADER, unknown_namespaces, why_nothing_balances
 from bundlekeel.settings.parameters import STOCK
 from bundlekeel.views.go_live import live_loads_check, unmatched_checks
@@ -63,7 +63,7 @@ class DoctorContext:
     """Dependencies of the checks.
 
     `used`: returns the parameters that follow from a broker's configuration, and the origin of each. `hosts`: the
-    Host headers that the API of this host accepts.
+    Host headers that the API of this host accepts. `records`: see `document_check`.
     """
 
     coordination: Coordination
@@ -82,6 +82,7 @@ class DoctorContext:
     channel: ChannelWatch | None = None
     feed: Callable[[], LoadTables] = LoadTables
     live: LiveLoads | None = None
+    records: Sequence[StateCheck] = ()
 
 
 async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool = True) -> list[Check]:
@@ -92,7 +93,11 @@ async def examine(context: DoctorContext, *, within: float = 10.0, writes: bool 
     checks = [await _store(context, within)]
     if not checks[0].ok:
         return checks
-    checks += [_session(context), await _root(context, writes=writes), await document_check(context.coordination)]
+    checks += [
+        _session(context),
+        await _root(context, writes=writes),
+        await document_check(context.coordination, context.records),
+    ]
     checks += [await _members(context), _hosts(context), await migration_check(context.metadata)]
     if checks[-1].severity == "error" and not checks[-1].ok:
         return checks

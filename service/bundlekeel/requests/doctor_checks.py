@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import median_low
 from typing import Any, Final
 from urllib.parse import unquote
@@ -19,9 +19,10 @@ from bundlekeel.model.text_format import some
 from bundlekeel.ports import Coordination, Document, Metadata, RawClusterView
 from bundlekeel.pulsar.formats.external_input import unreadable
 from bundlekeel.pulsar.formats.report import is_bundle
-from bundlekeel.quotas.owned_limits import HELD, NATIVE, OwnedLimits
 from bundlekeel.requests.reviews import REVIEWS, decode_reviews
 from bundlekeel.views.picture import Check
+
+StateCheck = Callable[[Coordination], Awaitable[None]]
 
 UNREADABLE_FIX: Final = (
     "it is ignored, or read as the safe state (paused, frozen); check who may write below Bundlekeel's root, then "
@@ -47,8 +48,11 @@ _FOLDERS: Final[Mapping[str, Callable[[Document], object]]] = {
 }
 
 
-async def document_check(coordination: Coordination) -> Check:
-    """Check that all documents below our root can be read; return the errors of the others."""
+async def document_check(coordination: Coordination, records: Sequence[StateCheck]) -> Check:
+    """Check that all documents below our root can be read; return the errors of the others.
+
+    `records`: read the documents of features that contain brokers' previous values, and raise StoreError.
+    """
     bad: list[str] = []
     fixes: set[str] = set()
 
@@ -72,11 +76,12 @@ async def document_check(coordination: Coordination) -> Check:
             await asyncio.to_thread(look, lambda chunks: decode_state(chunks, what=STATE), state)
     except StoreError as error:
         return Check.failed("documents", str(error), "try again")
-    try:
-        await OwnedLimits(coordination).load()
-    except StoreError as error:
-        bad.append(f"{HELD} or {NATIVE}: {error}")
-        fixes.add(_FIX_RECORD)
+    for check in records:
+        try:
+            await check(coordination)
+        except StoreError as error:
+            bad.append(str(error))
+            fixes.add(_FIX_RECORD)
     if bad:
         fix = "; any other: ".join(fix for fix in (_FIX_RECORD, UNREADABLE_FIX) if fix in fixes)
         return Check.failed("documents", "; ".join(bad[:5]), fix)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bundlekeel.model.errors import Conflict, StaleWrite
-from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Coordination
-from bundlekeel.quotas.owned_limits import OwnedLimits
+from bundlekeel.requests.doctor_checks import StateCheck
 from bundlekeel.requests.takeover import read_record
 
 
-async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
+async def uninstall(coordination: Coordination, forbid: Sequence[StateCheck] = (), *, dry_run: bool) -> list[str]:
     """Delete all nodes below the root and return them; with `dry_run`, only return them. Empty if there is no root.
 
     Raises Conflict while a sidecar runs, and while brokers still have settings or rates of ours, because only the
-    shared state contains the previous values. Raises CodecError or StoreError if the state cannot be read.
+    shared state contains the previous values. Raises CodecError or StoreError if the state cannot be read. `forbid`:
+    raise Conflict if a feature still needs the state.
     """
     paths = await coordination.paths()
     running = {member.id for member in await coordination.members()}
@@ -23,9 +25,8 @@ async def uninstall(coordination: Coordination, *, dry_run: bool) -> list[str]:
         raise Conflict(f"sidecars still run: {', '.join(sorted(running))}; stop them first")
     if await read_record(coordination) is not None:
         raise Conflict("a takeover is in force: run `bundlekeel handback` first, which needs what would be deleted")
-    owned, groups = await OwnedLimits(coordination).load()
-    if count := len(owned) + len(groups):
-        raise Conflict(f"{numbered(count, 'rate')} of quota groups would stay: run `bundlekeel handback` first")
+    for check in forbid:
+        await check(coordination)
     if paths and not dry_run:
         try:
             await coordination.erase(paths)

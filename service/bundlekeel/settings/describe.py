@@ -14,6 +14,7 @@ from bundlekeel.model.parameters import BY_NAME, PARAMETERS, defaults
 from bundlekeel.model.text_format import format_duration
 from bundlekeel.model.uris import LOOPBACK, folder_named
 from bundlekeel.planning.guard.scope import is_glob
+from bundlekeel.settings.feature_checks import feature_checks, feature_folders
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.model import FAILSAFE_AFTER, FAILSAFE_CYCLES, Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, MergedParameters, to_parameters
@@ -43,7 +44,7 @@ def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None)
             described += _capacity(loaded)
         elif not row.key.startswith("capacity."):
             unit = "duration" if row.duration else ""
-            described.append(_row(row.key, _value(loaded, row.key), loaded.origins[row.key], unit, row.why))
+            described.append(_row(row.key, loaded.value(row.key), loaded.origins[row.key], unit, row.why))
     return described
 
 
@@ -51,13 +52,15 @@ def describe(loaded: LoadedSettings, parameters: MergedParameters | None = None)
 _OF_A_HOST: Final[dict[str, Any]] = {
     **dict.fromkeys(("metadata_store", "configuration_store", "member_id", "store", "admin", "prometheus"), True),
     **dict.fromkeys(("api", "journal", "traces", "notify", "logging"), True),
-    "history": {"wal"},
 }
 
 
 def shared_digest(settings: Settings) -> str:
     """Return a digest (12 characters) of the settings that all sidecars should share, because any may lead."""
     shared = settings.model_dump(mode="json", exclude=_OF_A_HOST)
+    for key in feature_folders():
+        section, _, name = key.partition(".")
+        del shared[section][name]
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -66,7 +69,7 @@ def differences(before: LoadedSettings, after: LoadedSettings) -> dict[str, tupl
     old, new = ({row["key"]: row["value"] for row in describe(loaded)} for loaded in (before, after))
     changes = {}
     for key in {**old, **new}:
-        hidden = not key.startswith(("parameters.", "capacity.")) and _value(before, key) != _value(after, key)
+        hidden = not key.startswith(("parameters.", "capacity.")) and before.value(key) != after.value(key)
         if hidden or old.get(key) != new.get(key):
             changes[key] = old.get(key), new.get(key)
     return changes
@@ -113,13 +116,6 @@ def _capacity(loaded: LoadedSettings) -> list[Json]:
     return described
 
 
-def _value(loaded: LoadedSettings, key: str) -> Any:
-    value: Any = loaded.settings
-    for part in key.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def _row(key: str, value: object, origin: str, unit: str, why: str) -> Json:
     return {
         "key": key,
@@ -132,6 +128,7 @@ def _row(key: str, value: object, origin: str, unit: str, why: str) -> Json:
 
 
 _AVG = "avg"
+_EXISTS = "a folder that exists"
 # In Gbit/s.
 _FASTEST_NIC = 800
 # Pulsar's namespaceBundleUnloadingTimeoutMs, in seconds.
@@ -142,37 +139,28 @@ def warnings_of(settings: Settings) -> list[str]:
     """Return one sentence per valid but probably unintended setting, for `config check`. None is refused."""
     rules = (
         *(_of_cluster, _of_strategy, _without_effect, _of_percent, _of_units, _contradictions),
-        *(_of_other_settings, _of_brokers, _of_windows, _of_security),
+        *(_of_other_settings, _of_features, _of_brokers, _of_windows, _of_security),
     )
     return [text for rule in rules for text in rule(settings)]
 
 
 def folder_warnings(loaded: LoadedSettings) -> list[str]:
     """Return one sentence per missing directory of stores, or of files that the sidecar writes."""
-    settings = loaded.settings
-    written = {
-        "journal.path": settings.journal.path,
-        "api.socket": settings.api.socket,
-        "history.wal": settings.history.wal,
-    }
+    written = [
+        (key, str(file), place.parent, "the sidecar")
+        for key in ("journal.path", "api.socket", *feature_folders())
+        if (place := loaded.located(file := loaded.value(key))) is not None and not place.parent.is_dir()
+    ]
+    stores = [
+        (key, uri, place, maker)
+        for checks in feature_checks()
+        for key, maker in checks.stores.items()
+        if (uri := loaded.value(key)) and (folder := folder_named(uri))
+        if (place := loaded.located(Path(folder))) and not place.is_dir()
+    ]
     return [
-        _warning(
-            key,
-            str(file),
-            f"the folder {place.parent} does not exist, so the sidecar makes it if its user may",
-            "a folder that exists",
-        )
-        for key, file in written.items()
-        if (place := loaded.located(file)) is not None and not place.parent.is_dir()
-    ] + [
-        _warning(
-            key, uri, f"the folder {place} does not exist, so {maker} makes it if its user may", "a folder that exists"
-        )
-        for key, uri, maker in (
-            ("history.uri", settings.history.uri, "the sidecar"),
-            ("calibration.uri", settings.calibration.uri, "the recalibration"),
-        )
-        if uri and (folder := folder_named(uri)) and (place := loaded.located(Path(folder))) and not place.is_dir()
+        _warning(key, value, f"the folder {folder} does not exist, so {maker} makes it if its user may", _EXISTS)
+        for key, value, folder, maker in (*written, *stores)
     ]
 
 
@@ -287,20 +275,15 @@ def _of_other_settings(settings: Settings) -> list[str]:
     if settings.prometheus.url is not None and source != "prometheus":
         what = f"has no effect while counters.source is {source}"
         warnings.append(_warning("prometheus.url", settings.prometheus.url, what, "counters.source: prometheus"))
-    if (strategy := _in_force(settings)) in settings.shadow.strategies:
-        what = f"{strategy} is the strategy in force, and would be compared with itself"
-        warnings.append(_warning("shadow.strategies", None, what, "other strategies"))
-    uri = settings.history.uri
-    if uri is not None and folder_named(uri) and Path(folder_named(uri)) == settings.history.wal:
-        what = "the same folder as history.wal, which each sidecar needs for itself"
-        warnings.append(_warning("history.uri", uri, what, "a folder for all sidecars"))
     return warnings
 
 
-def _in_force(settings: Settings) -> str:
-    """Return the strategy; "": the brokers' strategy."""
-    adopts = settings.adopt_broker_settings and "strategy" not in settings.model_fields_set
-    return "" if adopts else to_parameters(settings).values.strategy
+def _of_features(settings: Settings) -> list[str]:
+    return [
+        _warning(item.key, item.value, item.what, item.better)
+        for checks in feature_checks()
+        for item in checks.warnings(settings)
+    ]
 
 
 def _contradictions(settings: Settings) -> list[str]:

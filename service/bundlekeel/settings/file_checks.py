@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from bundlekeel.model.errors import ConfigError
+from bundlekeel.settings.feature_checks import feature_folders
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.problems import problem
 
@@ -61,12 +62,13 @@ def _check_keys(loaded: LoadedSettings, unreadable: set[str]) -> Iterator[Config
 
 def _check_output_paths(loaded: LoadedSettings) -> Iterator[ConfigError]:
     """Yield a problem for each path that the sidecar writes to and that exists as something else."""
-    settings = loaded.settings
-    for key, file, kind, fits in (
-        ("journal.path", settings.journal.path, "a file", lambda place: not place.is_dir()),
-        ("api.socket", settings.api.socket, "a socket", Path.is_socket),
-        ("history.wal", settings.history.wal, "a folder", Path.is_dir),
-    ):
+    places: dict[str, tuple[str, Callable[[Path], bool]]] = {
+        "journal.path": ("a file", lambda place: not place.is_dir()),
+        "api.socket": ("a socket", Path.is_socket),
+        **dict.fromkeys(feature_folders(), ("a folder", Path.is_dir)),
+    }
+    for key, (kind, fits) in places.items():
+        file = loaded.value(key)
         if (place := loaded.located(file)) is not None and place.exists() and not fits(place):
             path, origin = tuple(key.split(".")), loaded.origins[key]
             what = f"{place} is there already and is not {kind}"

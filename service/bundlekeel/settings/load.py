@@ -58,6 +58,13 @@ class LoadedSettings:
             return file
         return self.path.resolve().parent / file
 
+    def value(self, key: str) -> Any:
+        """Return the value of a dotted key."""
+        value: Any = self.settings
+        for part in key.split("."):
+            value = getattr(value, part)
+        return value
+
     @classmethod
     def defaults(cls) -> LoadedSettings:
         """Return the settings without any source."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -16,17 +16,13 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameters import check_pair, compat_defaults
-from bundlekeel.quotas.settings import QuotaSettings
-from bundlekeel.recalibration.rules.thresholds import AdoptionRules
+from bundlekeel.settings.features import with_features
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
 from bundlekeel.settings.sections import (
-    CalibrationSettings,
     CountersSettings,
-    HistorySettings,
     NotifySettings,
     PrometheusSettings,
     RateSettings,
-    ShadowSettings,
     TraceSettings,
     Windows,
 )
@@ -48,6 +44,8 @@ from bundlekeel.settings.types import (
     check_ports,
     together,
 )
+
+T = TypeVar("T", bound=Section)
 
 # Heartbeats per session: one late and one lost heartbeat must not end the leadership.
 HEARTBEATS_PER_SESSION = 3
@@ -337,6 +335,13 @@ class LoggingSettings(Section):
         return value.lower() if isinstance(value, str) else value
 
 
+def _add_sections(namespace: dict[str, Any]) -> None:
+    """Add the sections of the features to the namespace of a class that is being defined."""
+    own = namespace["__annotations__"]
+    namespace["__annotations__"] = fields = with_features(own, "settings", "SECTIONS")
+    namespace.update({name: kind() for name, kind in fields.items() if name not in own})
+
+
 class Settings(BaseSettings):
     """All settings of a sidecar."""
 
@@ -417,13 +422,15 @@ class Settings(BaseSettings):
     leadership: LeadershipSettings = LeadershipSettings()
     api: ApiSettings = ApiSettings()
     journal: JournalSettings = JournalSettings()
-    history: HistorySettings = HistorySettings()
-    calibration: CalibrationSettings = CalibrationSettings()
-    shadow: ShadowSettings = ShadowSettings()
     notify: NotifySettings = NotifySettings()
     traces: TraceSettings = TraceSettings()
-    quotas: QuotaSettings = QuotaSettings()
     logging: LoggingSettings = LoggingSettings()
+    # Sections of features are fields, too, but only their features know the types: see `section`.
+    _add_sections(locals())
+
+    def section(self, kind: type[T]) -> T:
+        """Return the section of a feature."""
+        return next(value for value in vars(self).values() if isinstance(value, kind))
 
     @classmethod
     def from_sources(cls, sources: Sequence[PydanticBaseSettingsSource]) -> Settings:
@@ -517,18 +524,6 @@ class Settings(BaseSettings):
     def reviewed(self) -> bool:
         """Whether a second operator has to approve a request."""
         return self.review == "required"
-
-    @property
-    def adoption_rules(self) -> AdoptionRules:
-        """The conditions for adopting a proposal of the nightly job."""
-        return AdoptionRules(
-            max_steps=self.calibration.max_steps,
-            max_age_seconds=self.calibration.max_age,
-            min_days=self.calibration.min_days,
-            min_coverage=self.calibration.min_coverage,
-            cluster=self.cluster,
-            interval_seconds=self.cycle.interval,
-        )
 
     @property
     def store_url(self) -> str:

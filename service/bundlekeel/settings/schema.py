@@ -36,6 +36,7 @@ class SettingRow:
     why: str
     duration: bool = False
     secret: bool = False
+    strict_number: bool = False
 
 
 @cache
@@ -153,6 +154,7 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[SettingRow]:
             why=field.description or "",
             duration=DURATION_WORDS in field.metadata,
             secret=SecretStr in _options(field.annotation),
+            strict_number=any(isinstance(mark, AllowedWords) and mark.strict_number for mark in field.metadata),
         )
         if key == "capacity":
             yield from _rows(CapacitySettings, f"capacity.{PATTERN}.")

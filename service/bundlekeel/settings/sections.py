@@ -1,4 +1,4 @@
-"""Sections of the settings: windows, adaptive rate, counters, calibration, notifications, traces, history."""
+"""Sections of the settings: windows, adaptive rate, counters, notifications, traces."""
 
 from __future__ import annotations
 
@@ -16,12 +16,9 @@ from bundlekeel.settings.types import (
     Duration,
     Http,
     InvalidSetting,
-    Listed,
     Off,
-    Place,
     Section,
     Shown,
-    Strategy,
     http_address,
 )
 
@@ -155,26 +152,6 @@ class TraceSettings(Section):
     )
 
 
-class HistorySettings(Section):
-    """The record of each cycle's input and decision, for replay and for the nightly recalibration."""
-
-    uri: Place | None = Field(
-        default=None, description="store of the history, the same for all sidecars; null: no history"
-    )
-    wal: Path = Field(
-        default=Path("bundlekeel-history"),
-        description="local directory for unpublished minutes; each sidecar needs its own",
-    )
-    wal_max_bytes: int = Field(
-        default=1 << 30,
-        ge=1 << 20,
-        description="beyond this unpublished size, cycles are not recorded until the store accepts files again",
-    )
-    keep_days: int | None = Field(
-        default=35, ge=1, le=36_500, description="the leader deletes older files; null: keep all files"
-    )
-
-
 class CountersSettings(Section):
     """Counters of brokers' topics, read by the leader in addition to load reports.
 
@@ -242,50 +219,3 @@ class PrometheusSettings(Section):
         if self.token is not None and self.token_file is not None:
             raise InvalidSetting("give token or token_file, not both", field="token_file")
         return self
-
-
-class CalibrationSettings(Section):
-    """Thresholds that the nightly job proposes, and the conditions for adopting them."""
-
-    mode: Annotated[Literal["off", "recommend", "adopt"], Off] = Field(
-        default="off",
-        description="off: proposals are not read; recommend: an operator adopts them; adopt: automatic adoption",
-    )
-    uri: Place | None = Field(
-        default=None, description="store in which the job writes DATE/thresholds.json, the same for all sidecars"
-    )
-    interval: Duration = Field(default=300.0, ge=1, le=86_400, description="time between two checks for a new proposal")
-    max_steps: float = Field(
-        default=4.0, gt=0, le=1000, description="largest change of a parameter per night, in steps of its range"
-    )
-    max_age: Duration = Field(default=129_600.0, ge=60, description="older proposals are not adopted")
-    min_days: int = Field(default=7, ge=1, le=366, description="lowest number of days with usable history")
-    min_coverage: float = Field(default=0.9, ge=0, le=1, description="lowest recorded share of the time")
-    trial: Duration = Field(
-        default=21_600.0,
-        ge=0,
-        le=86_400,
-        description="duration of the trial after an adoption, which is reverted if worse than predicted; 0: no trial",
-    )
-
-    @model_validator(mode="after")
-    def _has_a_place(self) -> CalibrationSettings:
-        if self.mode != "off" and self.uri is None:
-            allowed = "the folder or URI that the nightly job writes to, or mode: off"
-            raise InvalidSetting(f"calibration.mode is {self.mode}, but uri is not set", field="uri", allowed=allowed)
-        return self
-
-
-class ShadowSettings(Section):
-    """Strategies that plan every cycle only for comparison with the strategy in use."""
-
-    strategies: Annotated[tuple[Strategy, ...], Listed] = Field(
-        default=(), description="names of strategies; metrics and history show their plans"
-    )
-
-    @field_validator("strategies")
-    @classmethod
-    def _once_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise InvalidSetting("the same strategy twice")
-        return value

@@ -22,7 +22,7 @@ from bundlekeel.settings.files import read_bounded
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import TOP_LEVEL, canonical
 from bundlekeel.settings.problems import AT_THE_TOP, ConfigErrors, KeyPath, problem, without_line
-from bundlekeel.settings.schema import by_key, children, is_section
+from bundlekeel.settings.schema import by_key, children, is_section, row_of
 from bundlekeel.settings.yaml_text import MAX_VALUES, LinedKey, count_values, read_mapping
 
 ENV_PREFIX: Final = "BUNDLEKEEL__"
@@ -130,10 +130,10 @@ def _read_text(name: str, text: str, origin: str) -> Layer:
     path = _path_of(name)
     row = by_key().get(".".join(path))
     value: object = text
-    # A variable contains a string, but a limit of a quota group must be a number.
-    limit = path[:2] == ("quotas", "groups") and path[-1].endswith("_messages")
+    item = row_of(path)
+    strict_number = item is not None and item.strict_number
     structured = (row is None or row.allowed.startswith(("mapping", "list of"))) and text.lstrip()[:1] in ("{", "[")
-    if limit or structured:
+    if strict_number or structured:
         try:
             value = yaml.safe_load(text)
             if count_values(value) > MAX_VALUES:

@@ -26,10 +26,11 @@ _OTHER_STORES = ("etcd:", "oxia:", "rocksdb:", "memory:", "raft:")
 @dataclass(frozen=True, slots=True)
 class AllowedWords:
     """The allowed values of a field, as text for the reference page and messages. `null`: whether null is allowed if
-    the type accepts it."""
+    the type accepts it. `strict_number`: the field rejects a string, so a variable is parsed as a number first."""
 
     allowed: str
     null: bool = True
+    strict_number: bool = False
 
 
 class Section(BaseModel):

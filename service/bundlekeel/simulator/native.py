@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from bundlekeel.compat import BundleColumns, CompatPicture, Placer, shed
 from bundlekeel.compat.picture import percent, suspects
+from bundlekeel.compat.shedders import BundleColumns, CompatPicture, Placer, shed
 from bundlekeel.model.averages import Averages
 from bundlekeel.model.load import RATE_IN, RATE_OUT, THROUGHPUT_IN, THROUGHPUT_OUT, BrokerReport, Ints
 from bundlekeel.model.parameters import Parameters

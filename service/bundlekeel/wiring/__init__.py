@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from bundlekeel.cli.app import make_app, without
 from bundlekeel.cli.exit_codes import output_written
+from bundlekeel.wiring.features import commands
 from bundlekeel.wiring.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def main(opened: Callable[[LoadedSettings], Outside] | None = None) -> None:
     # Without a handler, the first process of a container ignores SIGTERM and runs until it is killed.
     signal.signal(signal.SIGTERM, _end)
     with output_written():
-        make_app(partial(_wiring, opened), load_plugins)(prog_name="bundlekeel")
+        make_app(partial(_wiring, opened), commands(), load_plugins)(prog_name="bundlekeel")
 
 
 def _end(number: int, _: object) -> NoReturn:

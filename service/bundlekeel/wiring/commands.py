@@ -16,8 +16,6 @@ import structlog
 from bundlekeel.cli.wiring import Split
 from bundlekeel.model.response_fields import Json
 from bundlekeel.pulsar.channel.responses import UnitView
-from bundlekeel.recalibration.history.ports import HistoryStore
-from bundlekeel.recalibration.wiring import history_store
 from bundlekeel.requests.doctor import examine
 from bundlekeel.requests.failsafe import FailsafeLimits
 from bundlekeel.requests.takeover import last_takeover
@@ -28,6 +26,7 @@ from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.sources import misnamed_variables
 from bundlekeel.views.channel_rows import row_of
 from bundlekeel.views.picture import Check
+from bundlekeel.wiring.features import installed
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (
     Outside,
@@ -115,7 +114,8 @@ class Bootstrap:
         async def run() -> list[str]:
             async with connected(settings) as out:
                 await until_connected(settings.settings, out)
-                return await uninstall(out.coordination, dry_run=dry_run)
+                forbid = [feature.forbid_uninstall for feature in installed()]
+                return await uninstall(out.coordination, forbid, dry_run=dry_run)
 
         return once(settings, run)
 
@@ -145,10 +145,6 @@ class Bootstrap:
                 return [asdict(row) for row in rows]
 
         return once(settings, run)
-
-    def history(self, settings: LoadedSettings, uri: str | None) -> HistoryStore:
-        """Return the store of recorded history."""
-        return history_store(settings, uri)
 
 
 def once(loaded: LoadedSettings, body: Callable[[], Awaitable[T]]) -> T:

@@ -14,16 +14,16 @@ from bundlekeel.leader.cycle.status import CycleStatus
 from bundlekeel.leader.execution.executor import Executor
 from bundlekeel.leader.execution.move import ExecutorLimits, MovePorts
 from bundlekeel.leader.gate.gate import Gate
-from bundlekeel.leader.gate.guard_state import GuardMemory
+from bundlekeel.leader.gate.guard_state import GuardMemory, list_moved_brokers
 from bundlekeel.leader.gate.in_force import mode_in_force
 from bundlekeel.leader.gate.windows import Calendar
 from bundlekeel.leader.runtime import begin_term
-from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
 from bundlekeel.planning.effects import EffectRules
 from bundlekeel.pulsar.counters.counters import CounterDemand
-from bundlekeel.recalibration.adopting.wiring import effective_parameters_of
+from bundlekeel.pulsar.sources.rate_signals import RateSignals
 from bundlekeel.requests.drain_tracker import DrainTracker
-from bundlekeel.wiring.features import Features, features
+from bundlekeel.wiring.features import Features, adopted_of, features
 from bundlekeel.wiring.reading import Reading
 
 # An intent outlives the longest call by this time, which is needed to find the bundle's new owner.
@@ -40,6 +40,8 @@ class Leading:
     executor: Executor
     operations: DrainTracker
     features: Features
+    rate: RateSignals | None
+    """The adaptive rate, None if the settings turn it off."""
     cycle: Cycle
     planner: Planner
 
@@ -48,14 +50,14 @@ def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
     """Create these parts. `limits`: those of the executor, by default from the settings. Raises ConfigError if pyarrow
     is missing and a setting needs it."""
     out, settings = reading.outside, reading.loaded.settings
-    parameters = effective_parameters_of(reading.loaded, reading.shared_state)
+    parameters = EffectiveParameters(merging(reading.loaded), adopted_of(reading.loaded, reading.shared_state))
     status = CycleStatus(parameters({}, ()), reading.leadership.no_seat)
     calendar = Calendar(settings.windows, out.clock.stepped_ms)
     gate = _gate(reading, status, calendar)
     executor = _executor(reading, gate, limits)
     operations = DrainTracker(reading.shared_state, out.admin, out.config, out.clock, out.telemetry)
-    optional = features(reading, status, gate, parameters)
-    guard_memory = _guard_memory(reading, calendar, optional)
+    optional, rate = features(reading, status, gate, parameters), _rate(reading, status)
+    guard_memory = _guard_memory(reading, calendar, rate, optional)
     cycle = _cycle(reading, status, parameters, executor, gate, operations, guard_memory, optional)
     reading.term_start.add(partial(begin_term, cycle=cycle, outage=reading.outage))
     if out.source.live is not None:
@@ -67,6 +69,7 @@ def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
         executor=executor,
         operations=operations,
         features=optional,
+        rate=rate,
         cycle=cycle,
         planner=Planner(cycle, out.clock.wall_ms, eta=operations.eta, interval_seconds=settings.cycle.interval),
     )
@@ -83,7 +86,6 @@ def _cycle(
     optional: Features,
 ) -> Cycle:
     out, heed = reading.outside, reading.loaded.settings.effects.heed_external_moves
-    shadow = optional.shadow_strategies
     return Cycle(
         status=status,
         observer=reading.observer,
@@ -103,7 +105,7 @@ def _cycle(
         effects=_effects(reading),
         external_moves=ExternalMoveWatch(out.ownership, reading.journal.append, out.telemetry, heed=heed),
         listeners=optional.listeners,
-        shadow=shadow.news if shadow is not None else dict,
+        shadow=optional.shadow,
     )
 
 
@@ -148,10 +150,25 @@ def _move_ports(reading: Reading) -> MovePorts:
     )
 
 
-def _guard_memory(reading: Reading, calendar: Calendar, optional: Features) -> GuardMemory:
-    rate = optional.rate
+def _rate(reading: Reading, status: CycleStatus) -> RateSignals | None:
+    section, clock = reading.loaded.settings.rate, reading.outside.clock
+    if not section.adaptive:
+        return None
+    return RateSignals(
+        reading.outside.admin,
+        clock,
+        picture=lambda: reading.observer.picture,
+        concerned=lambda: list_moved_brokers(
+            reading.shared_state.moves, clock.wall_ms() - int(2000 * section.interval)
+        ),
+        ceiling=lambda: status.params.max_moves_per_cycle,
+        every_seconds=section.interval,
+    )
+
+
+def _guard_memory(reading: Reading, calendar: Calendar, rate: RateSignals | None, optional: Features) -> GuardMemory:
     allowed: Callable[[], int | None] = (lambda: None) if rate is None else (lambda: rate.moves)
-    return GuardMemory(lambda: reading.shared_state.moves, calendar, allowed, optional.quotas.quotas.limited)
+    return GuardMemory(lambda: reading.shared_state.moves, calendar, allowed, optional.limited)
 
 
 def _effects(reading: Reading) -> Effects:

@@ -26,10 +26,6 @@ from bundlekeel.pulsar.topics.channel import TopicChannel
 from bundlekeel.pulsar.topics.feed import TopicLoadFeed
 from bundlekeel.pulsar.topics.process import TopicsOptions, TopicsProcess
 from bundlekeel.pulsar.zookeeper import ZkChannel, ZkClient, ZkCoordination, ZkLoadSource, ZkMetadata, ZkOwnership
-from bundlekeel.quotas.ports import UsageFeed
-from bundlekeel.quotas.usage_feed import TopicUsageFeed
-from bundlekeel.recalibration.adopting.proposals import proposals
-from bundlekeel.recalibration.history.ports import CalibrationStore
 from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.requests.doctor import DoctorContext, describe_store_failure
 from bundlekeel.settings.load import LoadedSettings
@@ -37,6 +33,7 @@ from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.tls import ClientTls
 from bundlekeel.wiring.clock import SystemClock
+from bundlekeel.wiring.features import installed
 from bundlekeel.wiring.security import broker_tls, peers_of, served_hosts, store_identity, token_of
 
 
@@ -55,11 +52,10 @@ class Outside:
     configuration: ZkClient
     admin: HttpBrokerAdmin
     config: BrokerConfig
-    usage_feed: UsageFeed
     peers: Callable[[], Peers]
     """Only for sidecars: it opens files of the API, which commands may not have."""
-    proposals: Callable[[], Callable[[], CalibrationStore]]
-    """Only for sidecars: it may need pyarrow."""
+    adapters: Mapping[str, Any]
+    """Adapters of the features, by the feature's name."""
 
 
 def open_outside(loaded: LoadedSettings) -> Outside:
@@ -99,9 +95,8 @@ def open_outside(loaded: LoadedSettings) -> Outside:
         configuration=configuration,
         admin=admin,
         config=config,
-        usage_feed=TopicUsageFeed(TopicsProcess(topics_options(loaded), clock=clock), clock=clock),
         peers=partial(peers_of, loaded),
-        proposals=partial(proposals, loaded),
+        adapters={feature.name: feature.adapters(loaded, admin, clock) for feature in installed()},
     )
 
 
@@ -223,6 +218,7 @@ def context(settings: Settings, out: Outside, channel: ChannelWatch) -> DoctorCo
         capacity=settings.capacity_overrides,
         bundles=settings.extensible.bundles,
         used=lambda values: to_parameters(settings, values),
+        records=[feature.check_documents for feature in installed()],
         hosts=tuple(dict.fromkeys((*LOOPBACK, *served_hosts(settings)))),
     )
 

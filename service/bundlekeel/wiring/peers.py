@@ -45,17 +45,12 @@ class HttpPeers:
 
     async def plan(self, url: str, hash_: str) -> dict[str, Any] | None:
         """Return the sidecar's own plan (GET /api/v1/plans/HASH). Raises StoreError on a foreign response."""
-        answer = await self._ask("GET", url, f"plans/{quote(hash_, safe='')}", params={"here": "true"})
+        answer = await self.get(url, f"plans/{quote(hash_, safe='')}")
         return None if answer is None else _plan(url, answer)
 
-    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
-        """Return its own explanation (GET /api/v1/quotas/TOPIC/why). Raises StoreError on a foreign response."""
-        answer = await self._ask("GET", url, f"quotas/{quote(topic, safe='')}/why", params={"here": "true"})
-        if answer is not None and not (
-            isinstance(answer, dict) and {"name", "kind", "sentences", "codes"} <= set(answer)
-        ):
-            raise StoreError(f"the sidecar at {url} answered something else than why a topic passes what it passes")
-        return answer
+    async def get(self, url: str, path: str) -> Any:
+        """Return its own response to a read, or None (404). Raises StoreError if it does not respond."""
+        return await self._ask("GET", url, path, params={"here": "true"})
 
     async def _ask(self, method: str, url: str, path: str, **more: Any) -> Any:
         """Return the JSON of the response; None: status 404."""

@@ -15,6 +15,7 @@ from bundlekeel.api.server import ApiServer
 from bundlekeel.api.service import Service, ServiceParts
 from bundlekeel.leader.runtime import Background, Runtime, RuntimeParts
 from bundlekeel.requests.reload import Reload
+from bundlekeel.wiring.features import routes
 from bundlekeel.wiring.leading import Leading
 from bundlekeel.wiring.outside import context
 from bundlekeel.wiring.requests import Requests
@@ -45,6 +46,7 @@ class Serving:
             loaded.located(settings.api.socket),
             allowed_hosts=served_hosts(settings),
             protection=protection(loaded, out.telemetry, out.clock, reading.journal.append),
+            features=routes(),
         )
 
     def ready(self, urls: list[str]) -> None:
@@ -108,6 +110,8 @@ def _tasks(leading: Leading) -> list[Background]:
         Background("outage", reading.outage.run),
         *leading.features.tasks,
     ]
+    if leading.rate is not None:
+        tasks.append(Background("rate", leading.rate.run))
     if reading.notifications is not None:
         tasks.append(Background("notifications", reading.notifications.run, reading.notifications.close))
     return tasks
@@ -134,9 +138,8 @@ def _service_parts(requests: Requests, runtime: Runtime) -> ServiceParts:
         runtime=runtime,
         operator_requests=requests.operator_requests,
         gate=leading.gate,
-        calibration=leading.features.calibration,
         effective_parameters=leading.effective_parameters,
-        quotas=leading.features.quotas,
+        features=leading.features.services,
         context=partial(context, reading.loaded.settings, out, reading.channel),
         channel=reading.channel,
         outage=reading.outage,

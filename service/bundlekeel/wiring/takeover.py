@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 from bundlekeel.cli.wiring import Split
 from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import BrokerEndpoint
-from bundlekeel.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.requests.failsafe import FailsafeLimits, judge
 from bundlekeel.requests.takeover import (
     BrokerRow,
@@ -22,6 +21,7 @@ from bundlekeel.requests.takeover import (
     why_nothing_balances,
 )
 from bundlekeel.settings.load import LoadedSettings
+from bundlekeel.wiring.features import installed
 from bundlekeel.wiring.outside import Outside, connected, endpoints_of, until_connected
 
 
@@ -58,37 +58,34 @@ async def hand_back(
         before = await _shedding_now(out, endpoints)
         if dry_run:
             taken_over = await read_record(out.coordination) is not None
-            return handback_preview(before, await quotas_owned(out.coordination), taken_over=taken_over)
+            preview_lines = [line for feature in installed() for line in await feature.preview_handback(out)]
+            return handback_preview(before, preview_lines, taken_over=taken_over)
         context = replace(_context(out, endpoints), tell=tell)
         result = await handback(context, reason=reason, by=by)
-        aside: list[str] = []
-        if result is None and (loaded.settings.quotas.enforcer != "off" or await quotas_owned(out.coordination)):
-            # Suspend quotas first, because a running leader would write the rates again.
-            aside = await put_quotas_aside(out.coordination, out.clock, reason=reason, by=by)
-        quotas = aside + await give_quotas_back(
-            out.admin.quotas, out.admin.quotas, out.config, out.coordination, out.clock
-        )
+        limits: list[str] = []
+        for feature in installed():
+            limits += await feature.hand_back(loaded, out, taken_over=result is not None, reason=reason, by=by)
         if result is None:
-            return _nothing_to_undo(before, quotas, done=True)
+            return _nothing_to_undo(before, limits, done=True)
         answer = json_result(result, before)
-        return answer | {"warnings": [*answer["warnings"], *quotas]}
+        return answer | {"warnings": [*answer["warnings"], *limits]}
 
 
-def handback_preview(before: Mapping[str, str], quotas: list[str], *, taken_over: bool) -> Json:
-    """Return the changes that a handback would make. `quotas`: warnings of quota groups."""
+def handback_preview(before: Mapping[str, str], limits: list[str], *, taken_over: bool) -> Json:
+    """Return the changes that a handback would make. `limits`: messages of features that set limits at brokers."""
     if not taken_over:
-        return _nothing_to_undo(before, quotas, done=False)
+        return _nothing_to_undo(before, limits, done=False)
     rows = [
         _json_row(broker, value, "as before the takeover", ok=value != "unknown", detail="would be restored")
         for broker, value in before.items()
     ]
-    return {"brokers": rows, "warnings": quotas, "split": "", "done": False}
+    return {"brokers": rows, "warnings": limits, "split": "", "done": False}
 
 
 _SHEDDING_TEXTS = {"true": "sheds by itself", "false": "does not shed", "unknown": "could not be asked"}
 
 
-def _nothing_to_undo(before: Mapping[str, str], quotas: list[str], *, done: bool) -> Json:
+def _nothing_to_undo(before: Mapping[str, str], limits: list[str], *, done: bool) -> Json:
     """Return the result of a handback without a takeover. A broker is right if it sheds load, because another balancer
     is missing. `before`: whether each broker sheds load by itself."""
     rows = [
@@ -101,7 +98,7 @@ def _nothing_to_undo(before: Mapping[str, str], quotas: list[str], *, done: bool
             f"{', '.join(quiet)}: no shedding, and no record says why; to turn it on, "
             "`pulsar-admin brokers update-dynamic-config --config loadBalancerSheddingEnabled --value true`"
         )
-    return {"brokers": rows, "warnings": [*warnings, *quotas], "split": "", "done": done}
+    return {"brokers": rows, "warnings": [*warnings, *limits], "split": "", "done": done}
 
 
 async def failsafe(loaded: LoadedSettings, *, terms: FailsafeLimits, dry_run: bool) -> Json:

@@ -9,10 +9,11 @@ from typing import Protocol
 import pytest
 
 from bundlekeel.model.errors import AdminRefused
-from bundlekeel.ports.commands import QuotaCommands, by_person
+from bundlekeel.ports.commands import by_person
 from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.quotas.native import ResourceGroup
 from bundlekeel.quotas.ports import NamespaceRates, QuotaAdmin
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from tests.support.contracts.coordination import eventually
 
 NAMESPACE = "public/default"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from bundlekeel.api import create_app
 from bundlekeel.api.admission import require_roles
 from bundlekeel.api.audit import AuditTrail
 from bundlekeel.api.auth import FailedLogins
 from bundlekeel.settings.credentials import ROLES
 from tests.support.api_routes import Entry, ask, table
+from tests.support.apps import create_app
 from tests.support.security import SteppedClock, Tokens, access_for
 from tests.support.shop import Shop
 from tests.support.spied import Spied

@@ -17,13 +17,12 @@ from fastapi import FastAPI
 from structlog.testing import CapturingLoggerFactory
 from typer.testing import CliRunner
 
-from bundlekeel.api import create_app
 from bundlekeel.api.admission import SAFE_METHODS
 from bundlekeel.api.audit import AuditTrail
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.credentials import ROLES, TokensFile, new_token, read_lines
 from tests.support.api_routes import roles, table
+from tests.support.apps import create_app, make_app
 from tests.support.contracts.admin import Recorder
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Issuer, SteppedClock, Tokens, access_for

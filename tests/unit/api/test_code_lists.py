@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 
-from bundlekeel.api.app import openapi_document
 from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.model.channel_states import UnitState
 from bundlekeel.model.codes import Code
@@ -16,6 +15,7 @@ from bundlekeel.planning.effects import HELPED, NO_BENEFIT, WORSE
 from bundlekeel.pulsar.channel.findings import FindingCode
 from bundlekeel.quotas.groups import KINDS
 from bundlekeel.views.journal import RECORDS
+from bundlekeel.wiring.openapi import openapi_document
 
 OPEN = "x-extensible-enum"
 # Their descriptions speak of the code of another field; that of the channel is a sentence.

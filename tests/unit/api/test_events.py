@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from bundlekeel.api import create_app
 from bundlekeel.api.routes.events import MAX_STREAMS, EventStreams, most_streams
 from bundlekeel.api.server import ApiServer
+from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from bundlekeel.api import create_app
 from bundlekeel.model.errors import ConfigError
+from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.support.spied import Spied
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from bundlekeel.api import create_app
-from bundlekeel.api.app import openapi_document
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
+from bundlekeel.wiring.openapi import openapi_document
+from tests.support.apps import create_app
 from tests.support.shop import BROKERS, BUNDLE, Shop
 
 WHO = {"reason": "r", "by": "ann"}

@@ -7,8 +7,9 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from bundlekeel.api import ApiServer, create_app
-from bundlekeel.api.app import openapi_document
+from bundlekeel.api import ApiServer
+from bundlekeel.wiring.openapi import openapi_document
+from tests.support.apps import create_app
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
 from tests.support.spied import Spied

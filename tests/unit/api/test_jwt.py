@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fastapi import FastAPI
 
-from bundlekeel.api import create_app
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.settings.credentials import TokensFile
 from bundlekeel.settings.jwt_keys import JwtKeys
+from tests.support.apps import create_app
 from tests.support.security import AUDIENCE, ISSUER, Issuer, access_for
 from tests.support.shop import Shop
 from tests.unit.api.test_routes import client

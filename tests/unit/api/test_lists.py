@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from bundlekeel.api import create_app
 from bundlekeel.model.response_fields import Json
 from bundlekeel.pulsar.channel.findings import FindingCode
+from tests.support.apps import create_app
 from tests.support.shop import BROKERS, Shop
 
 # Two of them in one millisecond, on the border of pages of two.

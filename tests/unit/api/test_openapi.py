@@ -11,8 +11,6 @@ from typing import Any, get_args
 import pytest
 
 import bundlekeel
-from bundlekeel.api import create_app
-from bundlekeel.api.app import openapi_document
 from bundlekeel.api.problems import KINDS, STATUSES, TYPE_PREFIX
 from bundlekeel.leader.execution.intents import OutcomeWord
 from bundlekeel.model.codes import Code
@@ -21,8 +19,9 @@ from bundlekeel.quotas.settings import QuotaSettings
 from bundlekeel.requests.reviews import ACTIONS
 from bundlekeel.settings.credentials import ROLES
 from bundlekeel.settings.model import ApiSettings
-from bundlekeel.settings.sections import CalibrationSettings
+from bundlekeel.wiring.openapi import openapi_document
 from dev.api_page import answers_text, api_page, examples
+from tests.support.apps import create_app
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
 
@@ -206,7 +205,6 @@ def test_what_takes_few_words_lists_them(document: dict[str, Any]) -> None:
     assert words("OutcomeView.outcome") == set(get_args(OutcomeWord))
     assert words("ReviewView.state") >= {*ACTIONS, "done", "aborted", "discarded", "expired"}
     assert words("WhoAmI.your_role") == set(ROLES)
-    assert words("ThresholdsView.mode") == set(get_args(CalibrationSettings.model_fields["mode"].annotation))
     assert words("QuotasView.enforcer") == set(get_args(QuotaSettings.model_fields["enforcer"].annotation))
     assert words("TaskView.state") and words("DrainView.state") and words("TaskView.kind")
     assert words("Verdict.code", "x-extensible-enum") == set(Code)

@@ -9,7 +9,6 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.views.operations import (
     CordonedView,
@@ -23,6 +22,7 @@ from bundlekeel.views.operations import (
     UnpinnedView,
 )
 from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, RelocationView, ReviewView, Stopping, TaskView
+from tests.support.apps import create_app
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, Shop
 from tests.support.spied import Spied
 from tests.unit.api.test_routes import client

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bundlekeel.api import create_app
 from bundlekeel.api.page import CONTENT_SECURITY_POLICY, TYPES
 from dev import ui
+from tests.support.apps import create_app
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
 from tests.unit.api.test_routes import client

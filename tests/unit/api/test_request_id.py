@@ -7,8 +7,8 @@ import pytest
 import structlog
 
 from bundlekeel.api import ApiServer
-from bundlekeel.api.app import openapi_document
 from bundlekeel.views.plans import PlanView
+from bundlekeel.wiring.openapi import openapi_document
 from bundlekeel.wiring.peers import HttpPeers
 from tests.support.spied import Spied
 

@@ -11,7 +11,6 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import (
     AdminFault,
@@ -41,6 +40,7 @@ from bundlekeel.views.picture import (
     WhyView,
 )
 from bundlekeel.views.plans import PlanSummary, PlanView, TaskView
+from tests.support.apps import create_app
 from tests.support.shop import BROKERS, BUNDLE, NOW_MS, TOPIC, Shop
 from tests.support.spied import Spied
 

@@ -15,7 +15,6 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.pulsar.formats.external_input import clean
 from bundlekeel.records.chain import ChainVerifier
 from bundlekeel.records.journal import FileJournal
@@ -23,6 +22,7 @@ from bundlekeel.records.metrics import PrometheusTelemetry
 from bundlekeel.records.webhooks import post
 from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.logs import configure_logging
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.spied import Spied
 

@@ -20,8 +20,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from bundlekeel.api import create_app
 from bundlekeel.api.routes.events import EventStreams
+from tests.support.apps import create_app
 from tests.support.security import Tokens, access_for
 from tests.support.shop import Shop
 

@@ -11,11 +11,11 @@ import pytest
 from fastapi import Response
 from fastapi.routing import iter_route_contexts
 
-from bundlekeel.api import create_app
 from bundlekeel.api.admission import MAX_BODY_BYTES
-from bundlekeel.api.app import openapi_document, openapi_text
 from bundlekeel.api.problems import KINDS, STATUSES
+from bundlekeel.wiring.openapi import openapi_document, openapi_text
 from dev.api_page import api_page
+from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.unit.api.test_routes import client
 

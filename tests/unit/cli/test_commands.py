@@ -19,13 +19,13 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY
 from bundlekeel.planning.whatif import Finish
 from bundlekeel.views.picture import Mode
 from bundlekeel.views.summary_fields import Period
+from tests.support.apps import make_app
 from tests.support.command_line import Served, Sidecar
 from tests.support.fake_wiring import CHECKS, FakeWiring
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, QUOTA_TOPIC, TOPIC, Shop

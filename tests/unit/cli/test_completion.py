@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar

@@ -14,8 +14,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import CodecError, StoreError
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
 ROW = {"broker": "b1:8080", "before": "false", "after": "true", "ok": True, "detail": ""}
@@ -77,7 +77,7 @@ def test_it_goes_on_where_it_is_told_so(tmp_path: Path) -> None:
 def test_sigterm_ends_it_after_the_look(during: str) -> None:
     """It is how the program is stopped, and no failure. A look may be writing."""
     code = (
-        "import signal, sys, time; from bundlekeel.cli.app import make_app\n"
+        "import signal, sys, time; from tests.support.apps import make_app\n"
         "from tests.support.fake_wiring import FakeWiring\n"
         "class Slow(FakeWiring):\n"
         "    def deadman(self, *args, **more):\n"

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.journal import follow_chain, sort_rotated
 from bundlekeel.records.chain import GENESIS, ChainVerification, ChainVerifier, is_intact, seal, seal_of
 from bundlekeel.records.journal import FileJournal
 from bundlekeel.records.metrics import PrometheusTelemetry
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
 

@@ -15,17 +15,16 @@ from typer.testing import CliRunner
 
 from bundlekeel.api.audit import Audit, AuditTrail
 from bundlekeel.api.service import Service
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.units import age
 from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.pulsar.channel.channel_watch import finding_record
 from bundlekeel.pulsar.channel.findings import ChannelFinding
-from bundlekeel.quotas.settings import QuotaSettings
 from bundlekeel.records.chain import GENESIS, MEMBERS, seal
 from bundlekeel.requests.reload import Reload
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.views.journal import RECORDS
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.page_world import PageCluster, PageSidecar, Served
 from tests.support.world import BROKERS, EAGER
@@ -55,7 +54,7 @@ class Recorder(Served):
         """The sidecar's face."""
         loads = {A: [("shop/orders", share) for share in (0.2, 0.15, 0.1, 0.05)], B: [("shop/payments", 0.01)]}
         limits = {"shop": {"members": ("t:shop",), "publish_messages": 30}}
-        quotas = QuotaSettings.model_validate({"enforcer": "policies", "groups": limits})
+        quotas = {"enforcer": "policies", "groups": limits}
         self.cluster = PageCluster(loads, {TOPIC: 90.0})
         self.sidecar = _Comparing(self.cluster, mode="act", params=EAGER, pace=0.0, quotas=quotas)
         return self.sidecar.service

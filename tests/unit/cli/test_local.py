@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from bundlekeel import __version__
 from bundlekeel.cli import units
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.session import period
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 from dev.cli_page import cli_page
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
 

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.cli.wiring import Wiring
+from tests.support.apps import make_app
 from tests.support.printed_commands import commands, pages, refusal
 
 

@@ -255,7 +255,7 @@ def test_what_to_run_is_not_followed_by_what_stops_it(sidecar: Sidecar) -> None:
 
 def test_where_there_is_no_quota_group_it_says_what_makes_one(sidecar: Sidecar) -> None:
     """As every other empty list does."""
-    shown, file = sidecar.do(sidecar.shop.service.quotas.view()), io.StringIO()
+    shown, file = sidecar.do(sidecar.shop.quotas.view()), io.StringIO()
     for answer in (shown, replace(shown, groups=[])):
         Console(width=80, file=file).print(groups(answer, TableLayout()))
     assert file.getvalue().count("create one with `bundlekeel quota set`") == 1

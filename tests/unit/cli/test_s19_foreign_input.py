@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.output import ProgressLine
 from bundlekeel.records.chain import GENESIS, seal
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.http_server import serving
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -18,10 +19,10 @@ from typer.testing import CliRunner
 
 from bundlekeel.api import ApiServer
 from bundlekeel.api.server import PROBE_CONNECTIONS, Protection
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import ConfigError, StoreError
 from bundlekeel.settings.tls import ClientTls, ServerTls
 from bundlekeel.wiring.peers import HttpPeers
+from tests.support.apps import ROUTES, make_app
 from tests.support.contracts.coordination import eventually
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Tokens, access_for
@@ -33,7 +34,7 @@ async def served(tls: ServerTls | None, **more: Any) -> AsyncIterator[str]:
     """The API on a loopback port."""
     context = tls.context(field="api.tls.cert_file") if tls else None
     service = (await Shop().open()).service
-    server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(tls=context, **more))
+    server = ApiServer(service, "127.0.0.1", 0, None, protection=Protection(tls=context, **more), features=ROUTES)
     url = await server.start()
     try:
         yield url
@@ -163,7 +164,7 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
     ours, tokens = Certificates(tmp_path), Tokens(tmp_path)
     cert, key = ours.issue("server")
     own = ClientTls(trust_certs=ours.ca, cert=cert, key=key).context(field="x")
-    access = access_for(tokens)
+    access, quota_path = access_for(tokens), f"quotas/{quote(QUOTA_TOPIC, safe='')}/why"
     async with served(ServerTls(cert=cert, key=key, client_ca=ours.ca), access=access) as url:
         for tls, token, answered in (
             (own, lambda: tokens.tokens["operator"], True),
@@ -176,7 +177,7 @@ async def test_peers_show_certificate_and_token(tmp_path: Path) -> None:
                 plan = (await peers.make_plan(url, {}))["hash"]
                 assert answered and (await peers.plan(url, plan) or {})["hash"] == plan
                 assert await peers.plan(url, "feed") is None
-                assert (await peers.quota_why(url, QUOTA_TOPIC) or {})["name"] == QUOTA_TOPIC
+                assert (await peers.get(url, quota_path) or {})["name"] == QUOTA_TOPIC
             except StoreError as error:
                 assert not answered and tokens.tokens["operator"] not in str(error)
             finally:

@@ -10,10 +10,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.session import moment_ms
 from bundlekeel.model.errors import ConfigError, NotFound
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 

@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from bundlekeel.compat import COMPAT_SHEDDERS, shed
 from bundlekeel.compat.in_plan import picture_of, shed_in_plan
 from bundlekeel.compat.javamaps import concurrent_order, spread_hashes
+from bundlekeel.compat.shedders import COMPAT_SHEDDERS, shed
 from bundlekeel.model.codes import Code
 from bundlekeel.model.parameters import Parameters, compat_defaults
 from bundlekeel.model.snapshot import Snapshot
@@ -206,7 +206,7 @@ def test_a_concurrent_map_makes_trees_of_crowded_buckets(keys: Iterable[int], ja
 _SAYS = """
 import msgspec
 from tests.support.pulsar import decode_compat
-from bundlekeel.compat import COMPAT_SHEDDERS, shed
+from bundlekeel.compat.shedders import COMPAT_SHEDDERS, shed
 from bundlekeel.planning.memory import CompatMemory
 from tests.parity.beside import parameters
 from tests.parity.states import scenario

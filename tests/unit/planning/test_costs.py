@@ -19,7 +19,6 @@ from bundlekeel.planning.costs import CostEstimate, CpuCosts, estimate, learn
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.memory import StrategyMemory
-from bundlekeel.recalibration.history.frames import plain, restored
 from tests.support.builders import MESSAGES_PER_SHARE, MINUTE, NOW_MS, broker, bundle_name, cluster, eager, report
 from tests.support.builders import snapshot as snapshot_of
 
@@ -217,10 +216,9 @@ def test_n_e_a_slow_broker_has_its_own_factor() -> None:
     assert (estimates.factor <= estimates.factor_interval[:, 1]).all()
 
 
-def test_n_e_costs_are_kept_by_history_and_by_the_shared_state() -> None:
-    """A value in, the same value out, also as JSON."""
+def test_n_e_costs_are_kept_by_the_shared_state() -> None:
+    """A value in, the same value out as JSON."""
     memory = StrategyMemory(costs=followed(wave(), minutes=60))
-    assert restored(StrategyMemory, plain(memory)) == memory
     assert msgspec.json.decode(msgspec.json.encode(memory), type=StrategyMemory) == memory
 
 

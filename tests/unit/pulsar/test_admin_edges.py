@@ -148,7 +148,7 @@ async def test_s02_a_small_gzip_answer_lets_the_loop_go_on(brokers: HttpBrokers,
 
     ticks = asyncio.ensure_future(tick())
     call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=counted, gzip=True)
-    reply = await kit.admin._http.read(call, at=brokers.ids[0])
+    reply = await kit.admin.http.read(call, at=brokers.ids[0])
     ticks.cancel()
     assert reply.answer.content == b"process_cpu_seconds_total 3\n"
     assert all(later > earlier for earlier, later in pairwise(pieces)) and len(pieces) > 16

@@ -28,6 +28,7 @@ from bundlekeel.pulsar.admin import AdminOptions, AdminTls, HttpBrokerAdmin
 from bundlekeel.pulsar.admin.hosts import InsecureRedirect
 from bundlekeel.pulsar.admin.routes import AdminRoute
 from bundlekeel.pulsar.admin.transport import AdminCall, AdminHttp
+from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.settings.token_source import TokenSource
 from tests.support.admin_kit import Kit, redirect, self_signed, unload
 from tests.support.contracts.admin import BUNDLE, OTHER, TOPIC, Recorder, fill
@@ -89,7 +90,7 @@ async def test_a_redirect_keeps_the_body(brokers: HttpBrokers) -> None:
     telemetry = Recorder()
     http = AdminHttp(telemetry=telemetry, clock=RealClock(), options=AdminOptions(read_timeout=5))
     kit = Kit(brokers, AdminOptions())
-    http.hosts = kit.admin._http.hosts
+    http.hosts = kit.admin.http.hosts
     brokers.script(0, redirect(f"http://{brokers.ids[1]}"))
     brokers.script(1, answer(204))
     route = AdminRoute(method="PUT", template="/admin/v2/namespaces/{tenant}/{namespace}/{range}/split")
@@ -403,7 +404,7 @@ async def test_another_mutation_of_unknown_outcome_is_not_tried_elsewhere(
     brokers.script(order[0], lambda _request: Answer(reset=True), lambda _request: Answer(reset=True))
     kit = make()
     with pytest.raises(AdminTimeout):
-        await kit.admin.quotas.set_resource_group("gold", None, permit=kit.permit)
+        await HttpQuotaAdmin(kit.admin.http).set_resource_group("gold", None, permit=kit.permit)
     assert len(brokers.seen) == 1
     assert await kit.admin.dynamic_configuration() == {}
     assert len(brokers.seen) == 3

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from bundlekeel.leader.state.documents import QuotaRequest
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits, check_groups, resolve
+from bundlekeel.quotas.requests import QuotaRequest
 from bundlekeel.quotas.stored_groups import GroupRegister, declared
 
 

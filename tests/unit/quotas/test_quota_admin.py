@@ -9,6 +9,7 @@ import pytest
 from bundlekeel.model.errors import AdminFault, AdminRefused, LeadershipLost
 from bundlekeel.ports import TopicLoad
 from bundlekeel.pulsar.admin import HttpBrokerAdmin
+from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.quotas.enforce import PUBLISH, PolicyKey, Rate
 from bundlekeel.quotas.native import ResourceGroup
 from bundlekeel.quotas.ports import NamespaceRates
@@ -45,7 +46,7 @@ def harness_of(admin: MemoryQuotaAdmin | HttpBrokerAdmin, model: BrokerModel) ->
     async def set_rates(publish: Rate, dispatch: Rate) -> None:
         model.quotas.namespaces[NAMESPACE] = NamespaceRates(publish=publish, dispatch=dispatch)
 
-    port = admin if isinstance(admin, MemoryQuotaAdmin) else admin.quotas
+    port = admin if isinstance(admin, MemoryQuotaAdmin) else HttpQuotaAdmin(admin.http)
     return QuotaHarness(admin=port, broker=model.brokers[1], cluster="local", set_namespace_rates=set_rates)
 
 
@@ -138,5 +139,5 @@ async def test_answers_that_are_none(body: bytes) -> None:
         admin = HttpBrokerAdmin(telemetry=Recorder(), clock=RealClock())
         admin.set_endpoints(brokers.endpoints())
         with pytest.raises(AdminFault):
-            await admin.quotas.topic_rate(fill_at, permit=Permit())
+            await HttpQuotaAdmin(admin.http).topic_rate(fill_at, permit=Permit())
         await admin.close()

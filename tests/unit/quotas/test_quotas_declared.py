@@ -8,6 +8,7 @@ import pytest
 
 from bundlekeel.model.errors import ConfigError, NotFound
 from bundlekeel.quotas.groups import KINDS, QuotaGroup, QuotaLimits
+from bundlekeel.quotas.requests import requests_of
 from tests.support.quota_world import QuotaCluster, leading
 
 WHO = {"reason": "r", "by": "ann"}
@@ -47,7 +48,7 @@ async def test_refused(name: str, limits: dict[str, Any], members: tuple[str, ..
     sidecar = await leading()
     with pytest.raises(ConfigError, match=words) as caught:
         await sidecar.quotas.put(QuotaGroup(name=name, limits=QuotaLimits(**limits), members=members), **WHO)
-    assert caught.value.field.startswith(f"quotas.groups.{name}") and not sidecar.shared_state.desired.quotas
+    assert caught.value.field.startswith(f"quotas.groups.{name}") and not requests_of(sidecar.shared_state.desired)
 
 
 async def test_settings_that_changed_since() -> None:
@@ -95,7 +96,7 @@ class TestTheWayBack:
         assert (result.name, result.origin, result.limits.publish_messages) == ("acme", "settings", 200)
         view = await sidecar.quotas.view()
         assert [(row.name, row.origin) for row in view.groups] == [("acme", "settings")]
-        assert not view.problems and not sidecar.shared_state.desired.quotas
+        assert not view.problems and not requests_of(sidecar.shared_state.desired)
         with pytest.raises(NotFound, match="nothing was set or removed over"):
             await sidecar.quotas.reset("acme", **WHO)
 
@@ -112,7 +113,7 @@ class TestTheWayBack:
         await second.turn()
         assert "acme" not in str((await second.quotas.view()).problems)
         assert (await second.quotas.reset("acme", **WHO)).limits is None
-        assert set(second.shared_state.desired.quotas) == {"mine"}
+        assert set(requests_of(second.shared_state.desired)) == {"mine"}
 
     async def test_what_does_not_fit_any_more(self) -> None:
         sidecar = await leading()
@@ -122,7 +123,7 @@ class TestTheWayBack:
         )
         with pytest.raises(ConfigError, match="belongs to group acme already"):
             await sidecar.quotas.reset("acme", **WHO)
-        assert set(sidecar.shared_state.desired.quotas) == {"acme", "new"}
+        assert set(requests_of(sidecar.shared_state.desired)) == {"acme", "new"}
 
 
 async def test_the_journal_tells_before_and_after() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -34,10 +35,10 @@ class LeaderPeers(NoPeers):
     def __init__(self, leader: QuotaSidecar) -> None:
         self.leader, self.asked = leader, list[str]()
 
-    async def quota_why(self, url: str, topic: str) -> dict[str, Any] | None:
+    async def get(self, url: str, path: str) -> Any:
         self.asked.append(url)
         try:
-            return await self.leader.quotas.why(topic, here=True)
+            return asdict(await self.leader.quotas.why(unquote(path.split("/")[1]), here=True))
         except NotFound:
             return None
 
@@ -113,7 +114,7 @@ async def test_the_busiest_are_explained_alike() -> None:
     follower = await leading(cluster, name="b")
     await follower.turn()
     with pytest.raises(StoreError):
-        await NoPeers().quota_why("http://a", SMALL)
+        await NoPeers().get("http://a", f"quotas/{SMALL}/why")
     for row in stored["groups"][0]["rows"][::20]:
         assert await follower.quotas.why(row["topic"]) == await leader.quotas.why(row["topic"])
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import SnapshotError
 from bundlekeel.quotas.groups import QuotaGroup, QuotaLimits
 from bundlekeel.quotas.responses import GroupDetailView, GroupSetView, QuotasView, QuotaWhyView, TransportView
 from tests.support.api_routes import roles
+from tests.support.apps import create_app
 from tests.support.shop import BROKERS, GROUP, QUOTA_TOPIC, Shop
 from tests.support.spied import Spied
 from tests.unit.api.test_routes import client

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bundlekeel.leader.state.adopted_thresholds import Adopted, Realised, Reverted
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.recalibration.rules.adoption import (
     BUCKET_MS,
@@ -17,9 +18,6 @@ from bundlekeel.recalibration.rules.adoption import (
     KEPT_REVERTS,
     KEPT_UNJUDGED,
     REVERTED_MS,
-    Adopted,
-    Realised,
-    Reverted,
     TimeStretch,
     adopted_values,
     adoption,

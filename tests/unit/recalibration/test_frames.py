@@ -10,10 +10,12 @@ import pytest
 
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.planning.engine import PlanInput
+from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.recalibration.history.frames import document_of, frame_of, input_of, plain, restored
 from bundlekeel.recalibration.history.record import SCHEMA, changed_document, document_changes, dumped
 from bundlekeel.recalibration.history.replay import rebuilt, replay
 from tests.support.history_cases import records_of, sequence
+from tests.unit.planning.test_costs import followed, wave
 
 
 @dataclass(frozen=True)
@@ -157,3 +159,8 @@ def test_intervals_of_counters_are_recorded() -> None:
     assert input_of(frame_of(snapshot)).snapshot.intervals == snapshot.snapshot.intervals
     assert input_of(frame_of(inputs)).snapshot.intervals == ()
     assert frame_of(inputs).document == {k: v for k, v in frame_of(snapshot).document.items() if k != "intervals"}
+
+
+def test_costs_are_kept_by_history() -> None:
+    memory = StrategyMemory(costs=followed(wave(), minutes=60))
+    assert restored(StrategyMemory, plain(memory)) == memory

@@ -15,12 +15,12 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.recalibration.history.frames import frame_of
 from bundlekeel.recalibration.history.record import recorded
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.settings.model import Settings
 from bundlekeel.wiring.commands import Bootstrap
+from tests.support.apps import make_app
 from tests.support.history_cases import START_MS, records_of, sequence
 
 

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bundlekeel.model.errors import HistoryError, StoreError
-from bundlekeel.recalibration.parquet import ParquetStore, compaction, store
+from bundlekeel.recalibration.parquet import ParquetStore, store
 from bundlekeel.recalibration.parquet.rows import ARROW
+from bundlekeel.recalibration.recorder import compaction
 from bundlekeel.recalibration.recorder.history_keeping import tidy_store
 from tests.support.history_cases import records_of, sequence
 from tests.unit.recalibration.test_history_keeping import OVER_MS, filled

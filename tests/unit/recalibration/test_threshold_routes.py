@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import httpx
 import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from bundlekeel.api import create_app
 from bundlekeel.cli.output import TableLayout
+from bundlekeel.recalibration.adopting.responses import AdoptionView, ObjectionView, ReversionView, ThresholdsView
+from bundlekeel.recalibration.settings import CalibrationSettings
 from bundlekeel.recalibration.threshold_commands import changes
-from bundlekeel.views.operations import AdoptionView, ObjectionView, ReversionView, ThresholdsView
 from tests.support.api_routes import roles
+from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.support.spied import Spied
 from tests.support.threshold_cases import as_bytes, document, proposed
+from tests.unit.api.conftest import http, service, shop  # fixtures
 from tests.unit.api.test_routes import client
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
-__all__ = ["served", "sidecar"]
+__all__ = ["http", "served", "service", "shop", "sidecar"]
 
 WHO = ["--reason", "r", "--by", "ann"]
 DIGEST = "bd797bc05a4116e7"
@@ -37,7 +39,7 @@ CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], type]] = [
 
 async def adopted(shop: Shop) -> None:
     """Adopt the proposal."""
-    await shop.service.thresholds.adopt(digest=None, force=False, reason="looks right", by="ann")
+    await shop.calibration.adopt(digest=None, force=False, reason="looks right", by="ann")
 
 
 @pytest.mark.parametrize("some", [False, True])
@@ -46,8 +48,8 @@ async def test_the_view_is_as_documented(some: bool) -> None:
     shop = Shop()
     if some:
         await adopted(await shop.open())
-        await shop.service.thresholds.revert(digest=None, reason="r", by="ann")
-        await shop.service.thresholds.adopt(digest=None, force=True, reason="r", by="ann")
+        await shop.calibration.revert(digest=None, reason="r", by="ann")
+        await shop.calibration.adopt(digest=None, force=True, reason="r", by="ann")
     else:
         await shop.lead()
     async with client(create_app(shop.service, mutations=True)) as http:
@@ -73,7 +75,7 @@ async def test_changes_reach_the_service(
     answer = await http.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r", "by": "ann"})
     assert (await http.post(f"/api/v1/thresholds/{verb}", json=body)).status_code == 422
     assert answer.status_code == 200
-    assert service.calls == [(f"thresholds.{verb}", expected | {"reason": "r", "by": "ann"})]
+    assert service.calls == [(f"recalibration.{verb}", expected | {"reason": "r", "by": "ann"})]
     TypeAdapter(model).validate_python(answer.json())
     async with client(create_app(service, mutations=False)) as reading:
         refused = await reading.post(f"/api/v1/thresholds/{verb}", json=body | {"reason": "r"})
@@ -88,7 +90,7 @@ async def test_objections_come_as_a_conflict(http: httpx.AsyncClient, shop: Shop
     await adopted(shop)
     answer = await http.post("/api/v1/thresholds/adopt", json={"reason": "r"})
     assert answer.status_code == 409 and answer.json()["difference"]
-    assert (await shop.service.thresholds.view()).adopted is not None
+    assert (await shop.calibration.view()).adopted is not None
 
 
 @pytest.mark.parametrize("command", ["show", "diff"])
@@ -108,11 +110,11 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
         content = as_bytes(document(sidecar.shop.clock.wall_ms(), parameters))
         proposals.put(f"2026-09-1{number}/thresholds.json", content)
         sidecar.do(sidecar.shop.calibration.check())
-        view: ThresholdsView = sidecar.do(sidecar.shop.service.thresholds.view())
+        view: ThresholdsView = sidecar.do(sidecar.shop.calibration.view())
         assert view.document is not None
         return str(view.document["digest"])
 
-    service = sidecar.shop.service.thresholds
+    service = sidecar.shop.calibration
     sidecar.do(service.adopt(digest=None, force=False, reason="r", by="ann"))
     sidecar.do(service.revert(digest=None, reason="worse", by="ann"))
     put(6, split_hit_count=proposed(6.0, 3.0, step=1.0))
@@ -137,7 +139,7 @@ def test_show_tells_everything(sidecar: Sidecar) -> None:
 
 def test_without_a_proposal_both_say_so(sidecar: Sidecar) -> None:
     """The first night has not ended."""
-    sidecar.service.results["thresholds.view"] = lambda view: replace(
+    sidecar.service.results["recalibration.view"] = lambda view: replace(
         view, sentence="there is no proposal yet", document=None, changes=[], objections=[]
     )
     assert "there is no proposal yet" in sidecar.run("thresholds", "show").stdout
@@ -170,13 +172,13 @@ def test_an_objection_that_says_it_was_worse_invites_nobody_to_force_it() -> Non
 @pytest.mark.parametrize("obstacle", ["", "BrokersShedThemselves"])
 def test_a_trial_without_figures_is_told_as_such(sidecar: Sidecar, obstacle: str) -> None:
     """And what keeps the leader from balancing, as nothing is measured until that ends."""
-    sidecar.do(sidecar.shop.service.thresholds.adopt(digest=None, force=False, reason="r", by="ann"))
+    sidecar.do(sidecar.shop.calibration.adopt(digest=None, force=False, reason="r", by="ann"))
 
     def hold_view(view: ThresholdsView) -> ThresholdsView:
         assert view.adopted is not None and view.adopted.trial is not None
         return replace(view, adopted=replace(view.adopted, trial=replace(view.adopted.trial, obstacle=obstacle)))
 
-    sidecar.service.results["thresholds.view"] = hold_view
+    sidecar.service.results["recalibration.view"] = hold_view
     text = " ".join(sidecar.run("thresholds", "show").stdout.split())
     why = f"; Bundlekeel does not balance now: {obstacle}" if obstacle else ""
     assert text.endswith(f"on trial 0 s of 1h 0m: no measurement yet{why}")
@@ -196,6 +198,12 @@ def test_changes(sidecar: Sidecar, command: list[str], expected: dict[str, Any])
         sidecar.do(adopted(sidecar.shop))
     result = sidecar.run("thresholds", *command, *WHO)
     assert result.exit_code == 0, result.output
-    assert sidecar.service.asked(f"thresholds.{command[0]}") == [expected | {"reason": "r", "by": "ann"}]
+    assert sidecar.service.asked(f"recalibration.{command[0]}") == [expected | {"reason": "r", "by": "ann"}]
     refused = sidecar.run("thresholds", *command, *WHO, to="url")
     assert refused.exit_code == 4 and "unix socket" in refused.stderr
+
+
+def test_modes_are_those_of_the_settings() -> None:
+    schemas = create_app(cast(Any, None), mutations=True).openapi()["components"]["schemas"]
+    words = schemas["ThresholdsView"]["properties"]["mode"]["enum"]
+    assert set(words) == set(get_args(CalibrationSettings.model_fields["mode"].annotation))

@@ -160,7 +160,7 @@ class TestCommand:
         ("text", "said"),
         [
             ("store: {root: keel}", "store.root = 'keel': not allowed (allowed: /bundlekeel/ and a name of letters"),
-            ("shadow: [avg]", "shadow = ['avg']: this is a section: give its keys (allowed: strategies)"),
+            ("cycle: [avg]", "cycle = ['avg']: this is a section: give its keys (allowed: interval)"),
             ("strategy: AvgShedder", "; Pulsar's class of that name is 'avg' here (allowed: avg, threshold, "),
             ("parameters: {loadBalancerSheddingGracePeriodMinutes: a}", "(allowed: a number of minutes)"),
         ],
@@ -200,9 +200,9 @@ class TestCommand:
         assert told == [f"file:{file}:{line}" for line in (2, 3, 4)]
 
     def test_what_is_written_is_of_its_kind(self, tmp_path: Path) -> None:
-        """A folder in the journal's place, a file in that of the socket or of a folder: found before the start."""
+        """A folder in the journal's place, a file in that of the socket: found before the start."""
         file = tmp_path / "c.yaml"
-        places = "journal: {path: kept}\napi: {socket: c.yaml}\nhistory: {wal: c.yaml}\n"
+        places = "journal: {path: kept}\napi: {socket: c.yaml}\n"
         file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{places}")
         (tmp_path / "kept").mkdir()
         bad = self.invoke("check", str(file))
@@ -213,7 +213,6 @@ class TestCommand:
             for line, key, name, kind in (
                 (3, "journal.path", "kept", "a file"),
                 (4, "api.socket", "c.yaml", "a socket"),
-                (5, "history.wal", "c.yaml", "a folder"),
             )
         ]
         assert self.invoke("check", str(file), "--elsewhere").exit_code == 0
@@ -226,17 +225,6 @@ class TestCommand:
         assert (warned.exit_code, warned.stdout) == (0, "ok\n")
         said = f"warning: journal.path = 'nowhere/j.jsonl': the folder {tmp_path / 'nowhere'} does not exist"
         assert warned.stderr.startswith(said) and warned.stderr.count("\n") == 1
-        stores = f"history: {{uri: file://{tmp_path}/h}}\ncalibration: {{uri: cal}}\n"
-        file.write_text(f"cluster: c\nmetadata_store: zk:127.0.0.1:2181\n{stores}")
-        told = self.invoke("check", str(file)).stderr.splitlines()
-        assert [line.partition(" does not exist")[0].partition(": the")[2] for line in told] == [
-            f" folder {tmp_path / 'h'}",
-            f" folder {tmp_path / 'cal'}",
-        ]
-        (tmp_path / "h").mkdir()
-        file.write_text("cluster: c\nmetadata_store: zk:127.0.0.1:2181\nhistory: {uri: h}\n")
-        assert self.invoke("check", str(file)).stderr == ""
-        assert self.invoke("check", str(file), "--elsewhere").stderr == ""
 
     def test_a_sidecar_that_nobody_can_change_is_warned_of(self, tmp_path: Path) -> None:
         """Without the socket, and without credentials over TCP, nobody can pause it."""

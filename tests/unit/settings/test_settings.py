@@ -195,7 +195,6 @@ class TestRefusals:
                 "parameters.loadBalancerSheddingIntervalMinutes",
                 "unknown parameter; a setting of the brokers, not of Bundlekeel, whose own is `cycle.interval` (",
             ),
-            ("history: {url: /x}", "history.url", "did you mean 'uri'?"),
             ("max_moves_per_hour: 20", "max_moves_per_hour", "unknown key; it belongs below `parameters`"),
             ("maxUnloadPercentage: 20", "maxUnloadPercentage", "unknown key; it belongs below `parameters`"),
             (
@@ -234,10 +233,8 @@ class TestRefusals:
             ("admin: {api: {port: 80}}", "admin.api", "unknown key; it belongs at the top"),
             ("parameters: {mode: act}", "parameters.mode", "unknown parameter; it belongs at the top"),
             ("parameters: {api: {port: 80}}", "parameters.api", "unknown parameter; it belongs at the top"),
-            ("keep_days: 3", "keep_days", "did you mean 'history.keep_days'?"),
             ("interval: 3", "interval", "'cycle.interval' or 'counters.interval' or"),
             ("labels: {a: b}", "labels", "did you mean 'prometheus.labels'?"),
-            ("strategies: avg", "strategies", "did you mean 'strategy' or 'shadow.strategies'?"),
             ("mode: auto", "mode", "allowed: observe, recommend, act"),
             (
                 "mode: off",
@@ -295,18 +292,10 @@ class TestRefusals:
             ("capacity: {'/[/': {cores: 1}}", "capacity./[/", "not a regular expression"),
             ("capacity: {'': {cores: 1}}", "capacity", "an empty pattern"),
             ("parameters: 5", "parameters", "mapping, lines of `name: value`"),
-            (
-                "calibration: {mode: adopt}",
-                "calibration.uri",
-                "calibration.mode is adopt, but uri is not set (allowed: the f",
-            ),
             ("parameters: {cpu_wait: 1}", "parameters.cpu_wait", "did you mean 'cpu_weight'?"),
             ("parameters: {cool_down_seconds: 3M}", "parameters.cool_down_seconds", "), or a duration like 30m)"),
             ("parameters: {split_max_topics: x}", "parameters.split_max_topics", "(allowed: a whole number (topics))"),
             ("quotas: {groups: [a]}", "quotas.groups", "mapping of groups by name, such as {acme: {members:"),
-            ("history: {uri: 's3//b'}", "history.uri", "neither a folder nor a URI with ://"),
-            ("history: {uri: 's4://b'}", "history.uri", "uri = 's4://b': the scheme 's4' is not known"),
-            ("calibration: {uri: 's3a://b'}", "calibration.uri", "(allowed: a folder, or one of the schemes file, s3,"),
             ("parameters: {cpu_weight: -1}", "parameters.cpu_weight", "a number, 0 or more"),
             ("parameters: {cpu_weight: .nan}", "parameters.cpu_weight", "a number, 0 or more"),
             ("parameters: {split_hit_count: .inf}", "parameters.split_hit_count", "a whole number"),
@@ -372,7 +361,7 @@ class TestRefusals:
         [
             ("Mode: act", "unknown key; did you mean 'mode'?"),
             ("max_moves_per_hour: 20", "unknown key; it belongs below `parameters`"),
-            ("keep_days: 3", "unknown key; did you mean 'history.keep_days'?"),
+            ("quick_interval: 3", "unknown key; did you mean 'counters.quick_interval'?"),
         ],
     )
     def test_what_is_meant_stands_alone(self, tmp_path: Path, text: str, end: str) -> None:
@@ -579,7 +568,7 @@ def test_the_digest_is_of_what_sidecars_have_in_common(tmp_path: Path) -> None:
 
     of_a_host = (
         "member_id: a\nmetadata_store: zk:a:2181\napi: {port: 1}\nadmin: {token: x}\njournal: {path: a}\n"
-        "history: {wal: a}\nlogging: {level: debug}\n"
+        "logging: {level: debug}\n"
     )
     alike, plain = digest(of_a_host), digest("")
     assert alike == plain and len(plain) == 12

@@ -117,23 +117,6 @@ def test_a_prometheus_that_nobody_asks(source: str) -> None:
     assert warnings == ([] if source == "prometheus" else [expected])
 
 
-@pytest.mark.parametrize(("strategies", "status"), [(["avg", "threshold"], 1), (["threshold"], 0)])
-def test_a_shadow_of_the_strategy_in_force(strategies: list[str], status: int) -> None:
-    """It is compared with itself."""
-    assert warned({"strategy": "avg", "shadow.strategies": strategies}) == status * [
-        "shadow.strategies: avg is the strategy in force, and would be compared with itself (better: other strategies)"
-    ]
-
-
-@pytest.mark.parametrize(("uri", "wal", "status"), [("h", "./h/", 1), ("file:///h", "/h", 1), ("h", "w", 0)])
-def test_history_in_the_folder_of_what_is_not_published(uri: str, wal: str, status: int) -> None:
-    """The one is of all sidecars, the other of one of them, which locks it."""
-    assert warned({"history": {"uri": uri, "wal": wal}}) == status * [
-        f"history.uri = '{uri}': the same folder as history.wal, which each sidecar needs for itself "
-        "(better: a folder for all sidecars)"
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -146,19 +129,6 @@ def test_a_weight_of_the_past_counts_where_a_strategy_smooths(options: dict[str,
     """ThresholdShedder, the default of `compat`, and TransferShedder do."""
     warnings = warned({"compat": "4.2", **options, "parameters": {"history_weight": 1}})
     assert any(text.startswith("parameters.history_weight = 1.0: ") for text in warnings) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "messages"),
-    [
-        ({"compat": "4.2", "shadow.strategies": ["threshold", "avg"]}, ["threshold"]),
-        ({"adopt_broker_settings": True, "shadow.strategies": ["threshold", "avg"]}, []),
-        ({"adopt_broker_settings": True, "strategy": "avg", "shadow.strategies": ["avg"]}, ["avg"]),
-    ],
-)
-def test_a_shadow_of_a_strategy_that_is_not_written(options: dict[str, Any], messages: list[str]) -> None:
-    """`compat` brings Pulsar's default, and what the brokers run is not known here."""
-    assert [text.split()[1] for text in warned(options) if text.startswith("shadow.")] == messages
 
 
 @pytest.mark.parametrize(

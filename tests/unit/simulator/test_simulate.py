@@ -16,13 +16,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.cli.examples import EXAMPLES
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.simulator.pairs import PROPERTIES, contender
 from bundlekeel.simulator.run import simulate
 from bundlekeel.simulator.sim_files import load, shipped, suite
 from bundlekeel.simulator.simulate_report import COLUMNS, figure
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
 SMALL = """

@@ -9,8 +9,8 @@ import httpx
 import jsonschema
 import pytest
 
-from bundlekeel.api import create_app
-from bundlekeel.api.app import openapi_document
+from bundlekeel.wiring.openapi import openapi_document
+from tests.support.apps import create_app
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar
 

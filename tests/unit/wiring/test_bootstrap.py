@@ -51,7 +51,7 @@ def test_a_sidecar_loads_what_it_needs(tmp_path: Path) -> None:
     assert int(frozen) > 50_000, "a full collection looks at all that is loaded, and holds the event loop meanwhile"
     assert {"bundlekeel.leader.runtime", "bundlekeel.api.app", "httpx", "structlog"} <= loaded
     needless = [
-        "bundlekeel.simulator",
+        "bundlekeel.simulator.cluster",
         "bundlekeel.recalibration.jobs",
         "bundlekeel.cli.tables",
         "bundlekeel.settings.jwt_keys",

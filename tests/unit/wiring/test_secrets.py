@@ -14,7 +14,6 @@ from urllib.parse import quote, quote_plus
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.pulsar.topics.process import TopicsOptions
 from bundlekeel.pulsar.topics.wire import Setup, decode_to_child, encode
@@ -26,6 +25,7 @@ from bundlekeel.wiring.logs import Redactor, secrets_of
 from bundlekeel.wiring.outside import open_outside
 from bundlekeel.wiring.security import access_of, broker_tls, peers_of, server_tls, store_identity
 from bundlekeel.wiring.sidecar import sidecar
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.security import Certificates, Issuer, SteppedClock, Tokens
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from bundlekeel.cli.app import make_app
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.uris import credentials_fault, place_fault
-from bundlekeel.recalibration.jobs.__main__ import parser
-from bundlekeel.recalibration.wiring import history_store
-from bundlekeel.settings.load import LoadedSettings, load_settings
+from bundlekeel.settings.load import load_settings
+from tests.support.apps import make_app
 from tests.support.fake_wiring import FakeWiring
 
 WITH_SECRETS = [
@@ -61,8 +58,6 @@ def test_h09_addresses_without_credentials_are_taken(text: str) -> None:
 
 
 SETTINGS: list[dict[str, Any]] = [
-    {"history": {"uri": "s3://AKIA:canary-1@bucket"}},
-    {"calibration": {"uri": "s3://AKIA:canary-1@bucket"}},
     {"traces": {"otlp_endpoint": "http://keel:canary-1@collector:4318"}},
     {"api": {"advertised_url": "http://keel:canary-1@host:8090"}},
     {"extensible": {"service_url": "pulsar://keel:canary-1@broker:6650"}},
@@ -82,15 +77,7 @@ def test_h09_settings_refuse_them_by_the_fields_name(options: dict[str, Any]) ->
     assert "canary" not in f"{error.value} {error.value.value}" and "AKIA" not in f"{error.value} {error.value.value}"
 
 
-def test_h09_the_command_lines_refuse_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """History of the CLI, history and output of the nightly job, the address of a sidecar."""
-    with pytest.raises(ConfigError, match="--history") as error:
-        history_store(LoadedSettings.defaults(), "s3://AKIA:canary-1@bucket")
-    assert "canary" not in f"{error.value} {error.value.value}"
-    for option in ("--history", "--out"):
-        with pytest.raises(SystemExit):
-            parser().parse_args([option, "s3://AKIA:canary-1@bucket"])
-        err = capsys.readouterr().err
-        assert f"argument {option}" in err and "credentials" in err and "canary" not in err
+def test_h09_the_command_line_refuses_them() -> None:
+    """The address of a sidecar."""
     ran = CliRunner().invoke(make_app(FakeWiring), ["brokers", "--url", "http://keel:canary-1@host:8090"])
     assert ran.exit_code == 2 and "--url" in ran.output and "canary" not in ran.output

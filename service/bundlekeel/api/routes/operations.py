@@ -1,4 +1,4 @@
-"""Routes of `/api/v1` for drains, cordons, warm-ups, manual moves, pins, exclusions, tasks, reviews and thresholds.
+"""Routes of `/api/v1` for drains, cordons, warm-ups, manual moves, pins, exclusions, tasks and reviews.
 
 Requests that move bundles are dry runs unless the body contains `execute: true`.
 """
@@ -19,7 +19,6 @@ from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.views.operations import (
-    AdoptionView,
     CordonedView,
     ExcludedView,
     IncludedView,
@@ -27,8 +26,6 @@ from bundlekeel.views.operations import (
     PausedScopeView,
     PinnedView,
     ResumedScopeView,
-    ReversionView,
-    ThresholdsView,
     UncordonedView,
     UnpinnedView,
 )
@@ -136,35 +133,6 @@ class LastingBody(schemas.ReasonBody):
         strict=True,
         description="duration; absent: until an operator ends it",
         examples=[86400],
-    )
-
-
-class AdoptBody(schemas.ReasonBody):
-    """The proposal to adopt."""
-
-    digest: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=64,
-        description="only if the newest proposal is still this one (`document.digest` of `GET /thresholds`)",
-        examples=["94fe0fdfef36d278"],
-    )
-    force: bool = Field(
-        default=False,
-        strict=True,
-        description="override objections that an operator may judge, such as TooOld or StepTooLarge",
-    )
-
-
-class RevertBody(schemas.ReasonBody):
-    """The adoption to revert."""
-
-    digest: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=64,
-        description="only if the adopted thresholds are still these (`adopted.digest` of `GET /thresholds`)",
-        examples=["5f0c3a1be2d4977a"],
     )
 
 
@@ -296,22 +264,3 @@ async def approve_review(service: Backend, id: ReviewId, body: schemas.ReasonBod
 async def discard_review(service: Backend, id: ReviewId, body: schemas.ReasonBody) -> Response:
     """Discard a proposal, which is then not executed."""
     return reply(await service.requests.discard(id, reason=body.reason, by=body.by))
-
-
-@reads.get("/thresholds", response_model=ThresholdsView)
-async def get_thresholds(service: Backend) -> Response:
-    """Return the newest proposal, its changes to the values in effect, its objections, and the adopted thresholds."""
-    return reply(await service.thresholds.view())
-
-
-@changes.post("/thresholds/adopt", response_model=AdoptionView)
-async def adopt_thresholds(service: Backend, body: AdoptBody) -> Response:
-    """Adopt the newest proposal."""
-    result = await service.thresholds.adopt(digest=body.digest, force=body.force, reason=body.reason, by=body.by)
-    return reply(result)
-
-
-@changes.post("/thresholds/revert", response_model=ReversionView)
-async def revert_thresholds(service: Backend, body: RevertBody) -> Response:
-    """Revert the last adoption. It is not adopted again automatically."""
-    return reply(await service.thresholds.revert(digest=body.digest, reason=body.reason, by=body.by))

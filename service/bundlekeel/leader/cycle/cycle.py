@@ -93,7 +93,7 @@ class Cycle:
     """Runs one cycle at a time and holds the state between cycles.
 
     `parameters`: leader/state/effective_parameters.py. `shadow`: returns the results of shadow strategies since its
-    last call (recalibration/adopting/shadow.py).
+    last call.
     """
 
     status: CycleStatus

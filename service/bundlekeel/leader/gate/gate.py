@@ -4,7 +4,7 @@ The kind of action selects the checks (`CHECKS`). They run in the order of `Gate
 the obstacle and its code. The gate changes nothing.
 
 Two decisions are elsewhere, because they do not depend on the time. `planning/guard` decides which bundles may move,
-where to and how many. `recalibration/rules/thresholds.py` decides whether proposed thresholds are good enough.
+where to and how many. The feature that adopts thresholds decides whether proposed ones are good enough.
 
 Takeover, handback and the failsafe job do not use the gate, because they must work without a sidecar. They use only the
 takeover record (requests/takeover.py, requests/failsafe.py).
@@ -78,7 +78,7 @@ CHECKS: Final[Mapping[Action, frozenset[GateCheck]]] = {
     Action.ORDER: frozenset({GateCheck.MIGRATION, GateCheck.MODE}),
     Action.QUOTAS: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.LEASE, GateCheck.OUTAGE}),
     # If nothing is executed, the effect of new thresholds cannot be measured. The leader check is not needed: only the
-    # leader's task adopts (recalibration/adopting/watcher.py).
+    # leader's task adopts.
     Action.ADOPTION: frozenset({GateCheck.MIGRATION, GateCheck.MODE, GateCheck.PAUSE, GateCheck.PUT_ASIDE}),
 }
 

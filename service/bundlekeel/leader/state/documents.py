@@ -8,9 +8,6 @@
 `moves/...`          the newest move records, split in chunks (fenced)
 `intents/...`        moves, stored before their admin request (fenced)
 `splits/...`         splits, stored before their admin request (fenced)
-`quotas/held/...`    topic rates that Bundlekeel set, and the original ones (fenced)
-`quotas/native`      resource groups that Bundlekeel set, and the original ones (fenced)
-`quotas/report/...`  the leader's last report on quota groups (fenced)
 """
 
 from __future__ import annotations
@@ -21,13 +18,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from bundlekeel.leader.state.adopted_thresholds import Adopted, Realised, Reverted
 from bundlekeel.leader.state.cycle_state import CycleState
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
 from bundlekeel.ports import Coordination, Document, DocumentChange
 from bundlekeel.pulsar.formats import external_input
-from bundlekeel.recalibration.rules.adoption import Adopted, Realised, Reverted
+from bundlekeel.settings.features import modules
 from bundlekeel.views.plans import TaskView
 
 T = TypeVar("T")
@@ -61,19 +59,11 @@ def request_record(what: str, *, reason: str, by: str, wall_ms: int) -> dict[str
     return {"kind": "request", "what": what, "wall_ms": wall_ms, "reason": reason, "by": by, "sentence": sentence}
 
 
-class QuotaRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A quota group that an operator set or removed (`removed`) at run time. Limits are per second over all brokers;
-    None: no limit."""
-
-    by: str
-    reason: str
-    since_ms: int
-    removed: bool = False
-    members: tuple[str, ...] = ()
-    publish_messages: float | None = None
-    publish_bytes: float | None = None
-    dispatch_messages: float | None = None
-    dispatch_bytes: float | None = None
+def _add_requests(namespace: dict[str, Any]) -> None:
+    """Add the requests of the features to the namespace of a class that is being defined."""
+    for module in modules("requests"):
+        for name, (kind, default) in module.REQUESTS.items():
+            namespace["__annotations__"][name], namespace[name] = kind, default
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +73,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     namespaces, bundles or brokers. `pause` stops everything; `pauses` stop one scope each: `namespace:..`, `tenant:..`,
     `broker:..`. `cordons`, `drains`, `warms`: by broker id. `stops`: by task; the rest of the task is not executed.
     `adopted`: calibrated thresholds, which override the settings. `reverted`: reverted thresholds by digest.
-    `person_reverted_ms`: time of the last revert by an operator without an adoption since; 0: none. `quotas`: groups
-    by name, which override the settings. Unknown fields stay in the stored document (`rewritten`).
+    `person_reverted_ms`: time of the last revert by an operator without an adoption since; 0: none. Unknown fields stay
+    in the stored document (`rewritten`).
     """
 
     schema: int = SCHEMA
@@ -101,7 +91,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
     adopted: Adopted | None = None
     reverted: dict[str, Reverted] = {}
     person_reverted_ms: int = 0
-    quotas: dict[str, QuotaRequest] = {}
+    # Requests of features are fields, too, but only their features know the types.
+    _add_requests(locals())
 
     def all_pauses(self) -> dict[str, Pause]:
         """Return every pause by scope, including ended ones. The pause of everything has the scope ""."""
@@ -138,7 +129,7 @@ def _merge(raw: dict[str, Any], was: dict[str, Any], now: dict[str, Any]) -> dic
 
 
 # Fields with one entry per name. An entry changes as a whole; all other entries keep their stored form.
-_TABLES = frozenset({"pauses", "pinned", "excluded", "cordons", "drains", "warms", "stops", "reverted", "quotas"})
+_TABLES = frozenset(name for name, value in msgspec.structs.asdict(Desired()).items() if isinstance(value, dict))
 
 
 class LeaderState(msgspec.Struct, frozen=True, kw_only=True):

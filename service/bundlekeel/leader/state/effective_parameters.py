@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from bundlekeel.leader.state.partial_takeover import adopted, scoped
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.recalibration.rules.adoption import Adopted, adopted_values, in_force
-from bundlekeel.recalibration.rules.thresholds import Number
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import MergedParameters, to_parameters
 
 # Maps the brokers' settings by Pulsar key to the settings merged with them.
 Merge = Callable[[Mapping[str, str]], MergedParameters]
+# Maps the merged parameters to the adopted values over them, by parameter.
+Adopt = Callable[[Parameters], Mapping[str, float | int]]
 
 
 def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
@@ -27,10 +29,10 @@ def merging(loaded: LoadedSettings, *, adopts: bool | None = None) -> Merge:
 class EffectiveParameters:
     """Merges settings and brokers' settings, then applies adopted thresholds and the scope of a takeover."""
 
-    def __init__(self, merge: Merge, adopted: Callable[[], Adopted | None]) -> None:
+    def __init__(self, merge: Merge, adopt: Adopt) -> None:
         # May be replaced at any time (requests/reload.py). The next cycle uses the new function.
         self.merge = merge
-        self._adopted = adopted
+        self._adopt = adopt
         self._namespaces: tuple[str, ...] = ()
         self._merged = merge({})
 
@@ -48,12 +50,13 @@ class EffectiveParameters:
     @property
     def current(self) -> Parameters:
         """The parameters in effect now, or with the next cycle."""
-        return scoped(in_force(self.base, self._adopted()), self._namespaces)
+        overrides: Mapping[str, Any] = self.values
+        return scoped(replace(self.base, **overrides) if overrides else self.base, self._namespaces)
 
     @property
-    def values(self) -> dict[str, Number]:
+    def values(self) -> dict[str, float | int]:
         """Adopted values that are in effect now, by parameter."""
-        return adopted_values(self.base, self._adopted())
+        return dict(self._adopt(self.base))
 
     @property
     def effective(self) -> MergedParameters:

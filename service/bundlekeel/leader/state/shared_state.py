@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from bundlekeel.leader.state.adopted_thresholds import Realised
 from bundlekeel.leader.state.cycle_state import CycleState
 from bundlekeel.leader.state.documents import (
     AveragesPart,
@@ -44,7 +45,6 @@ from bundlekeel.planning.guard.state import RecentMove
 from bundlekeel.planning.ledger import dropped, landed
 from bundlekeel.ports import Clock, Coordination, Document, DocumentChange
 from bundlekeel.pulsar.formats import external_input
-from bundlekeel.recalibration.rules.adoption import Realised
 
 _log = structlog.get_logger(__name__)
 
@@ -94,7 +94,7 @@ class SharedState:
         self.unreadable: dict[str, dict[str, str]] = {}
         self.shared = LeaderState()
         self.tasks: list[dict[str, Any]] = []
-        # Recent balance of the cluster, and the start of the wait for proposals (recalibration/adopting/watcher.py).
+        # Recent balance of the cluster, and the start of the wait for proposals of thresholds (see `LeaderState`).
         self.realised, self.awaited_ms = Realised(), 0
         self._kept_moves = kept_moves
         self._moves_per_chunk = moves_per_chunk

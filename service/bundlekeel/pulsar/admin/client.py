@@ -35,13 +35,12 @@ from bundlekeel.pulsar.formats.external_input import load_object
 from bundlekeel.pulsar.formats.jvm_beans import decode_cpu_load, decode_cpu_seconds
 from bundlekeel.pulsar.formats.records import decode_settings
 from bundlekeel.pulsar.formats.topics import decode_bundle_stats, decode_topic_stats
-from bundlekeel.quotas.admin import HttpQuotaAdmin
 from bundlekeel.settings.tls import ClientTls as AdminTls
 from bundlekeel.settings.token_source import TokenSource
 
 
 class HttpBrokerAdmin:
-    """Implements `ports.BrokerAdmin` and `ports.commands.BrokerCommands`."""
+    """Implements `ports.BrokerAdmin` and `ports.commands.BrokerCommands`. `http`: its connections."""
 
     def __init__(
         self,
@@ -54,40 +53,39 @@ class HttpBrokerAdmin:
     ) -> None:
         options = options or AdminOptions()
         self._clock = clock
-        self._http = AdminHttp(
+        self.http = AdminHttp(
             telemetry=telemetry,
             clock=clock,
             token=token,
             tls=tls,
             options=options,
         )
-        self.quotas = HttpQuotaAdmin(self._http)
 
     def set_endpoints(self, endpoints: Mapping[str, BrokerEndpoint]) -> None:
         """Set the current brokers: the only hosts that are called, directly or by a redirect."""
-        self._http.know(endpoints)
+        self.http.know(endpoints)
 
     async def runtime_configuration(self, broker_id: str) -> dict[str, str]:
         """Return the effective settings of that broker (GET, harmless)."""
-        reply = await self._http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
+        reply = await self.http.read(AdminCall(route=routes.RUNTIME, target=routes.RUNTIME.path()), at=broker_id)
         return await decoded_answer("runtime configuration", decode_settings, reply.answer)
 
     async def dynamic_configuration(self) -> dict[str, str]:
         """Return the dynamic overrides stored for the cluster (GET, harmless)."""
-        reply = await self._http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
+        reply = await self.http.anywhere(AdminCall(route=routes.DYNAMIC, target=routes.DYNAMIC.path()))
         return await decoded_answer("dynamic configuration", decode_settings, reply.answer)
 
     async def set_dynamic(self, key: str, value: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
         """Store a dynamic override. Pulsar checks the key (412), and not always the value."""
         route = routes.SET_DYNAMIC
         target = route.path(key=key, value=value)
-        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
+        await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def delete_dynamic(self, key: str, *, permit: Permit, look_again: LookAgain = no_look) -> None:
         """Remove a dynamic override. An absent override is not an error."""
         route = routes.DELETE_DYNAMIC
         target = route.path(key=key)
-        await self._http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
+        await self.http.anywhere(AdminCall(route=route, target=target, permit=permit, look_again=look_again))
 
     async def topics_of_bundle(self, bundle: str, owner: str) -> list[str]:
         """Return the sorted full names of the topics of a bundle, from its owner (harmless).
@@ -106,7 +104,7 @@ class HttpBrokerAdmin:
         topic of the broker, as of its last statistics run. Topics of other bundles are not decoded.
         """
         positions = await self._positions(bundle, owner)
-        reply = await self._http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
+        reply = await self.http.read(AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=owner)
         figures = await decoded_answer(f"topic statistics of {owner}", decode_topic_stats, reply.answer, bundle=bundle)
         loads = []
         for topic, position in sorted(positions.items()):
@@ -121,7 +119,7 @@ class HttpBrokerAdmin:
 
         Raises AdminFault if the response has no statistics, or more than `AdminRoute.max_bytes`.
         """
-        reply = await self._http.read(
+        reply = await self.http.read(
             AdminCall(route=routes.TOPIC_STATS, target=routes.TOPIC_STATS.path()), at=broker_id
         )
         return await decoded_answer(f"topic statistics of {broker_id}", decode_bundle_stats, reply.answer)
@@ -137,7 +135,7 @@ class HttpBrokerAdmin:
     async def _bean(self, broker_id: str, decode: Callable[[bytes], float]) -> float:
         # 100 KB on 4.2.4, 9 KB of gzip.
         call = AdminCall(route=routes.MBEANS, target=routes.MBEANS.path(), gzip=True)
-        reply = await self._http.read(call, at=broker_id)
+        reply = await self.http.read(call, at=broker_id)
         return await decoded_answer(f"beans of {broker_id}", decode, reply.answer)
 
     async def client_signs(self, broker_id: str) -> ClientSigns:
@@ -145,9 +143,9 @@ class HttpBrokerAdmin:
 
         Raises AdminRefused for an extensible broker, without a request: its averages would advance.
         """
-        if "Extensible" in self._http.hosts.load_manager(broker_id):
+        if "Extensible" in self.http.hosts.load_manager(broker_id):
             raise AdminRefused(f"{broker_id}: its metrics advance its averages", reason="extensible load manager")
-        reply = await self._http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
+        reply = await self.http.read(AdminCall(route=routes.METRICS, target=routes.METRICS.path()), at=broker_id)
         signs = await decoded_answer(f"metrics of {broker_id}", decode_signs, reply.answer)
         return replace(signs, lookups_failed=await self._lookups_failed(broker_id))
 
@@ -157,7 +155,7 @@ class HttpBrokerAdmin:
             route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines([LOOKUP_FAILURES], most=1)
         )
         try:
-            reply = await self._http.read(call, at=broker_id)
+            reply = await self.http.read(call, at=broker_id)
         except AdminApiError:
             return None
         return await asyncio.to_thread(decode_lookup_failures, reply.answer.content)
@@ -169,7 +167,7 @@ class HttpBrokerAdmin:
         """
         started = self._clock.wall_ms()
         call = AdminCall(route=routes.PROMETHEUS, target=routes.PROMETHEUS.path(), keep=PageLines(), gzip=True)
-        reply = await self._http.read(call, at=broker.broker_id)
+        reply = await self.http.read(call, at=broker.broker_id)
         ended = self._clock.wall_ms()
         what = f"counters of {broker.broker_id}"
         return [await decoded_answer(what, decode_counters, reply.answer, from_ms=started, to_ms=ended)]
@@ -177,14 +175,14 @@ class HttpBrokerAdmin:
     async def owned_bundles(self, broker_id: str, cluster: str) -> list[str]:
         """Return all bundles of the broker, sorted. Load reports and topic statistics omit those without topics."""
         route = routes.OWNED
-        reply = await self._http.read(
+        reply = await self.http.read(
             AdminCall(route=route, target=route.path(cluster=cluster, broker=broker_id)), at=broker_id
         )
         return sorted(await decoded_answer("owned namespaces", load_object, reply.answer))
 
     async def _positions(self, bundle: str, owner: str) -> dict[str, Any]:
         route: AdminRoute = routes.HASH_POSITIONS
-        reply = await self._http.read(AdminCall(route=route, target=bundle_path(route, bundle)), at=owner)
+        reply = await self.http.read(AdminCall(route=route, target=bundle_path(route, bundle)), at=owner)
         body = await decoded_answer("topic hash positions", load_object, reply.answer)
         positions = body.get("topicHashPositions")
         if not isinstance(positions, dict):
@@ -201,7 +199,7 @@ class HttpBrokerAdmin:
         target = with_query(bundle_path(routes.SPLIT, bundle), query)
         content = json.dumps(list(positions or ())).encode()
         call = AdminCall(route=routes.SPLIT, target=target, content=content, permit=permit)
-        reply = await self._http.follow(call, at=at)
+        reply = await self.http.follow(call, at=at)
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def unload(self, bundle: str, *, destination: str | None, at: str, permit: Permit) -> UnloadAnswer:
@@ -213,7 +211,7 @@ class HttpBrokerAdmin:
         """
         query = {} if destination is None else {"destinationBroker": destination}
         target = with_query(bundle_path(routes.UNLOAD, bundle), query)
-        reply = await self._http.follow(AdminCall(route=routes.UNLOAD, target=target, permit=permit), at=at)
+        reply = await self.http.follow(AdminCall(route=routes.UNLOAD, target=target, permit=permit), at=at)
         return UnloadAnswer(status=reply.answer.status, hops=reply.hops, seconds=reply.seconds)
 
     async def claim(self, topic: str, *, broker_id: str, permit: Permit) -> str:
@@ -223,20 +221,20 @@ class HttpBrokerAdmin:
         and not followed.
         """
         target = with_query(lookup_path(topic), {"authoritative": "true"})
-        answer = await self._http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
+        answer = await self.http.once(AdminCall(route=routes.LOOKUP, target=target, permit=permit), at=broker_id)
         if answer.status in FOLLOWED:
             return self._redirected_to(answer)
-        answering = self._http.hosts.answering_broker(await decoded_answer("lookup", load_object, answer))
+        answering = self.http.hosts.answering_broker(await decoded_answer("lookup", load_object, answer))
         if answering is None:
             raise AdminFault("lookup: the answer names no broker", status=answer.status)
         return answering
 
     async def close(self) -> None:
         """Close pooled connections."""
-        await self._http.close()
+        await self.http.close()
 
     def _redirected_to(self, answer: RawAnswer) -> str:
-        broker_id = self._http.hosts.broker_at(joined(answer.url, answer.location))
+        broker_id = self.http.hosts.broker_at(joined(answer.url, answer.location))
         if broker_id is None:
             raise UnknownHostRedirect("lookup redirected to no known broker", url=answer.url)
         return broker_id

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from bundlekeel.model.errors import ConfigError, StoreError
 from bundlekeel.recalibration.history.ports import CalibrationStore
+from bundlekeel.recalibration.settings import CalibrationSettings
 from bundlekeel.settings.load import LoadedSettings
 
 
 def proposals(loaded: LoadedSettings) -> Callable[[], CalibrationStore]:
     """Return a function that opens the store. Raises ConfigError if pyarrow is missing."""
-    section = loaded.settings.calibration
+    section = loaded.settings.section(CalibrationSettings)
     if section.mode == "off" or section.uri is None:
         return _open_nothing
     try:

@@ -17,6 +17,7 @@ import numpy as np
 import structlog
 
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.state.adopted_thresholds import KEPT, TRIAL, Adopted
 from bundlekeel.leader.state.documents import Desired
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters
 from bundlekeel.leader.state.shared_state import SharedState
@@ -30,13 +31,18 @@ from bundlekeel.planning.ledger import settle
 from bundlekeel.planning.relocation import NOT_FOR_BALANCE
 from bundlekeel.planning.scores import weights_of
 from bundlekeel.ports import Clock, Journal, Telemetry
+from bundlekeel.recalibration.adopting.responses import (
+    AdoptedView,
+    AdoptionView,
+    ObjectionView,
+    ReversionView,
+    RevertedView,
+    ThresholdsView,
+    TrialView,
+)
 from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
 from bundlekeel.recalibration.history.ports import CalibrationStore
-from bundlekeel.recalibration.rules.adoption import KEPT as STAYS
 from bundlekeel.recalibration.rules.adoption import (
-    TRIAL,
-    WAY_BACK,
-    Adopted,
     TimeStretch,
     adopted_values,
     adoption,
@@ -51,6 +57,7 @@ from bundlekeel.recalibration.rules.adoption import (
 )
 from bundlekeel.recalibration.rules.thresholds import (
     OVERRIDABLE,
+    WAY_BACK,
     AdoptionRules,
     Number,
     Objection,
@@ -58,15 +65,6 @@ from bundlekeel.recalibration.rules.thresholds import (
     Thresholds,
     checked,
     difference,
-)
-from bundlekeel.views.operations import (
-    AdoptedView,
-    AdoptionView,
-    ObjectionView,
-    ReversionView,
-    RevertedView,
-    ThresholdsView,
-    TrialView,
 )
 
 _log = structlog.get_logger(__name__)
@@ -192,7 +190,7 @@ class Calibration:
                 raise Conflict(
                     "the adopted thresholds changed in the meantime", code="changed", difference=["adopted meanwhile"]
                 )
-            return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=STAYS))
+            return msgspec.structs.replace(desired, adopted=replace(desired.adopted, state=KEPT))
 
         await self._by_ourselves(keep, "kept", adopted.digest, judgement.sentence)
 

@@ -310,7 +310,11 @@ def options_of(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> Opt
     from bundlekeel.recalibration.jobs.rules import HistoryRules  # noqa: PLC0415
     from bundlekeel.recalibration.jobs.selection import SearchDepth  # noqa: PLC0415
 
-    adoption = Adoption() if loaded is None else loaded.settings.adoption_rules
+    adoption = Adoption()
+    if loaded is not None:
+        from bundlekeel.recalibration.settings import adoption_rules  # noqa: PLC0415  (spark-submit needs no pydantic)
+
+        adoption = adoption_rules(loaded.settings)
     # Two days at least: one for the search and one to judge, even if the sidecars accept one day.
     min_days = parsed.min_days or max(2, adoption.min_days)
     if min_days > parsed.days:
@@ -347,7 +351,7 @@ def _history(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
         return str(parsed.history)
     if loaded is None:
         raise ConfigError("no history: pass --history URI, or --settings FILE with history.uri", field="--history")
-    uri = loaded.settings.history.uri
+    uri = loaded.value("history.uri")
     if uri is None:
         raise ConfigError(f"history.uri is not set in {parsed.settings}: nothing is recorded", field="history.uri")
     return uri if "://" in uri else str(loaded.located(Path(uri)))
@@ -357,7 +361,7 @@ def _out(parsed: argparse.Namespace, loaded: LoadedSettings | None) -> str:
     """Return the directory of the results: the option, else the one that sidecars read."""
     if parsed.out:
         return str(parsed.out)
-    uri = loaded.settings.calibration.uri if loaded is not None else None
+    uri = loaded.value("calibration.uri") if loaded is not None else None
     if loaded is None or uri is None:
         text = "no directory for the results: pass --out URI, or --settings FILE with calibration.uri"
         raise ConfigError(text, field="--out")

@@ -16,11 +16,11 @@ from bundlekeel.recalibration.jobs.evidence import EvidenceInput
 from bundlekeel.recalibration.jobs.plots import Point, block_plot, candidate_plot, day_bars, week_map
 from bundlekeel.recalibration.jobs.rules import JudgedDay
 from bundlekeel.recalibration.jobs.selection import Selection
-from bundlekeel.recalibration.rules.adoption import WAY_BACK
 from bundlekeel.recalibration.rules.thresholds import (
     MEASURES,
     OVERRIDABLE,
     TITLES,
+    WAY_BACK,
     WORSE,
     BootstrapInterval,
     HeldOutMeasures,

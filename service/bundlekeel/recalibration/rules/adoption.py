@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bundlekeel.leader.state.adopted_thresholds import KEPT, TRIAL, Adopted, Bucket, Realised, Reverted
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.text_format import level
 from bundlekeel.recalibration.rules.thresholds import EQUAL, RANGES, Number, Thresholds, whole
 
-TRIAL, KEPT = "trial", "kept"
-# Shown with the command that adopts, and in its response.
-WAY_BACK: Final = (
-    "Once adopted, it is on trial for `calibration.trial` (six hours of balancing by default; 0: no trial), and "
-    "reverted automatically if balance or moves are worse than the evidence promised. To revert it yourself: "
-    '`bundlekeel thresholds revert --reason "..."`'
-)
 # Part of the trial that must be recorded before a verdict.
 EARLY: Final = 0.25
 # Moves are rare and come in bursts: this many standard deviations of a Poisson count are noise.
@@ -41,62 +35,6 @@ REVERTED_MS: Final = 30 * 24 * 3_600_000
 KEPT_REVERTS: Final = 50
 # Adoptions in a row, each requested by an operator while the one before was on trial.
 KEPT_UNJUDGED: Final = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
-    """Thresholds in effect.
-
-    `values`: by parameter, those of earlier nights included. `instead_of`: the settings at that time. `before`,
-    `before_digest`: the earlier entries, which a revert restores. `digest` "": only these are left. `imbalance_high`,
-    `moves_high`: upper ends of the predicted intervals (ratio, moves per hour). `state`: trial (for `trial_seconds` of
-    acting time) or kept. `unjudged`: adoptions that were replaced during their trial, oldest first; a revert restores
-    the last one. `compared_ms`: end of the time to compare with, Unix ms; 0: `since_ms`.
-    """
-
-    digest: str
-    strategy: str
-    values: Mapping[str, float]
-    instead_of: Mapping[str, float]
-    before: Mapping[str, float] = field(default_factory=dict)
-    before_digest: str = ""
-    by: str = ""
-    reason: str = ""
-    since_ms: int = 0
-    imbalance_high: float = 0.0
-    moves_high: float = 0.0
-    state: str = KEPT
-    trial_seconds: float = 0.0
-    unjudged: tuple[Adopted, ...] = ()
-    compared_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reverted:
-    """Reverted thresholds: values, operator or leader, reason and time."""
-
-    values: Mapping[str, float]
-    by: str
-    reason: str
-    since_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Ten minutes of cycles: recorded seconds while acting, imbalance times seconds, and moves of the strategy."""
-
-    at_ms: int
-    seconds: float = 0.0
-    weighted: float = 0.0
-    moves: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Realised:
-    """Cycles of the last two days, stored for the next leader. `last_ms`: time of the last recorded cycle, Unix ms."""
-
-    buckets: tuple[Bucket, ...] = ()
-    last_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,12 @@ TITLES: Final = {
     "thrash_per_day": "thrash a day",
     "overloaded_minutes_per_day": "overloaded minutes a day",
 }
+# Shown with the command that adopts, and in its response.
+WAY_BACK: Final = (
+    "Once adopted, it is on trial for `calibration.trial` (six hours of balancing by default; 0: no trial), and "
+    "reverted automatically if balance or moves are worse than the evidence promised. To revert it yourself: "
+    '`bundlekeel thresholds revert --reason "..."`'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from bundlekeel.leader.state.documents import OperatorRequest, Pause
 from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.ports import commands
 from bundlekeel.ports.commands import Permit, UnloadAnswer
+from bundlekeel.quotas.rate_commands import QuotaCommands
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import MemoryAdmin
 from tests.support.quota_model import MemoryQuotaAdmin
@@ -33,7 +34,7 @@ from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 ROOT: Final = Path(bundlekeel.__file__).parent
 B1, B2, B3 = BROKERS
 WHO: Final = {"reason": "r", "by": "ann"}
-PORTS: Final = (commands.BrokerCommands, commands.QuotaCommands)
+PORTS: Final = (commands.BrokerCommands, QuotaCommands)
 COMMANDS: Final = {name for port in PORTS for name in vars(port) if not name.startswith("_")}
 # Only a person's own command, or the failsafe job's, changes the brokers' settings.
 PERSONS: Final = {"set_dynamic", "delete_dynamic"}
@@ -55,7 +56,7 @@ PLACES: Final = {
 MAKERS: Final = {
     ("leader.execution.executor", "_permit"),
     ("quotas.cycle", "_permit"),
-    ("quotas.wiring", "quotas_of"),
+    ("quotas.wiring", "parts_of"),
 }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters, merging
-from bundlekeel.recalibration.rules.adoption import Adopted
 from bundlekeel.settings.describe import describe
 from bundlekeel.settings.load import LoadedSettings, load_settings
 
@@ -18,17 +18,13 @@ BROKERS = {
     "loadBalancerSheddingExcludedNamespaces": "a/b",
     "statsUpdateFrequencyInSecs": "30",
 }
-ADOPTED = Adopted(
-    digest="d1",
-    strategy="avg",
-    values={"avg_low_threshold_percent": 20.0},
-    instead_of={"avg_low_threshold_percent": 15.0},
-)
+# Thresholds for strategy avg.
+ADOPTED = {"avg_low_threshold_percent": 20.0}
 
 
-def effective_parameters_of(loaded: LoadedSettings, adopted: Adopted | None = None) -> EffectiveParameters:
+def effective_parameters_of(loaded: LoadedSettings, adopted: Mapping[str, float]) -> EffectiveParameters:
     """As wiring makes it."""
-    return EffectiveParameters(merging(loaded), lambda: adopted)
+    return EffectiveParameters(merging(loaded), lambda base: adopted if base.strategy == "avg" else {})
 
 
 def show_parameters(loaded: LoadedSettings, effective_parameters: EffectiveParameters) -> dict[str, tuple[object, str]]:
@@ -37,10 +33,10 @@ def show_parameters(loaded: LoadedSettings, effective_parameters: EffectiveParam
 
 
 @pytest.mark.parametrize("adopt", [False, True])
-@pytest.mark.parametrize("adopted", [None, ADOPTED])
+@pytest.mark.parametrize("adopted", [{}, ADOPTED])
 @pytest.mark.parametrize("namespaces", [(), ("t/ns",)])
 def test_settings_shown_are_those_of_the_plan(
-    tmp_path: Path, adopt: bool, adopted: Adopted | None, namespaces: tuple[str, ...]
+    tmp_path: Path, adopt: bool, adopted: Mapping[str, float], namespaces: tuple[str, ...]
 ) -> None:
     """Whether or not brokers' settings are adopted, thresholds were, and a takeover is a partial one."""
     file = tmp_path / "c.yaml"
@@ -63,8 +59,7 @@ def test_settings_shown_are_those_of_the_plan(
     assert settings_shown["max_unload_ratio"] == ((0.2, "broker") if adopt else (0.5, "default"))
     assert settings_shown["statistics_interval_seconds"] == (30.0, "broker")
     assert settings_shown["cpu_weight"] == (0.9, f"file:{file}:3")
-    # The adopted values are for strategy avg.
-    laid = adopted is not None and not adopt
+    laid = adopted and not adopt
     assert settings_shown["avg_low_threshold_percent"] == ((20, "calibration") if laid else (15, "default"))
     assert settings_shown["included_namespaces"] == ((list(namespaces), "takeover") if namespaces else ([], "default"))
     # Brokers leave alone what a partial takeover names: no exclusion of ours.

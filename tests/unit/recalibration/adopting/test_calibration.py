@@ -46,7 +46,8 @@ class Calibrated(FakeSidecar):
 
     def reached(self, loaded: LoadedSettings) -> Outside:
         """With its own store of proposals."""
-        return replace(super().reached(loaded), proposals=lambda: lambda: self.proposed)
+        out = super().reached(loaded)
+        return replace(out, adapters={**out.adapters, "recalibration": lambda: lambda: self.proposed})
 
     def told(self) -> list[str]:
         return [item["what"] for item in self.journal.tail(100, kind="adoption")]

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import DIRECT_MEMORY, BrokerReport
-from bundlekeel.recalibration.adopting.proposal import ProposalView
+from bundlekeel.recalibration.adopting.responses import ProposalView
 from bundlekeel.recalibration.adopting.threshold_inbox import ThresholdInbox
 from bundlekeel.recalibration.history.ports import FoundDocument
 from bundlekeel.records.metrics import PrometheusTelemetry

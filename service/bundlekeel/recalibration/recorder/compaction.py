@@ -1,7 +1,7 @@
 """Clean up the history store in a separate process with limited memory, because others can write to the store.
 
 A few hundred kilobytes of Parquet can become gigabytes when they are decoded, and a footer can be false.
-`python -m bundlekeel.recalibration.parquet.compaction JSON` is that process.
+`python -m bundlekeel.recalibration.recorder.compaction JSON` is that process.
 """
 
 from __future__ import annotations

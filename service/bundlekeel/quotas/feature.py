@@ -1,0 +1,75 @@
+"""Quota groups as a feature of the sidecar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bundlekeel.cli.app import CommandModule
+from bundlekeel.wiring.feature import Feature, FeatureParts
+
+if TYPE_CHECKING:
+    from bundlekeel.api.app import FeatureRoutes
+    from bundlekeel.leader.cycle.status import CycleStatus
+    from bundlekeel.leader.gate.gate import Gate
+    from bundlekeel.leader.state.effective_parameters import EffectiveParameters
+    from bundlekeel.ports import Coordination
+    from bundlekeel.pulsar.admin import HttpBrokerAdmin
+    from bundlekeel.quotas.wiring import QuotaAdapters
+    from bundlekeel.settings.load import LoadedSettings
+    from bundlekeel.wiring.clock import SystemClock
+    from bundlekeel.wiring.outside import Outside
+    from bundlekeel.wiring.reading import Reading
+
+
+class QuotaFeature(Feature):
+    """Groups of tenants and namespaces that share rates over all brokers (PIP-82)."""
+
+    name = "quotas"
+    commands = (CommandModule("Look", "quotas.commands", "quota"),)
+
+    def routes(self) -> FeatureRoutes:
+        """Return the routes of `/api/v1/quotas`."""
+        from bundlekeel.quotas.routes import ROUTES
+
+        return ROUTES
+
+    def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> QuotaAdapters:
+        """Return the client for rates, and the reader of the usage that brokers publish."""
+        from bundlekeel.quotas.wiring import adapters_of
+
+        return adapters_of(loaded, admin, clock)
+
+    def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
+        """Return the service of quota groups, and the cycle that enforces them."""
+        from bundlekeel.quotas.wiring import parts_of
+
+        return parts_of(reading, status, gate)
+
+    async def check_documents(self, coordination: Coordination) -> None:
+        """Read the record of the limits that Bundlekeel set."""
+        from bundlekeel.quotas.owned_limits import check_documents
+
+        await check_documents(coordination)
+
+    async def forbid_uninstall(self, coordination: Coordination) -> None:
+        """Raises Conflict while brokers have rates of quota groups."""
+        from bundlekeel.quotas.uninstall import forbid_uninstall
+
+        await forbid_uninstall(coordination)
+
+    async def preview_handback(self, out: Outside) -> list[str]:
+        """Return how many rates would be restored."""
+        from bundlekeel.quotas.restore import quotas_owned
+
+        return await quotas_owned(out.coordination)
+
+    async def hand_back(
+        self, loaded: LoadedSettings, out: Outside, *, taken_over: bool, reason: str, by: str
+    ) -> list[str]:
+        """Restore the rates from before the quota groups."""
+        from bundlekeel.quotas.wiring import hand_back
+
+        return await hand_back(loaded, out, taken_over=taken_over, reason=reason, by=by)
+
+
+FEATURE = QuotaFeature()

@@ -1,0 +1,29 @@
+"""Every call of quota groups that changes a cluster, under the import contract of `ports.commands`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bundlekeel.ports.commands import Permit
+from bundlekeel.quotas.enforce import PolicyKey, Rate
+from bundlekeel.quotas.native import ResourceGroup
+
+
+class QuotaCommands(Protocol):
+    """Calls that change rates and ResourceGroups. Raises as `BrokerCommands` does."""
+
+    async def topic_rate(self, place: PolicyKey, *, permit: Permit) -> Rate | None:
+        """Return a topic's own policy; None: it has none.
+
+        Not a harmless read: the broker assigns the topic's bundle if no broker owns it. Raises AdminRefused without the
+        topic (404) or if topic policies are disabled (405).
+        """
+
+    async def set_topic_rate(self, place: PolicyKey, rate: Rate | None, *, permit: Permit) -> None:
+        """Set a topic's own policy; None removes it."""
+
+    async def set_resource_group(self, name: str, group: ResourceGroup | None, *, permit: Permit) -> None:
+        """Create or change a ResourceGroup; None removes it. Raises AdminRefused (412) while namespaces use it."""
+
+    async def attach(self, namespace: str, name: str, *, permit: Permit) -> None:
+        """Attach a namespace to a ResourceGroup; "" detaches it. Raises AdminRefused (412) without the group."""

@@ -1,0 +1,15 @@
+"""Check of quota groups before the shared state is deleted."""
+
+from __future__ import annotations
+
+from bundlekeel.model.errors import Conflict
+from bundlekeel.model.text_format import numbered
+from bundlekeel.ports import Coordination
+from bundlekeel.quotas.owned_limits import OwnedLimits
+
+
+async def forbid_uninstall(coordination: Coordination) -> None:
+    """Raises Conflict if Bundlekeel has set rates or ResourceGroups, whose earlier values are only in the record."""
+    owned, groups = await OwnedLimits(coordination).load()
+    if count := len(owned) + len(groups):
+        raise Conflict(f"{numbered(count, 'rate')} of quota groups would stay: run `bundlekeel handback` first")

@@ -1,0 +1,147 @@
+"""Responses about calibrated thresholds. `recalibration.rules.thresholds` defines the format of proposals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from bundlekeel.model.codes import Code
+from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.response_fields import (
+    CODE_OR_EMPTY,
+    By,
+    Detail,
+    Explanation,
+    Json,
+    Like,
+    Reason,
+    Sentence,
+    SinceMs,
+)
+from bundlekeel.recalibration.rules.thresholds import Data, Evidence, ThresholdChange
+
+Digest = Annotated[str, Doc("digest of the proposal")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalView(Answer):
+    """A proposal: its `thresholds.json`, with `values` and `previous` instead of `parameters`."""
+
+    digest: Annotated[str, Doc("digest of the proposal, which `thresholds/adopt` expects")]
+    path: Annotated[str, Doc("path of the file below `calibration.uri`")]
+    format: Annotated[int, Doc("version of the document")]
+    created_ms: Annotated[int, Doc("time at which the job wrote it")]
+    software: Annotated[str, Doc("releases of the job and of the libraries that it used")]
+    cluster: Annotated[str, Doc("cluster of the history; empty: the history does not contain its name")]
+    strategy: Annotated[str, Doc("strategy of the parameters")]
+    values: Annotated[dict[str, float], Doc("proposed value of each searched parameter")]
+    previous: Annotated[dict[str, float], Doc("value that each was compared with, by parameter")]
+    evidence: Annotated[Evidence, Doc("measurements with proposed and previous values")]
+    data: Annotated[Data, Doc("history that the proposal is based on")]
+    advice: Annotated[
+        list[str], Doc("advice for operators beyond parameters, such as another strategy or cycle length")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectionView(Answer):
+    """An objection to the newest proposal."""
+
+    code: Annotated[str, Doc("code of the objection", grows=Code)]
+    field: Annotated[str, Doc("field of the proposal; empty: the whole proposal")]
+    detail: Detail
+    explanation: Explanation
+    person: Annotated[
+        str,
+        Doc(
+            "whether an operator can adopt it anyway. force: with `force`; yes: without; no: never; empty: unknown",
+            of=("", "no", "force", "yes"),
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialView(Answer):
+    """Results of the trial of adopted thresholds so far."""
+
+    seconds: Annotated[float, Doc("observed time, in which the leader balanced with the adopted thresholds")]
+    needed_seconds: Annotated[float, Doc("observed time that the trial needs")]
+    imbalance: Annotated[
+        float | None,
+        Doc("max/mean of score minus 1 (0: balanced) with these thresholds and the previous weights; null: none yet"),
+    ]
+    imbalance_promised: Annotated[float, Doc("highest max/mean of score minus 1 that the proposal predicts")]
+    imbalance_before: Annotated[float | None, Doc("max/mean of score minus 1 before the adoption; null: unknown")]
+    moves_per_hour: Annotated[float | None, Doc("moves per hour with the adopted thresholds; null: none yet")]
+    moves_promised: Annotated[float, Doc("highest number of moves per hour that the proposal predicts")]
+    moves_before: Annotated[float | None, Doc("moves per hour before the adoption; null: unknown")]
+    obstacle: Annotated[
+        str,
+        Doc(
+            "code of the obstacle of the leader's last cycle, whose time is not counted; empty: none",
+            grows=CODE_OR_EMPTY,
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedView(Answer):
+    """Adopted thresholds, which override the settings."""
+
+    digest: Digest
+    strategy: Annotated[str, Doc("strategy of the parameters")]
+    by: By
+    reason: Reason
+    since_ms: SinceMs
+    state: Annotated[str, Doc("trial: the adoption is still observed", of=("trial", "kept"))]
+    values: Annotated[dict[str, float], Doc("values in effect, by parameter")]
+    instead_of: Annotated[
+        dict[str, float],
+        Doc(
+            "by parameter, the value of the settings (or of the brokers' settings, if those are used) at the "
+            "adoption; an adopted value is in effect until this setting changes"
+        ),
+    ]
+    trial: Annotated[TrialView | None, Doc("results of the trial; null: the trial is over")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevertedView(Answer):
+    """Reverted thresholds, which are not adopted again automatically."""
+
+    digest: Digest
+    by: By
+    reason: Reason
+    since_ms: SinceMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdsView(Answer):
+    """State of the calibrated thresholds: proposal, objections, adoption, reversions."""
+
+    mode: Annotated[str, Doc("`calibration.mode` of the settings", of=("off", "recommend", "adopt"))]
+    sentence: Sentence
+    error: Annotated[str, Doc("why no proposal could be read; empty: no error")]
+    read_ms: Annotated[int, Doc("time at which proposals were last read")]
+    document: Annotated[Annotated[Json, Like(ProposalView)] | None, Doc("newest proposal; null: no readable proposal")]
+    changes: Annotated[list[ThresholdChange], Doc("changes of the proposal to the values in effect")]
+    objections: Annotated[list[ObjectionView], Doc("objections to the proposal")]
+    adopted: Annotated[AdoptedView | None, Doc("adopted thresholds; null: none")]
+    reverted: Annotated[list[RevertedView], Doc("reverted thresholds, oldest first")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptionView(Answer):
+    """A new adoption."""
+
+    digest: Digest
+    changes: Annotated[list[ThresholdChange], Doc("changed parameters")]
+    sentence: Sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReversionView(Answer):
+    """A reverted adoption."""
+
+    digest: Digest
+    sentence: Sentence

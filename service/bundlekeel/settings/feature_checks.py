@@ -1,0 +1,48 @@
+"""What features add to the checks of the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bundlekeel.settings.features import modules
+
+if TYPE_CHECKING:
+    from bundlekeel.settings.model import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingWarning:
+    """A valid but probably unintended value. `value` None: the message does not contain it."""
+
+    key: str
+    value: str | None
+    what: str
+    better: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureChecks:
+    """The checks of one feature, `CHECKS` in its module `settings`.
+
+    `folders`: keys of directories that each sidecar writes to, so they may differ between sidecars. `stores`: keys of
+    places that all sidecars share, with the program that creates them. `warnings`: returns the warnings for
+    `config check`.
+    """
+
+    folders: tuple[str, ...]
+    stores: Mapping[str, str]
+    warnings: Callable[[Settings], Iterable[SettingWarning]]
+
+
+def feature_folders() -> list[str]:
+    """Return the keys of directories that features write to."""
+    return [key for checks in feature_checks() for key in checks.folders]
+
+
+def feature_checks() -> Iterator[FeatureChecks]:
+    """Yield the checks of the installed features that have some."""
+    for module in modules("settings"):
+        if (checks := getattr(module, "CHECKS", None)) is not None:
+            yield checks

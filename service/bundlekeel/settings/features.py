@@ -1,0 +1,40 @@
+"""The features next to the sidecar, and the parts of them that the sidecar finds by name.
+
+Each feature is a package `bundlekeel.NAME` that can be deleted. The sidecar never imports one statically. A feature
+declares what it adds to the settings, to the stored requests and to the metrics in modules of these names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Final
+
+FEATURES: Final = ("simulator", "compat", "recalibration", "quotas")
+
+
+def modules(part: str) -> Iterator[ModuleType]:
+    """Yield the module `bundlekeel.NAME.PART` of each installed feature that has it, in the order of `FEATURES`."""
+    for name in FEATURES:
+        package = f"bundlekeel.{name}"
+        spec = find_spec(package)
+        # Search without an import of the package: that of a feature without this part may be slow.
+        if spec is not None and PathFinder.find_spec(f"{package}.{part}", spec.submodule_search_locations) is not None:
+            yield import_module(f"{package}.{part}")
+
+
+def with_features(own: Mapping[str, Any], part: str, attribute: str) -> dict[str, Any]:
+    """Return a table of the sidecar with the entries that features add.
+
+    `attribute` of the module `part`: the entries of a feature, grouped by the entry of `own` that follows them.
+    """
+    entries = dict(own)
+    for module in modules(part):
+        for following, more in getattr(module, attribute).items():
+            pairs = list(entries.items())
+            place = list(entries).index(following)
+            entries = dict([*pairs[:place], *more.items(), *pairs[place:]])
+    return entries

@@ -1,0 +1,89 @@
+"""What a feature can add to a sidecar: the class `Feature`, of which `bundlekeel.NAME.feature.FEATURE` is an instance.
+
+Modules of a feature with fixed names add the rest (settings/features.py): `settings` sections, `requests` stored
+requests, and `metrics` metrics. Every command imports the module `feature`, so it imports heavy modules in its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bundlekeel.cli.app import CommandModule
+
+if TYPE_CHECKING:
+    from bundlekeel.api.app import FeatureRoutes
+    from bundlekeel.leader.cycle.cycle import CycleListener
+    from bundlekeel.leader.cycle.status import CycleStatus
+    from bundlekeel.leader.gate.gate import Gate
+    from bundlekeel.leader.runtime import Background
+    from bundlekeel.leader.state.effective_parameters import Adopt, EffectiveParameters
+    from bundlekeel.leader.state.shared_state import SharedState
+    from bundlekeel.ports import Coordination
+    from bundlekeel.pulsar.admin import HttpBrokerAdmin
+    from bundlekeel.settings.load import LoadedSettings
+    from bundlekeel.wiring.clock import SystemClock
+    from bundlekeel.wiring.outside import Outside
+    from bundlekeel.wiring.reading import Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureParts:
+    """The parts of a feature in one sidecar.
+
+    `service`: operations for the routes of the feature; None: it has no routes. `tasks`: run in parallel to the
+    cycles. `listeners`: called at the end of each cycle. `limited`: returns those of the passed namespaces whose
+    bundles need a longer cool-down, because their rates are limited. `shadow`: returns results for the report of the
+    next cycle.
+    """
+
+    service: object = None
+    tasks: Sequence[Background] = ()
+    listeners: Sequence[CycleListener] = ()
+    limited: Callable[[frozenset[str]], frozenset[str]] = lambda _: frozenset()
+    shadow: Callable[[], Mapping[str, Any]] = dict
+
+
+class Feature:
+    """A feature. It overrides the methods for what it adds; by default it adds nothing."""
+
+    name: ClassVar[str]
+    commands: ClassVar[Sequence[CommandModule]] = ()
+
+    def routes(self) -> FeatureRoutes | None:
+        """Return the routes of the API."""
+        return None
+
+    def adapters(self, loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> Any:
+        """Return the adapters of the feature, not connected yet: `Outside.adapters` has them by the feature's name.
+
+        Raises ConfigError if a setting or file cannot be used.
+        """
+
+    def adopted(self, loaded: LoadedSettings, shared_state: SharedState) -> Adopt:
+        """Return a function that returns the thresholds that override the settings now."""
+        return lambda _base: {}
+
+    def parts(self, reading: Reading, status: CycleStatus, gate: Gate, parameters: EffectiveParameters) -> FeatureParts:
+        """Return the parts of the feature in a sidecar. Raises ConfigError if a setting needs a missing library."""
+        return FeatureParts()
+
+    async def check_documents(self, coordination: Coordination) -> None:
+        """Read the documents of the feature for `doctor`. Raises StoreError if one cannot be read."""
+
+    async def forbid_uninstall(self, coordination: Coordination) -> None:
+        """Raises Conflict if brokers still have values that only the shared state can restore."""
+
+    async def preview_handback(self, out: Outside) -> list[str]:
+        """Return what `hand_back` would restore, as messages for the operator."""
+        return []
+
+    async def hand_back(
+        self, loaded: LoadedSettings, out: Outside, *, taken_over: bool, reason: str, by: str
+    ) -> list[str]:
+        """Restore the values that brokers had before the feature. Returns messages for the operator.
+
+        `taken_over`: a takeover ended, which its record shows to a leader that still runs.
+        """
+        return []

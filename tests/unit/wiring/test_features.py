@@ -1,0 +1,119 @@
+"""A feature is deleted in a copy, and everything else still works."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bundlekeel.settings.features import FEATURES
+
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A feature, and what disappears with it. `generated`: tests of committed pages, which describe the feature."""
+
+    feature: str
+    sections: tuple[str, ...]
+    commands: tuple[str, ...]
+    paths: str
+    tasks: tuple[str, ...]
+    generated: tuple[str, ...] = ()
+
+
+CUTS = (
+    Cut(
+        feature="quotas",
+        sections=("quotas",),
+        commands=("quota",),
+        paths="/api/v1/quotas",
+        tasks=("quotas",),
+    ),
+    Cut(
+        feature="recalibration",
+        sections=("history", "calibration", "shadow"),
+        commands=("history", "replay", "thresholds"),
+        paths="/api/v1/thresholds",
+        tasks=("history", "calibration", "shadow"),
+    ),
+)
+
+
+def copy_without(feature: str, folder: Path) -> dict[str, str]:
+    """Copy the sources without a feature, and return an environment that imports them."""
+    shutil.copytree(ROOT / "service", folder / "service", ignore=shutil.ignore_patterns("__pycache__", feature))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder / "service"), str(folder), str(ROOT)))}
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.feature)
+def test_the_rest_works_without_a_feature(cut: Cut, tmp_path: Path) -> None:
+    """All modules, settings, the help, the API, and a sidecar that leads and moves bundles."""
+    environment = copy_without(cut.feature, tmp_path)
+    command = [sys.executable, "-m", "tests.support.without_feature", *cut.sections]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    assert "bundlekeel.wiring.sidecar" in seen["modules"]
+    assert not [name for name in seen["modules"] if name.startswith(f"bundlekeel.{cut.feature}")]
+    assert seen["features"] == [name for name in FEATURES if name != cut.feature]
+    for section, error in seen["rejected"].items():
+        assert error.startswith(f"cli: {section}: unknown key"), error
+    words = [line.split()[1] for line in seen["help"].splitlines() if len(line.split()) > 1]
+    assert "status" in words and not set(cut.commands) & set(words)
+    assert "/api/v1/state" in seen["paths"] and not [path for path in seen["paths"] if path.startswith(cut.paths)]
+    assert not set(cut.tasks) & set(seen["tasks"]) and cut.feature not in seen["services"]
+    assert seen["moves"] and all(move.endswith(" done") for move in seen["moves"])
+
+
+@cache
+def imports_of(file: Path) -> frozenset[str]:
+    """Return the modules that a file imports when it is imported itself."""
+    return frozenset(_imports(ast.parse(file.read_text(encoding="utf-8")).body))
+
+
+def _imports(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (item.name for item in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{item.name}" for item in node.names)
+
+
+def needs(file: Path, feature: str, above: frozenset[Path] = frozenset()) -> bool:
+    """Return whether a file imports a feature, directly or through modules of tests, dev and evidence."""
+    package = f"bundlekeel.{feature}"
+    if any(name == package or name.startswith(f"{package}.") for name in imports_of(file)):
+        return True
+    sources = (ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in imports_of(file))
+    return any(needs(source, feature, above | {file}) for source in sources if source.exists() and source not in above)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.feature)
+def test_the_tests_of_the_rest_pass_without_a_feature(cut: Cut, tmp_path: Path) -> None:
+    environment = copy_without(cut.feature, tmp_path)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    for entry in ROOT.iterdir():
+        if not (tmp_path / entry.name).exists():
+            (tmp_path / entry.name).symlink_to(entry)
+    files = [path for path in (ROOT / "tests/unit").rglob("test_*.py") if needs(path, cut.feature)]
+    # The tests of this module delete features themselves.
+    left_out = ["tests/unit/wiring/test_features.py", f"tests/unit/{cut.feature}"]
+    left_out += [str(path.relative_to(ROOT)) for path in files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit"]
+    command += [f"--ignore={path}" for path in left_out] + [f"--deselect={test}" for test in cut.generated]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-20_000:]
