@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.leader.state.documents import request_record
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.members import Member
 from bundlekeel.model.plan import Verdict
@@ -24,25 +27,13 @@ from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.quotas.responses import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.recalibration.history.ports import HistoryStore
 from bundlekeel.recalibration.parquet import ParquetStore
-from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
+from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
+from bundlekeel.requests.operator_responses import OperationsView
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.views.go_live import live_loads_check
-from bundlekeel.views.operations import AdoptedView, OperationsView, ThresholdsView
-from bundlekeel.views.picture import (
-    BrokerView,
-    Check,
-    CodeView,
-    CycleVerdict,
-    EndedView,
-    ImbalanceView,
-    LedgerView,
-    PauseView,
-    State,
-    TakeoverView,
-    WhyView,
-)
+from bundlekeel.views.operations import AdoptedView, ThresholdsView
+from bundlekeel.views.picture import BrokerView, CodeView, CycleVerdict, ImbalanceView, LedgerView, State, WhyView
 from bundlekeel.wiring.takeover import handback_preview, json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE

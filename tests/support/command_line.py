@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
-from bundlekeel.views.plans import PlanView
+from bundlekeel.leader.cycle.plan_responses import PlanView
 from tests.support.fake_wiring import FakeWiring
 from tests.support.shop import Shop
 from tests.support.spied import Spied

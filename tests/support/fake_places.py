@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
 from bundlekeel.leader.cycle.planner import move_view
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.plan import Move
-from bundlekeel.views.picture import AssignmentView, DroppedView, Place, StepView
-from bundlekeel.views.plans import MoveView, RefusalView
+from bundlekeel.requests.where_responses import AssignmentView, DroppedView, Place, StepView
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
 SCORES = dict(zip(BROKERS, (0.82, 0.41, 0.07), strict=True))

@@ -13,6 +13,7 @@ import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
 from bundlekeel.api.service import Service
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.model.load import (
     BANDWIDTH_IN,
@@ -29,7 +30,6 @@ from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.quotas.settings import QuotaSettings
 from bundlekeel.quotas.usage import topic_of
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
 from dev.loop_thread import LoopThread
 from tests.support.builders import report

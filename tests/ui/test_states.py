@@ -11,11 +11,12 @@ import pytest
 from playwright.sync_api import expect
 
 from bundlekeel.api.service import Service
+from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.model.plan import Verdict
 from bundlekeel.model.response_fields import Json
-from bundlekeel.views.picture import BrokerView, EndedView, State, TakeoverView
-from bundlekeel.views.plans import PlanRequest, PlanView
+from bundlekeel.views.picture import BrokerView, State
 from bundlekeel.views.summary_fields import ALWAYS, Period
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_thresholds import TRIAL

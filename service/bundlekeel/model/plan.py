@@ -223,3 +223,14 @@ def imbalance(values: Sequence[float], closed: Sequence[bool]) -> float:
     counted = shared if any(shared) else values
     total = math.fsum(counted)
     return max(values) * len(counted) / total if total > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(Answer):
+    """Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted."""
+
+    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
+    moves: Annotated[int, Doc("how many, those of this plan included")]
+    cycles: Annotated[int, Doc("how many cycles they take")]
+    seconds: Annotated[float, Doc("until the last of them has landed")]
+    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]

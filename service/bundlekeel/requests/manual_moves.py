@@ -48,8 +48,9 @@ from bundlekeel.planning.splitting.algorithms import (
 from bundlekeel.planning.splitting.children import SplitChildren
 from bundlekeel.planning.splitting.rules import largest_bundle
 from bundlekeel.ports import Ownership, TopicLoad
-from bundlekeel.requests.where import WholeBundle, bundles_of, whole_bundles
-from bundlekeel.views.plans import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
+from bundlekeel.pulsar.existing_names import bundles_of
+from bundlekeel.requests.manual_move_responses import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
+from bundlekeel.requests.where import WholeBundle, whole_bundles
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 # Limits of `flow_or_qps_equally_divide`, with Pulsar's defaults: msg/s, MiB/s, per cent.

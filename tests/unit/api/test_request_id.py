@@ -8,7 +8,7 @@ import structlog
 
 from bundlekeel.api import ApiServer
 from bundlekeel.api.app import openapi_document
-from bundlekeel.views.plans import PlanView
+from bundlekeel.leader.cycle.plan_responses import PlanView
 from bundlekeel.wiring.peers import HttpPeers
 from tests.support.spied import Spied
 

@@ -12,11 +12,13 @@ import yaml
 
 from bundlekeel.cli import operation_tables, units
 from bundlekeel.cli.output import TableLayout
+from bundlekeel.leader.cycle.plan_responses import RefusalView
+from bundlekeel.leader.state.responses import OutcomeView, TakeoverView
 from bundlekeel.model.codes import Code, explain, way_out
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.views.picture import State, TakeoverView
-from bundlekeel.views.plans import OutcomeView, RefusalView, ReviewView
+from bundlekeel.requests.operator_responses import ReviewView
+from bundlekeel.views.picture import State
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, NOW_MS, Shop
 from tests.support.spied import Spied
 from tests.unit.cli.test_channel import drawn

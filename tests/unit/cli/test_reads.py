@@ -15,9 +15,10 @@ from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import TableLayout, decoded, grid, table
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.members import Member
 from bundlekeel.quotas.commands import groups
-from bundlekeel.views.picture import BrokerView, EndedView, TakeoverView
+from bundlekeel.views.picture import BrokerView
 from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 

@@ -17,12 +17,12 @@ from bundlekeel.leader.state.takeover_record import (
     TakeoverRecord,
     encode_look,
 )
+from bundlekeel.model.check import Check
 from bundlekeel.model.members import Member
 from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables
 from bundlekeel.requests.doctor import examine
 from bundlekeel.views.go_live import DAY_MS, go_live
-from bundlekeel.views.picture import Check
 from bundlekeel.views.summary import summary
 from bundlekeel.views.summary_fields import Period
 from tests.support.builders import report

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from bundlekeel.compat.decide_lines import parse_reset
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.cycle.planner import parameters_of
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
@@ -18,7 +19,6 @@ from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.problems import ConfigErrors
-from bundlekeel.views.plans import PlanRequest
 
 SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."

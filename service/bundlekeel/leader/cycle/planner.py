@@ -11,23 +11,7 @@ from functools import partial
 from typing import Any
 
 from bundlekeel.leader.cycle.cycle import Cycle
-from bundlekeel.leader.gate.in_force import LeftAlone
-from bundlekeel.model.codes import EXPLANATIONS
-from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
-from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.model.plan import Move, Plan, Refusal, Traffic4, measure_of
-from bundlekeel.model.snapshot import Snapshot
-from bundlekeel.model.text_format import numbered, unknown_broker
-from bundlekeel.planning.costs import learn
-from bundlekeel.planning.draft import Draft
-from bundlekeel.planning.engine import PlanInput
-from bundlekeel.planning.ledger import Ledger
-from bundlekeel.planning.relocation import REPAIR
-from bundlekeel.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
-from bundlekeel.settings.parameters import canonical, check_used
-from bundlekeel.views.picture import TrafficView
-from bundlekeel.views.plans import (
+from bundlekeel.leader.cycle.plan_responses import (
     MoveUsageView,
     MoveView,
     PlanImbalance,
@@ -37,6 +21,22 @@ from bundlekeel.views.plans import (
     RefusalView,
     SplitView,
 )
+from bundlekeel.leader.gate.in_force import LeftAlone
+from bundlekeel.model.codes import EXPLANATIONS
+from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
+from bundlekeel.model.plan import Move, Plan, Refusal, Traffic4, measure_of
+from bundlekeel.model.response_fields import TrafficView
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import numbered, unknown_broker
+from bundlekeel.planning.costs import learn
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.relocation import REPAIR
+from bundlekeel.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
+from bundlekeel.settings.parameters import canonical, check_used
 
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError
 from bundlekeel.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.ports import Document
 from bundlekeel.pulsar.formats.external_input import check_ranges, load
-from bundlekeel.views.picture import EndedView, TakeoverView
 
 TAKEOVER: Final = "takeover"
 # Command that ends the suspension of quotas.
