@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.compat import COMPAT_SHEDDERS
-from bundlekeel.compat.in_plan import shed_in_plan, transfer_in_plan
 from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.load import CPU, Floats
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
@@ -39,7 +38,7 @@ from bundlekeel.planning.relocation import Relocation, Request, relocate
 from bundlekeel.planning.repair import repair
 from bundlekeel.planning.scores import score_of, weights_of
 from bundlekeel.planning.splitting.rules import SplitChoice, SplitInput, choose_splits
-from bundlekeel.planning.strategies import SHEDDERS, Shedder
+from bundlekeel.planning.strategies import PULSAR_SHEDDERS, SHEDDERS, Shedder
 from bundlekeel.planning.strategies.common import Context, Decision
 from bundlekeel.planning.strategies.placement import PLACEMENTS
 from bundlekeel.planning.strategies.timing import measured
@@ -238,11 +237,16 @@ def _whole(relocation: Relocation, result: PlanResult) -> PlanResult:
 
 
 def _shedder(params: Parameters) -> Shedder:
-    """Return the corrected strategy, a third party's, or with `compat` Pulsar's own class, if there is one."""
-    if params.compat != "none" and params.strategy == "transfer":
-        return transfer_in_plan
-    native = params.compat != "none" and params.strategy in COMPAT_SHEDDERS
-    return shed_in_plan if native else SHEDDERS[params.strategy]
+    """Return the corrected strategy, a third party's, or with `compat` Pulsar's own class, if there is one.
+
+    Raises ConfigError for `compat` if `bundlekeel.compat.in_plan` is not imported.
+    """
+    if params.compat == "none":
+        return SHEDDERS[params.strategy]
+    if not PULSAR_SHEDDERS:
+        text = f"compat {params.compat} needs bundlekeel.compat.in_plan, which is not imported"
+        raise ConfigError(text, field="compat", value=params.compat, allowed="none")
+    return PULSAR_SHEDDERS.get(params.strategy) or SHEDDERS[params.strategy]
 
 
 def _splits(inputs: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:

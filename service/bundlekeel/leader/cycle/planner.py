@@ -36,7 +36,7 @@ from bundlekeel.planning.engine import PlanInput
 from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.relocation import REPAIR
 from bundlekeel.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
-from bundlekeel.settings.parameters import canonical, check_used
+from bundlekeel.settings.parameters import canonical, check_compat
 
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
@@ -157,7 +157,7 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     # A dry run shows repair moves even if cycles do not execute them.
     changes.setdefault("placement_repair", True)
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
-    check_used(changed.compat, overrides)
+    check_compat(changed.compat, overrides)
     if "placement" not in changes:
         changed = with_strategy(changed, changed.strategy)
     check_pair(changed.compat, changed.strategy, changed.placement)
