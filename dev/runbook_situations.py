@@ -53,7 +53,7 @@ LEADER, FOLLOWER = "bundlekeel-7c9d5b-k4x2p-3f9a1c", "bundlekeel-7c9d5b-w8zt6-b0
 _IN_FLIGHT_SECONDS: Final = 7_530.0
 _WHO: Final = {"by": "ann", "reason": "broker upgrade"}
 _BALANCED: Final = (Code.BALANCED, "the brokers differ by up to 3.1% (< 6.1%)")
-_TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], ended=None, by="ann", reason="go live")
+_TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=(), ended=None, by="ann", reason="go live")
 
 
 @dataclass(frozen=True, kw_only=True)

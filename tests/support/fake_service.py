@@ -177,7 +177,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
                 value=1.8,
                 limit=1.0,
                 hits=3,
-                at=[],
+                at=(),
                 halves=False,
                 sentence=f"{BUNDLE}: carries 180% of a mean broker's load, no placement can even that out",
             )

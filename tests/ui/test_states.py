@@ -104,7 +104,7 @@ SAID: dict[str, tuple[Json, str]] = {
     "taken over": (
         {
             "mode": "recommend",
-            "takeover": TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=["a/b"], ended=None),
+            "takeover": TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=("a/b",), ended=None),
         },
         "Nothing balances a/b: no plan is carried out, and ann took over the brokers' own shedding at",
     ),
@@ -124,7 +124,7 @@ def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
         expect(page.locator(".head .notice").filter(has_text=message)).to_be_visible()
 
 
-TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=[], ended=None)
+TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=(), ended=None)
 BY = "by ann since 01 Jan 00:00:00 UTC"
 ENDED = EndedView(by="the failsafe", reason="x", wall_ms=NOW_MS, deadman=False)
 TAKEOVERS: dict[str, tuple[Json, str]] = {

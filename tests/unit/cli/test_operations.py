@@ -445,7 +445,7 @@ def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
 def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(sidecar: Sidecar, command: list[str]) -> None:
     """The brokers' own shedding is off: with the balancer stopped an overloaded broker stays as it is."""
     assert "sheds" not in sidecar.run(*command, *WHO).stderr
-    taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=[], ended=None)
+    taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=(), ended=None)
     sidecar.service.results["state"] = lambda state: replace(state, takeover=taken)
     assert "warning: until Bundlekeel acts again, nothing sheds load" in sidecar.run(*command, *WHO).stderr
     assert "sheds" not in sidecar.run("mode", "act", *WHO).stderr

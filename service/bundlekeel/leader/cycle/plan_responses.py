@@ -9,10 +9,9 @@ from typing import Annotated, Any, Final
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.model.plan import BrokerLoad, Finish, Verdict
+from bundlekeel.model.plan import BrokerLoad, Finish, Move, Split, Verdict
 from bundlekeel.model.response_fields import (
     Broker,
-    Bundle,
     CodeName,
     Detail,
     Explanation,
@@ -40,50 +39,20 @@ class MoveUsageView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveView(Answer):
+class MoveView(Move):
     """A move of a bundle between two brokers. Scores are ratios, predicted for right before and after the move."""
 
-    bundle: Bundle
-    source: Annotated[str, Doc("broker that the bundle leaves")]
-    target: Annotated[str, Doc("broker that receives the bundle")]
-    rule: Annotated[str, Doc("rule that selected the bundle")]
-    threshold: Annotated[float, Doc("exceeded limit, a ratio")]
-    source_before: Annotated[float, Doc("score of the source before, a ratio")]
-    source_after: Annotated[float, Doc("score of the source after, a ratio")]
-    target_before: Annotated[float, Doc("score of the target before, a ratio")]
-    target_after: Annotated[float, Doc("score of the target after, a ratio")]
-    runner_up: Annotated[str, Doc("second-best target; empty: none")]
-    traffic: Annotated[
-        list[float],
-        Doc("four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order"),
-    ]
-    pressure: Annotated[
-        list[float],
-        Doc(
-            "six values of its usage: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
-            "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
-        ),
-    ]
     rates: Annotated[TrafficView, Doc("`traffic` by name")]
     usage: Annotated[MoveUsageView, Doc("`pressure` by name")]
-    sentence: Sentence
+    # `field()`, because the property of the base class would become the default.
+    sentence: Sentence = field()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitView(Answer):
+class SplitView(Split):
     """A split of a bundle."""
 
-    bundle: Bundle
-    broker: Annotated[str, Doc("broker that owns the bundle")]
-    rule: Annotated[str, Doc("exceeded limit: topics, sessions, msg_rate, bandwidth, hot, or `by hand`")]
-    value: Annotated[
-        float, Doc("value of the bundle: topics, sessions, msg/s, MiB/s, or shares of the mean broker load")
-    ]
-    limit: Annotated[float, Doc("exceeded limit in the unit of `value`")]
-    hits: Annotated[int, Doc("number of consecutive cycles above the limit")]
-    at: Annotated[list[int], Doc("requested hash positions; empty: chosen so that the load divides evenly")]
-    halves: Annotated[bool, Doc("whether the hash range is divided in the middle")]
-    sentence: Sentence
+    sentence: Sentence = field()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,7 +250,7 @@ def plan_view(plan: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
         moves=[move_view(move) for move in plan.moves],
         refusals=[refusal_view(item) for item in plan.refusals],
         refusal_counts=counted(plan.refusals),
-        splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in plan.splits],
+        splits=[SplitView(**asdict(item), sentence=item.sentence) for item in plan.splits],
         split_refusals=[refusal_view(item) for item in plan.split_refusals],
         loads=list(plan.loads),
         imbalance=PlanImbalance(
@@ -274,9 +274,8 @@ def traffic_view(traffic: Floats | Traffic4) -> TrafficView:
 
 def move_view(move: Move) -> MoveView:
     """Return a move in the form of the API."""
-    values = asdict(move) | {"traffic": list(move.traffic), "pressure": list(move.pressure)}
     usage = MoveUsageView(**dict(zip(RESOURCES, move.pressure, strict=True)))
-    return MoveView(**values, rates=traffic_view(move.traffic), usage=usage, sentence=move.sentence)
+    return MoveView(**asdict(move), rates=traffic_view(move.traffic), usage=usage, sentence=move.sentence)
 
 
 def refusal_view(item: Refusal) -> RefusalView:

@@ -70,5 +70,5 @@ class TakeoverView(Answer):
     by: By
     reason: Reason
     wall_ms: WallMs
-    namespaces: Annotated[list[str], Doc("namespaces of a partial takeover; empty: all namespaces")]
+    namespaces: Annotated[tuple[str, ...], Doc("namespaces of a partial takeover; empty: all namespaces")]
     ended: Annotated[EndedView | None, Doc("end of the takeover; null: it is active")]
