@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.leader.state.documents import request_record
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.members import Member
 from bundlekeel.model.plan import Verdict
@@ -24,24 +27,11 @@ from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.quotas.responses import GroupDetailView, QuotasView, TopicView, TransportView
 from bundlekeel.recalibration.adopting.responses import AdoptedView, ThresholdsView
 from bundlekeel.recalibration.parquet import ParquetStore
-from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
+from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
+from bundlekeel.requests.operator_responses import OperationsView
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.views.go_live import live_loads_check
-from bundlekeel.views.operations import OperationsView
-from bundlekeel.views.picture import (
-    BrokerView,
-    Check,
-    CodeView,
-    CycleVerdict,
-    EndedView,
-    ImbalanceView,
-    LedgerView,
-    PauseView,
-    State,
-    TakeoverView,
-    WhyView,
-)
+from bundlekeel.views.picture import BrokerView, CodeView, CycleVerdict, ImbalanceView, LedgerView, State, WhyView
 from bundlekeel.wiring.takeover import handback_preview, json_result
 from tests.support.fake_channel import VIEW
 from tests.support.fake_places import BUNDLE
@@ -61,7 +51,7 @@ LEADER, FOLLOWER = "bundlekeel-7c9d5b-k4x2p-3f9a1c", "bundlekeel-7c9d5b-w8zt6-b0
 _IN_FLIGHT_SECONDS: Final = 7_530.0
 _WHO: Final = {"by": "ann", "reason": "broker upgrade"}
 _BALANCED: Final = (Code.BALANCED, "the brokers differ by up to 3.1% (< 6.1%)")
-_TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=[], ended=None, by="ann", reason="go live")
+_TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=(), ended=None, by="ann", reason="go live")
 
 
 @dataclass(frozen=True, kw_only=True)

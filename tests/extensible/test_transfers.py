@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import pytest
 
-from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
-from bundlekeel.leader.execution.splits import SplitRequest
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits
 from bundlekeel.leader.state.takeover_record import SPLITTING
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminRefused
+from bundlekeel.model.plan import Split
 from bundlekeel.ports.commands import by_person
 from bundlekeel.requests.takeover import SHEDDING, handback, read_record, takeover
 from dev.cluster import Cluster
@@ -194,11 +194,15 @@ async def test_the_destination_is_killed_during_the_transfer(world: ExtensibleWo
 # --- splits ----------------------------------------------------------------------------------------------------
 
 
+def _by_topics(bundle: str, broker: str) -> Split:
+    return Split(bundle=bundle, broker=broker, rule="topics", value=2.0, limit=1.0, hits=0, at=(), halves=False)
+
+
 async def split_and_move(world: ExtensibleWorld, namespace: str) -> None:
     """Divided where we say, children where the parent was; then one of them goes elsewhere on its own."""
     (bundle,) = await place(world, namespace, topics=8)
     owner, other = world.cluster.brokers[0].broker_id, world.cluster.brokers[1].broker_id
-    outcome = await world.splitter().split(SplitRequest(bundle=bundle, broker=owner, rule="topics", max_bundles=128))
+    outcome = await world.splitter().split(_by_topics(bundle, owner), max_bundles=128)
     assert (outcome.outcome, outcome.code) == ("done", ""), outcome
     (position,) = outcome.positions
     assert await world.metadata.boundaries(namespace) == [0, position, HASH_END]
@@ -236,8 +240,7 @@ async def test_what_brokers_do_with_positions(world: ExtensibleWorld) -> None:
     children = (f"demo/positions/0x00000000_0x{0x80000000:08x}", f"demo/positions/0x{0x80000000:08x}_0x{HASH_END:08x}")
     assert [await world.owner_of(child) for child in children] == [owner.broker_id] * 2
     await world.admin.unload(children[1], destination=None, at=owner.broker_id, permit=by_person)
-    request_ = SplitRequest(bundle=children[1], broker=owner.broker_id, rule="topics", max_bundles=128)
-    outcome = await world.splitter().split(request_)
+    outcome = await world.splitter().split(_by_topics(children[1], owner.broker_id), max_bundles=128)
     assert (outcome.outcome, outcome.code) == ("refused", Code.UNOWNED)
 
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 import pytest
 
 from bundlekeel.leader.execution.executor import TermExecutor
-from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.leader.execution.intents import MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts
 from bundlekeel.model.members import Member
 from bundlekeel.ports import BrokerEndpoint, Ownership
 from bundlekeel.pulsar.admin import AdminOptions, HttpBrokerAdmin

@@ -9,8 +9,7 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.execution.move import MoveRequest
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest
 from bundlekeel.requests.takeover import SHEDDING
 from dev.traffic import Traffic
 from dev.traffic.admin import ensure_namespace, place_all_on

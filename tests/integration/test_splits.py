@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.leader.execution.splits import SplitRequest, Splitter
+from bundlekeel.leader.execution.splits import Splitter
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import TopicLoad
 from bundlekeel.model.names import parse_bundle
+from bundlekeel.model.plan import Split
 from bundlekeel.planning.splitting.algorithms import (
     TopicFlow,
     flow_or_qps_equally_divide,
@@ -130,8 +131,8 @@ async def test_a_bundle_of_one_topic_is_not_split(real_world: RealWorld) -> None
     try:
         await asyncio.to_thread(traffic.start)
         before = await real_world.metadata.boundaries(namespace)
-        request_ = SplitRequest(bundle=giant.bundle, broker=broker, rule="hot", max_bundles=128)
-        outcome = await splitter.split(request_)
+        hot = Split(bundle=giant.bundle, broker=broker, rule="hot", value=2.0, limit=1.0, hits=0, at=(), halves=False)
+        outcome = await splitter.split(hot, max_bundles=128)
         assert (outcome.outcome, outcome.code, real_world.permit.asked) == ("refused", Code.SINGLE_TOPIC, 0)
         assert "add partitions" in outcome.error
         name = parse_bundle(giant.bundle)

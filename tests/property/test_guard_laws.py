@@ -80,6 +80,7 @@ def plans(draw: st.DrawFn) -> list[Move]:
                 source_after=0.4,
                 target_before=0.1,
                 target_after=0.2,
+                runner_up="",
                 traffic=(share * 50, share * 50, share * 500, share * 500),
                 pressure=(0.0,) * 6,
             )

@@ -10,7 +10,7 @@ from typing import Any, cast
 from typer.testing import CliRunner, Result
 
 from bundlekeel.api import ApiServer
-from bundlekeel.views.plans import PlanView
+from bundlekeel.leader.cycle.plan_responses import PlanView
 from tests.support.apps import ROUTES, make_app
 from tests.support.fake_wiring import FakeWiring
 from tests.support.shop import Shop

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Self
 
 from bundlekeel.leader.execution.executor import ExecutorHooks, TermExecutor
-from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.members import Member
 from bundlekeel.ports import DocumentChange, commands
@@ -85,7 +85,7 @@ class World:
             ownership=self.model,
             metadata=self.metadata,
             clock=self.clock,
-            mode=lambda: self.mode,
+            load_manager=lambda: self.mode,
         )
 
     async def lead(self) -> Self:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
 from bundlekeel.leader.cycle.planner import move_view
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.plan import Move
-from bundlekeel.views.picture import AssignmentView, DroppedView, Place, StepView
-from bundlekeel.views.plans import MoveView, RefusalView
+from bundlekeel.requests.where_responses import AssignmentView, DroppedView, Place, StepView
 
 BROKERS = ("broker-0.pulsar:8080", "broker-1.pulsar:8080", "broker-2.pulsar:8080")
 SCORES = dict(zip(BROKERS, (0.82, 0.41, 0.07), strict=True))
@@ -49,6 +49,7 @@ def move(rule: str = "by hand", bundle: str = BUNDLE, target: str = BROKERS[2], 
         source_after=round(max(0.0, SCORES[source] - 0.3), 2),
         target_before=SCORES[target],
         target_after=round(SCORES[target] + 0.3, 2),
+        runner_up="",
         traffic=(2400.0, 7200.0, 3.8e6, 11.4e6),
         pressure=(120.0, 0.0, 0.0, 0.0, 0.0, 0.0),
         **{"threshold": 0.0, **changes},

@@ -8,12 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from bundlekeel.leader.state.responses import OutcomeView, TaskView
 from bundlekeel.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.model.errors import NotFound
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import unknown_broker
 from bundlekeel.planning.splitting.algorithms import BY_LOAD, SplitOptions
-from bundlekeel.views.operations import (
+from bundlekeel.requests.manual_move_responses import (
+    CandidateView,
+    ChildView,
+    ManualMoveView,
+    NamespaceUnloadView,
+    Verb,
+)
+from bundlekeel.requests.operator_responses import (
     CordonedView,
     DrainView,
     ExcludedView,
@@ -23,23 +31,14 @@ from bundlekeel.views.operations import (
     PausedScopeView,
     PinnedView,
     PinView,
+    RelocationView,
     RequestView,
     ResumedScopeView,
+    ReviewView,
     ScopePauseView,
+    Stopping,
     UncordonedView,
     UnpinnedView,
-)
-from bundlekeel.views.plans import (
-    CandidateView,
-    ChildView,
-    ManualMoveView,
-    NamespaceUnloadView,
-    OutcomeView,
-    RelocationView,
-    ReviewView,
-    Stopping,
-    TaskView,
-    Verb,
 )
 from tests.support.fake_places import BROKERS, BUNDLE, NOW_MS, OWNERS, SCORES, move, refusal, until_ms
 

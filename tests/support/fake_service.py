@@ -9,19 +9,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from bundlekeel.leader.cycle.plan_responses import PlanImbalance, PlanRequest, PlanSummary, PlanView, SplitView
 from bundlekeel.leader.cycle.report import CycleReport
 from bundlekeel.leader.execution.intents import MoveOutcome
+from bundlekeel.leader.gate.responses import Mode, PauseView
+from bundlekeel.leader.state.responses import OutcomeView, TaskView
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import NotFound
 from bundlekeel.model.members import Member
-from bundlekeel.model.plan import BrokerLoad, Verdict
-from bundlekeel.model.response_fields import Json
-from bundlekeel.planning.whatif import Finish
+from bundlekeel.model.plan import BrokerLoad, Finish, Verdict
+from bundlekeel.model.response_fields import Json, TrafficView
+from bundlekeel.requests.operator_responses import Submitted
+from bundlekeel.requests.where_responses import AssignmentView, Place
 from bundlekeel.views.picture import (
-    AssignmentView,
     BrokerView,
     BundleView,
-    Check,
     CodeView,
     ComingView,
     CpuCostsView,
@@ -29,28 +32,14 @@ from bundlekeel.views.picture import (
     CycleView,
     ImbalanceView,
     LedgerView,
-    Mode,
     ModeView,
-    PauseView,
-    Place,
     ResourceView,
     Resumed,
     Setting,
     State,
     StoreView,
     TotalsView,
-    TrafficView,
     WhyView,
-)
-from bundlekeel.views.plans import (
-    OutcomeView,
-    PlanImbalance,
-    PlanRequest,
-    PlanSummary,
-    PlanView,
-    SplitView,
-    Submitted,
-    TaskView,
 )
 from bundlekeel.views.summary import summary
 from bundlekeel.views.summary_fields import ALWAYS, Period, SummaryView
@@ -188,7 +177,7 @@ def plan_view(request: PlanRequest | None = None) -> PlanView:
                 value=1.8,
                 limit=1.0,
                 hits=3,
-                at=[],
+                at=(),
                 halves=False,
                 sentence=f"{BUNDLE}: carries 180% of a mean broker's load, no placement can even that out",
             )

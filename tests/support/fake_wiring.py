@@ -6,9 +6,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from bundlekeel.cli.wiring import Split
+from bundlekeel.model.check import Check
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.response_fields import Json
-from bundlekeel.views.picture import Check, Place
+from bundlekeel.requests.where_responses import Place
 from tests.support.shop import BROKERS, BUNDLES
 
 CHECKS = (

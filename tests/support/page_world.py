@@ -14,6 +14,7 @@ import numpy as np
 
 from bundlekeel.api.server import ApiServer, Protection
 from bundlekeel.api.service import Service
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.model.load import (
     BANDWIDTH_IN,
@@ -28,7 +29,6 @@ from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import Owner
 from bundlekeel.ports.commands import Permit, UnloadAnswer
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
 from dev.loop_thread import LoopThread
 from tests.support.apps import ROUTES

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.errors import StoreError
 from bundlekeel.model.load import TopicLoad
 from bundlekeel.ports import DocumentChange
 from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
 from bundlekeel.quotas.usage import topic_of
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.views.picture import Mode
 from bundlekeel.wiring.outside import Outside
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination

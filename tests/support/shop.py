@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.channel_states import ServiceUnit, UnitState
 from bundlekeel.model.load import TopicLoad
 from bundlekeel.model.names import FULL_LOWER, FULL_UPPER
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import ChannelView
 from bundlekeel.pulsar.channel.findings import Deadlines, findings
-from bundlekeel.views.picture import Mode
-from bundlekeel.views.plans import PlanRequest, PlanView
 from tests.support.builders import traffic
 from tests.support.page_world import PageCluster, PageSidecar
 from tests.support.world import INSTALLED, PATIENT, TestClock

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 from bundlekeel.leader.execution.split_intents import SplitOutcome
-from bundlekeel.leader.execution.splits import SplitRequest, Splitter
+from bundlekeel.leader.execution.splits import Splitter
 from bundlekeel.model.load import TopicLoad
 from bundlekeel.model.names import FULL_UPPER
+from bundlekeel.model.plan import Split
 from bundlekeel.planning.splitting.children import SplitChildren
 from tests.support.executor_bench import B, World
 from tests.support.extensible_brokers import ExtensibleModel
@@ -53,8 +57,10 @@ class Bench(World):
 
     async def split(self, rule: str = "hot", **changes: object) -> SplitOutcome:
         """Split the bundle."""
-        fields = {"bundle": BUNDLE, "broker": B, "rule": rule, "max_bundles": 128, "cycle_id": "9", **changes}
-        return await self.splitter.split(SplitRequest(**fields))  # type: ignore[arg-type]
+        max_bundles = cast(int, changes.pop("max_bundles", 128))
+        whole = Split(bundle=BUNDLE, broker=B, rule=rule, value=2.0, limit=1.0, hits=0, at=(), halves=False)
+        split = replace(whole, **changes)  # type: ignore[arg-type]
+        return await self.splitter.split(split, max_bundles=max_bundles, cycle_id="9")
 
     def calls(self) -> int:
         """Number of split requests."""

@@ -12,11 +12,10 @@ import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.model.errors import Conflict, Forbidden
-from bundlekeel.views.operations import OperationsView, ScopePauseView
-from bundlekeel.views.picture import Check
-from bundlekeel.views.plans import RelocationView
+from bundlekeel.requests.operator_responses import OperationsView, RelocationView, ScopePauseView
 from tests.support.fake_places import BUNDLE, BUNDLES
 from tests.support.fake_requests import FakeWishes
 from tests.support.fake_service import BROKERS, NOW_MS

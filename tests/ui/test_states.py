@@ -11,11 +11,12 @@ import pytest
 from playwright.sync_api import expect
 
 from bundlekeel.api.service import Service
+from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.model.plan import Verdict
 from bundlekeel.model.response_fields import Json
-from bundlekeel.views.picture import BrokerView, EndedView, State, TakeoverView
-from bundlekeel.views.plans import PlanRequest, PlanView
+from bundlekeel.views.picture import BrokerView, State
 from bundlekeel.views.summary_fields import ALWAYS, Period
 from tests.support.fake_service import BROKERS, NOW_MS, FakeService
 from tests.support.fake_thresholds import TRIAL
@@ -103,7 +104,7 @@ SAID: dict[str, tuple[Json, str]] = {
     "taken over": (
         {
             "mode": "recommend",
-            "takeover": TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=["a/b"], ended=None),
+            "takeover": TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=("a/b",), ended=None),
         },
         "Nothing balances a/b: no plan is carried out, and ann took over the brokers' own shedding at",
     ),
@@ -123,7 +124,7 @@ def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
         expect(page.locator(".head .notice").filter(has_text=message)).to_be_visible()
 
 
-TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=[], ended=None)
+TAKEN = TakeoverView(active=True, by="ann", reason="x", wall_ms=0, namespaces=(), ended=None)
 BY = "by ann since 01 Jan 00:00:00 UTC"
 ENDED = EndedView(by="the failsafe", reason="x", wall_ms=NOW_MS, deadman=False)
 TAKEOVERS: dict[str, tuple[Json, str]] = {

@@ -9,13 +9,13 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from bundlekeel.api.problems import KINDS, TYPE_PREFIX
+from bundlekeel.leader.cycle.plan_responses import MOST_SCALE, PlanRequest
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import REASONS
 from bundlekeel.model.names import NEW_BROKER
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.pulsar.formats.external_input import clean
-from bundlekeel.views.picture import Mode
-from bundlekeel.views.plans import MOST_SCALE, PlanRequest
 
 
 def _printable(text: str) -> str:

@@ -16,15 +16,19 @@ from typing import Any
 
 from bundlekeel import __version__
 from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanSummary, PlanView
 from bundlekeel.leader.cycle.planner import Planner
 from bundlekeel.leader.gate.gate import Gate
 from bundlekeel.leader.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.leader.gate.outage import OutageWatch
+from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.leader.runtime import Runtime
 from bundlekeel.leader.state.documents import Desired, Pause, request_record
 from bundlekeel.leader.state.effective_parameters import EffectiveParameters
 from bundlekeel.leader.state.leadership import BENCH, Leadership
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.leader.state.shared_state import SharedState
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import explain
 from bundlekeel.model.errors import Forbidden, NotFound
 from bundlekeel.model.text_format import numbered
@@ -36,24 +40,14 @@ from bundlekeel.pulsar.sources.policies import PolicyCache
 from bundlekeel.requests.assignments import assignments
 from bundlekeel.requests.doctor import DoctorContext, examine
 from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.requests.operator_responses import Submitted
 from bundlekeel.requests.plans import Plans
 from bundlekeel.requests.where import where
+from bundlekeel.requests.where_responses import AssignmentView, Place
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views import channel_rows, listings, overview
 from bundlekeel.views.go_live import DAY_MS, go_live
-from bundlekeel.views.picture import (
-    AssignmentView,
-    Check,
-    CycleView,
-    LedgerView,
-    ModeView,
-    PauseView,
-    Place,
-    Resumed,
-    State,
-    StoreView,
-)
-from bundlekeel.views.plans import PlanRequest, PlanSummary, PlanView, Submitted, TaskView
+from bundlekeel.views.picture import CycleView, LedgerView, ModeView, Resumed, State, StoreView
 from bundlekeel.views.published import Published, capture_cluster
 from bundlekeel.views.readings import Readings
 from bundlekeel.views.summary_fields import Period

@@ -21,12 +21,13 @@ from bundlekeel.cli.session import (
     may_connect,
 )
 from bundlekeel.cli.wiring import Split, Wiring
+from bundlekeel.model.check import Check
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.names import check_name, is_namespace, names_namespace
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
+from bundlekeel.requests.where_responses import AssignmentView, Place
 from bundlekeel.settings.load import LoadedSettings, load_settings
-from bundlekeel.views.picture import AssignmentView, Check, Place
 
 PlaceArgument = Annotated[
     str, typer.Argument(help="Topic, bundle or tenant/namespace.", autocompletion=completion.places)

@@ -15,9 +15,10 @@ from bundlekeel.cli.exit_codes import REFUSED, USAGE, CliError
 from bundlekeel.cli.output import decoded
 from bundlekeel.cli.plan import WithinOption, exit_unless_done, finished, longest_wait
 from bundlekeel.cli.session import ByOption, ReasonToActOption, Session, broker_id, connected_once, request_body
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.names import check_name, names_namespace, refuse_namespace
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm
-from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, TaskView
+from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
 
 NameArgument = Annotated[
     str, typer.Argument(help="Bundle or topic; a bundle moves as a whole.", autocompletion=completion.bundles)

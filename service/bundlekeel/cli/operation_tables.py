@@ -13,18 +13,20 @@ from bundlekeel.cli import units
 from bundlekeel.cli.client import OVERRIDE_OPTION
 from bundlekeel.cli.output import TableLayout, none_of, table
 from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
-from bundlekeel.views.operations import DrainView, ExclusionView, OperationsView, PinView, ResumedScopeView
-from bundlekeel.views.picture import Resumed, State
-from bundlekeel.views.plans import (
-    ManualMoveView,
-    MoveView,
-    NamespaceUnloadView,
-    RefusalView,
+from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
+from bundlekeel.requests.operator_responses import (
+    DrainView,
+    ExclusionView,
+    OperationsView,
+    PinView,
     RelocationView,
+    ResumedScopeView,
     ReviewView,
-    TaskView,
 )
+from bundlekeel.views.picture import Resumed, State
 
 # Obstacles that the state contains: it is newer than the last cycle.
 _OF_STATE = {Code.OBSERVE_ONLY, Code.RECOMMEND_ONLY, Code.PAUSED}

@@ -30,13 +30,19 @@ from bundlekeel.cli.session import (
     request_body,
     seconds_of,
 )
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.names import check_name, refuse_namespace
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.guard.scope import check_pattern, check_scope
-from bundlekeel.views.operations import DrainView, OperationsView, ResumedScopeView
-from bundlekeel.views.picture import BrokerView, Mode, Resumed
-from bundlekeel.views.plans import RelocationView, ReviewView
+from bundlekeel.requests.operator_responses import (
+    DrainView,
+    OperationsView,
+    RelocationView,
+    ResumedScopeView,
+    ReviewView,
+)
+from bundlekeel.views.picture import BrokerView, Resumed
 
 BrokerArgument = Annotated[
     str, typer.Argument(help="Broker id, host:port.", autocompletion=completion.brokers, callback=broker_id)

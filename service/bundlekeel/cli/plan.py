@@ -30,14 +30,15 @@ from bundlekeel.cli.session import (
     set_option,
 )
 from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.leader.cycle.plan_responses import MOST_SCALE, MoveView, PlanSummary, PlanView, RefusalView
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
-from bundlekeel.model.plan import BrokerLoad
+from bundlekeel.model.plan import BrokerLoad, Finish
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import how_far, limits_text, numbered
-from bundlekeel.planning.whatif import Finish
+from bundlekeel.requests.operator_responses import Submitted
 from bundlekeel.settings.parameters import TOP_LEVEL
 from bundlekeel.views.picture import State
-from bundlekeel.views.plans import MOST_SCALE, MoveView, PlanSummary, PlanView, RefusalView, Submitted, TaskView
 
 # A proposed task waits for the approval of another operator.
 _ENDED = ("done", "failed", "stopped", "proposed")

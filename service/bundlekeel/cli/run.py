@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bundlekeel.cli.exit_codes import readable
-from bundlekeel.views.picture import Mode
+from bundlekeel.leader.gate.responses import Mode
 
 if TYPE_CHECKING:
     from bundlekeel.cli.wiring import Wiring

@@ -12,23 +12,23 @@ from rich.text import Text
 
 from bundlekeel.cli import output, units
 from bundlekeel.cli.output import TableLayout, none_of, table
+from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.names import is_system_bundle
+from bundlekeel.model.response_fields import TrafficView
 from bundlekeel.model.text_format import numbered
 from bundlekeel.pulsar.channel.responses import UnitView
-from bundlekeel.views.operations import OperationsView
+from bundlekeel.requests.operator_responses import OperationsView
+from bundlekeel.requests.where_responses import Place
 from bundlekeel.views.picture import (
     BrokerView,
     BundleView,
     CpuCostsView,
     CycleView,
     ImbalanceView,
-    PauseView,
-    Place,
     ResourceView,
     State,
     TotalsView,
-    TrafficView,
 )
 
 # Below this score of the busiest broker, a ratio of loads has no meaning.

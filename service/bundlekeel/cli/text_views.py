@@ -14,10 +14,12 @@ from rich.text import Text
 from bundlekeel.cli import output, units
 from bundlekeel.cli.output import TableLayout, table
 from bundlekeel.cli.tables import coded, entry_words, split_name
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import explain
 from bundlekeel.model.response_fields import Json
 from bundlekeel.model.text_format import numbered
-from bundlekeel.views.picture import AssignmentView, Check, CycleVerdict, DroppedView, WhyView
+from bundlekeel.requests.where_responses import AssignmentView, DroppedView
+from bundlekeel.views.picture import CycleVerdict, WhyView
 from bundlekeel.views.summary_fields import RefusalSummary, SummaryView
 
 # Two columns, also for continued lines.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from bundlekeel.model.check import Check
 from bundlekeel.model.response_fields import Json
-from bundlekeel.views.picture import Check
 
 if TYPE_CHECKING:
     from bundlekeel.settings.load import LoadedSettings

@@ -60,7 +60,7 @@ class Decider(Protocol):
 
 
 @dataclass(slots=True)
-class Run:
+class DecideRun:
     """The state of one run. `refused_reset`: number of the line with the last reset, if that was refused; else 0."""
 
     decider: Decider = field(default_factory=lambda: CorrectedDecider(Parameters(**BUDGETS)))
@@ -122,7 +122,7 @@ def run(lines: Iterable[bytes], out: Writable) -> bool:
 
     Each answer is flushed, so that a caller can wait for it before the next turn.
     """
-    state, good, bad = Run(), 0, 0
+    state, good, bad = DecideRun(), 0, 0
     for number, text in enumerate(lines, start=1):
         answer = state.answer(number, text)
         if answer is not None:

@@ -23,13 +23,14 @@ import numpy as np
 from bundlekeel.compat.picture import BundleColumns, CompatPicture, percent
 from bundlekeel.compat.placement import Placer
 from bundlekeel.compat.result import CompatResult
-from bundlekeel.compat.shedders import shed
+from bundlekeel.compat.shedders import COMPAT_SHEDDERS, shed
 from bundlekeel.compat.transfer import Load, TopBundle, TransferOutcome, TransferPicture, find_bundles
 from bundlekeel.model.averages import LONG_SAMPLES, SHORT_SAMPLES
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import RATE_IN, RATE_OUT, REPORTED_RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats, Ints
 from bundlekeel.model.plan import Refusal, Verdict
 from bundlekeel.model.snapshot import Bools, Snapshot
+from bundlekeel.planning.strategies import PULSAR_SHEDDERS
 from bundlekeel.planning.strategies.common import Context, Decision
 
 # Bundles with these codes count as recently unloaded; brokers keep a list of such bundles.
@@ -280,3 +281,6 @@ def _placed(context: Context, row: int, scores: Floats, random: np.random.Genera
     mean = math.fsum(scores[candidates].tolist()) / len(candidates)
     best = candidates[scores[candidates] + margin <= mean]
     return int(random.choice(best if len(best) else candidates))
+
+
+PULSAR_SHEDDERS.update(dict.fromkeys(COMPAT_SHEDDERS, shed_in_plan), transfer=transfer_in_plan)

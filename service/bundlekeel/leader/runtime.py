@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,9 +19,6 @@ from bundlekeel.leader.gate.outage import OutageWatch
 from bundlekeel.leader.state.leadership import BENCH, Leadership
 from bundlekeel.model.errors import BundlekeelError, LeadershipLost, StoreError, WrongCluster
 from bundlekeel.ports import Coordination, LoadSource
-from bundlekeel.requests.drain_tracker import DrainTracker
-from bundlekeel.requests.executions import Executions
-from bundlekeel.requests.reload import Reload
 
 _log = structlog.get_logger(__name__)
 
@@ -59,15 +56,20 @@ class Background:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeParts:
-    """All parts that the runtime starts and stops. `closers`: close other parts at the end, by the name of the part."""
+    """All parts that the runtime starts and stops.
+
+    `execute_requests`: executes the operators' requests that wait. `look_at_drains`: receives the bundles in transit,
+    and returns whether another bundle has arrived at a drained broker. `on_hangup`: called at SIGHUP.
+    `closers`: close other parts at the end, by the name of the part.
+    """
 
     coordination: Coordination
     source: LoadSource
     leadership: Leadership
     cycle: Cycle
-    executions: Executions
-    operations: DrainTracker
-    reload: Reload
+    execute_requests: Callable[[], Awaitable[None]]
+    look_at_drains: Callable[[Collection[str]], Awaitable[bool]]
+    on_hangup: Callable[[], None]
     interval_seconds: float
     background: Sequence[Background] = ()
     closers: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
@@ -109,7 +111,6 @@ class Runtime:
         bodies = {
             "leadership": parts.leadership.run,
             **self.bodies(),
-            "settings": parts.reload.run,
             **{item.name: item.run for item in parts.background},
             **(more or {}),
         }
@@ -249,7 +250,7 @@ class Runtime:
         while not self._stop.is_set():
             await self._pause(_HOUSEKEEPING_SECONDS)
             if self._parts.coordination.connected and self._parts.leadership.leading:
-                await self._parts.executions.serve()
+                await self._parts.execute_requests()
 
     async def _operations(self) -> None:
         """Keep drained brokers empty: start a cycle as soon as a bundle lands there.
@@ -260,7 +261,7 @@ class Runtime:
             await self._pause(_HOUSEKEEPING_SECONDS)
             if not parts.leadership.leading:
                 continue
-            if await parts.operations.look(parts.cycle.cycle_state.ledger.under_way()):
+            if await parts.look_at_drains(parts.cycle.cycle_state.ledger.under_way()):
                 parts.cycle.observer.fresh.set()
 
     async def _keep_term(self) -> None:
@@ -309,7 +310,7 @@ class Runtime:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._parts.reload.ask)
+        loop.add_signal_handler(signal.SIGHUP, self._parts.on_hangup)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, at most until the stop."""

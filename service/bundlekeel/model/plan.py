@@ -12,32 +12,41 @@ from typing import Annotated, NamedTuple
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
+from bundlekeel.model.response_fields import Bundle, Like
 
 Traffic4 = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(Answer):
     """A move of one bundle from one broker to another, with its reason.
 
     Scores are ratios (0.85 is 85 %), predicted for the times before and after this move, including earlier moves of the
-    plan. `traffic`: msg/s in, msg/s out, bytes/s in, bytes/s out: the bundle's share (by short-term averages) of its
-    broker's reported traffic. `pressure`: the bundle's use of each resource, in the units of
-    `model.load.RESOURCES`. `runner_up`: the next best target.
+    plan. `traffic` is the bundle's share (by short-term averages) of its broker's reported traffic.
     """
 
-    bundle: str
-    source: str
-    target: str
-    rule: str
-    threshold: float
-    source_before: float
-    source_after: float
-    target_before: float
-    target_after: float
-    runner_up: str = ""
-    traffic: Traffic4
-    pressure: tuple[float, ...]
+    bundle: Bundle
+    source: Annotated[str, Doc("broker that the bundle leaves")]
+    target: Annotated[str, Doc("broker that receives the bundle")]
+    rule: Annotated[str, Doc("rule that selected the bundle")]
+    threshold: Annotated[float, Doc("exceeded limit, a ratio")]
+    source_before: Annotated[float, Doc("score of the source before, a ratio")]
+    source_after: Annotated[float, Doc("score of the source after, a ratio")]
+    target_before: Annotated[float, Doc("score of the target before, a ratio")]
+    target_after: Annotated[float, Doc("score of the target after, a ratio")]
+    runner_up: Annotated[str, Doc("second-best target; empty: none")]
+    traffic: Annotated[
+        Traffic4,
+        Like(list[float]),
+        Doc("four rates: msg/s published, msg/s delivered, bytes/s published, bytes/s delivered, in this order"),
+    ]
+    pressure: Annotated[
+        tuple[float, ...],
+        Doc(
+            "six values of its usage: CPU (percent of a core), direct memory (MiB), bandwidth in (kbit/s), "
+            "bandwidth out (kbit/s), messages (msg/s) and throughput (bytes/s), in this order"
+        ),
+    ]
 
     @property
     def sentence(self) -> str:
@@ -49,23 +58,22 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(Answer):
     """A bundle to split, with its reason. The positions are computed from its topics when the split is executed.
 
-    `rule`: the exceeded limit (topics, sessions, msg_rate, bandwidth, hot), or `by hand`. `value` and `limit`: topics,
-    sessions, msg/s, MiB/s, or shares of the mean broker load. `hits`: consecutive readings above the limit. `at`: the
-    operator's positions; (): where its load divides. `halves`: request `range_equally_divide`, which cuts in the
-    middle, because brokers accept positions only for bundles with two topics or more.
+    `halves`: request `range_equally_divide`, because brokers accept positions only for bundles with two topics or more.
     """
 
-    bundle: str
-    broker: str
-    rule: str
-    value: float
-    limit: float
-    hits: int = 0
-    at: tuple[int, ...] = ()
-    halves: bool = False
+    bundle: Bundle
+    broker: Annotated[str, Doc("broker that owns the bundle")]
+    rule: Annotated[str, Doc("exceeded limit: topics, sessions, msg_rate, bandwidth, hot, or `by hand`")]
+    value: Annotated[
+        float, Doc("value of the bundle: topics, sessions, msg/s, MiB/s, or shares of the mean broker load")
+    ]
+    limit: Annotated[float, Doc("exceeded limit in the unit of `value`")]
+    hits: Annotated[int, Doc("number of consecutive cycles above the limit")]
+    at: Annotated[tuple[int, ...], Doc("requested hash positions; empty: chosen so that the load divides evenly")]
+    halves: Annotated[bool, Doc("whether the hash range is divided in the middle")]
 
     @property
     def sentence(self) -> str:
@@ -223,3 +231,14 @@ def imbalance(values: Sequence[float], closed: Sequence[bool]) -> float:
     counted = shared if any(shared) else values
     total = math.fsum(counted)
     return max(values) * len(counted) / total if total > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(Answer):
+    """Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted."""
+
+    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
+    moves: Annotated[int, Doc("how many, those of this plan included")]
+    cycles: Annotated[int, Doc("how many cycles they take")]
+    seconds: Annotated[float, Doc("until the last of them has landed")]
+    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from bundlekeel.model.codes import Code
-from bundlekeel.model.doc import Doc
+from bundlekeel.model.doc import Answer, Doc
 
 Json = dict[str, Any]
 # Values of a code field in which "" means no code.
@@ -29,8 +30,19 @@ By = Annotated[str, Doc("operator or component that made the request")]
 CodeName = Annotated[str, Doc("code, listed in docs/reference/codes.md", grows=Code)]
 Detail = Annotated[str, Doc("details; empty: none")]
 Explanation = Annotated[str, Doc("meaning of the code")]
+Hash = Annotated[str, Doc("digest of the plan; it is executed only if planning again gives the same digest")]
 Reason = Annotated[str, Doc("reason that the requester entered")]
 Sentence = Annotated[str, Doc("summary as a sentence")]
 SinceMs = Annotated[int, Doc("time of the request or change")]
 PictureMs = Annotated[int, Doc("time of the snapshot on which the decision is based")]
 WallMs = Annotated[int, Doc("time of the event")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficView(Answer):
+    """Traffic of a bundle."""
+
+    msg_rate_in: Annotated[float, Doc("msg/s published")]
+    msg_rate_out: Annotated[float, Doc("msg/s delivered")]
+    throughput_in: Annotated[float, Doc("bytes/s published")]
+    throughput_out: Annotated[float, Doc("bytes/s delivered")]

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bundlekeel.compat.in_plan import shed_in_plan, transfer_in_plan
-from bundlekeel.compat.shedders import COMPAT_SHEDDERS
 from bundlekeel.model.codes import Code
+from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.load import CPU, Floats
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Move, Plan, Refusal, Verdict, plan_hash
-from bundlekeel.model.policies import Policies
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.planning import calm
 from bundlekeel.planning.costs import CpuCosts, estimate, learn
@@ -30,16 +28,16 @@ from bundlekeel.planning.groups import decide_groups
 from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility, hold_back, leave_alone
 from bundlekeel.planning.guard.holds import Hold, hold_of
-from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.guard.stops import bans_of, calm_brokers, relief_only, returning, stopped, verdict_of
 from bundlekeel.planning.invariants import accounted, lawful
 from bundlekeel.planning.ledger import Ledger, settle
 from bundlekeel.planning.memory import BrokerCourse, StrategyMemory
-from bundlekeel.planning.relocation import Relocation, Request, relocate
+from bundlekeel.planning.relocation import Relocation, relocate
 from bundlekeel.planning.repair import repair
 from bundlekeel.planning.scores import score_of, weights_of
-from bundlekeel.planning.splitting.rules import SplitChoice, SplitInput, choose_splits
-from bundlekeel.planning.strategies import SHEDDERS, Shedder
+from bundlekeel.planning.situation import Situation
+from bundlekeel.planning.splitting.rules import SplitChoice, choose_splits
+from bundlekeel.planning.strategies import PULSAR_SHEDDERS, SHEDDERS, Shedder
 from bundlekeel.planning.strategies.common import Context, Decision
 from bundlekeel.planning.strategies.placement import PLACEMENTS
 from bundlekeel.planning.strategies.timing import measured
@@ -50,23 +48,10 @@ FIRST_SAMPLE_PERCENT = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanInput:
-    """Complete input of a plan.
+class PlanInput(Situation):
+    """Complete input of a plan. `seed`: of all random choices."""
 
-    `brokers_split`: the brokers' own automatic split is on. `owned`: bundles by draining broker, from the broker's own
-    list, reported or not. `namespace_bundles`: see `SplitInput`.
-    """
-
-    snapshot: Snapshot
-    params: Parameters
-    memory: StrategyMemory = field(default_factory=StrategyMemory)
-    ledger: Ledger = field(default_factory=Ledger)
-    guard: GuardState = field(default_factory=GuardState)
-    policies: Policies = field(default_factory=Policies)
     seed: int = 0
-    brokers_split: bool = False
-    owned: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    namespace_bundles: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +86,11 @@ def plan(inputs: PlanInput) -> PlanResult:
         decision = Decision(verdict=obstacle, memory=inputs.memory)
         explain_wrong_limits(decision, draft)
         return _whole(relocation, _result(inputs, draft, decision, ledger, ()))
-    splits = _splits(inputs, draft, books) if hold is None else SplitChoice(hits=inputs.memory.split_hits)
+    splits = (
+        choose_splits(replace(inputs, ledger=books), draft)
+        if hold is None
+        else SplitChoice(hits=inputs.memory.split_hits)
+    )
     limits = limits_of(snapshot, inputs.policies, books)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
@@ -218,19 +207,10 @@ def _eligible(
 
 def _relocate(inputs: PlanInput, ledger: Ledger, hold: Hold | None) -> Relocation:
     """Return the moves of drains, warms and repairs, which come before the shedder's."""
-    request = Request(
-        snapshot=inputs.snapshot,
-        ledger=ledger,
-        guard=inputs.guard,
-        params=inputs.params,
-        memory=inputs.memory,
-        policies=inputs.policies,
-        owned=inputs.owned,
-    )
-    relocation = relocate(request)
+    relocation = relocate(replace(inputs, ledger=ledger))
     if not inputs.params.placement_repair:
         return relocation
-    return relocation.followed_by(repair(replace(request, ledger=relocation.booked(ledger, inputs.snapshot)), hold))
+    return relocation.followed_by(repair(replace(inputs, ledger=relocation.booked(ledger, inputs.snapshot)), hold))
 
 
 def _whole(relocation: Relocation, result: PlanResult) -> PlanResult:
@@ -238,26 +218,16 @@ def _whole(relocation: Relocation, result: PlanResult) -> PlanResult:
 
 
 def _shedder(params: Parameters) -> Shedder:
-    """Return the corrected strategy, a third party's, or with `compat` Pulsar's own class, if there is one."""
-    if params.compat != "none" and params.strategy == "transfer":
-        return transfer_in_plan
-    native = params.compat != "none" and params.strategy in COMPAT_SHEDDERS
-    return shed_in_plan if native else SHEDDERS[params.strategy]
+    """Return the corrected strategy, a third party's, or with `compat` Pulsar's own class, if there is one.
 
-
-def _splits(inputs: PlanInput, draft: Draft, ledger: Ledger) -> SplitChoice:
-    return choose_splits(
-        SplitInput(
-            snapshot=inputs.snapshot,
-            draft=draft,
-            params=inputs.params,
-            memory=inputs.memory,
-            ledger=ledger,
-            guard=inputs.guard,
-            brokers_split=inputs.brokers_split,
-            namespace_bundles=inputs.namespace_bundles,
-        )
-    )
+    Raises ConfigError for `compat` if `bundlekeel.compat.in_plan` is not imported.
+    """
+    if params.compat == "none":
+        return SHEDDERS[params.strategy]
+    if not PULSAR_SHEDDERS:
+        text = f"compat {params.compat} needs bundlekeel.compat.in_plan, which is not imported"
+        raise ConfigError(text, field="compat", value=params.compat, allowed="none")
+    return PULSAR_SHEDDERS.get(params.strategy) or SHEDDERS[params.strategy]
 
 
 def _obstacle(snapshot: Snapshot, draft: Draft, params: Parameters) -> Verdict | None:

@@ -25,7 +25,8 @@ from bundlekeel.planning.guard.eligibility import completeness, rest_ms
 from bundlekeel.planning.guard.holds import hold_of
 from bundlekeel.planning.guard.scope import closed_brokers
 from bundlekeel.planning.guard.stops import bans_of
-from bundlekeel.planning.relocation import Request, by_person
+from bundlekeel.planning.relocation import by_person
+from bundlekeel.planning.situation import Situation
 
 RULE = "by hand"
 # Obstacles that may disappear in a later cycle. A request for many bundles waits for that.
@@ -73,25 +74,25 @@ class Unloads:
 
 
 def manual_move(
-    request: Request, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
+    situation: Situation, bundle: str, source: str, target: str = "", *, override_cool_down: bool = False
 ) -> ManualPlan:
     """Plan the move of this bundle from its owner to `target`, or to the broker with most headroom if that is empty.
 
     The snapshot must contain the bundle at its owner (planning/owned.py). `override_cool_down`: allow it
     although it moved recently, also back to the broker it came from.
     """
-    manual = _ManualDraft(request, override=override_cool_down)
+    manual = _ManualDraft(situation, override=override_cool_down)
     result = manual.plan(bundle, source, target)
     return replace(result, loads=manual.draft.loads(manual.draft.moves)) if result.move is not None else result
 
 
-def unload_all(request: Request, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
+def unload_all(situation: Situation, sources: Mapping[str, str], *, override_cool_down: bool = False) -> Unloads:
     """Plan to move each of these bundles (bundle -> owner) to the broker that has most headroom then.
 
     Each is moved like in `manual_move`, and within the budgets of a cycle and the adaptive rate, which do not limit
     that one.
     """
-    manual, bundles = _ManualDraft(request, override=override_cool_down), request.snapshot.bundles
+    manual, bundles = _ManualDraft(situation, override=override_cool_down), situation.snapshot.bundles
     traffic = {bundles.names[row]: float(bundles.short[row].sum()) for row in bundles.rows_named(sources)}
     ordered = sorted(sources, key=lambda bundle: (-traffic.get(bundle, 0.0), bundle))
     refusals = [
@@ -100,7 +101,12 @@ def unload_all(request: Request, sources: Mapping[str, str], *, override_cool_do
         if result.refusal is not None
     ]
     admitted, held_back = admit(
-        manual.draft.moves, request.params, request.guard, request.snapshot.wall_ms, manual.draft.carried(), swaps=False
+        manual.draft.moves,
+        situation.params,
+        situation.guard,
+        situation.snapshot.wall_ms,
+        manual.draft.carried(),
+        swaps=False,
     )
     refusals += held_back
     refused = {item.bundle: item for item in refusals if not _passes(item)}
@@ -120,25 +126,25 @@ def _passes(refusal: Refusal) -> bool:
 class _ManualDraft:
     """Adds bundles to one draft, one after the other, by the rules for requests of operators."""
 
-    def __init__(self, request: Request, *, override: bool) -> None:
-        snapshot = request.snapshot
-        self._request = request
+    def __init__(self, situation: Situation, *, override: bool) -> None:
+        snapshot = situation.snapshot
+        self._situation = situation
         self._override = override
-        self.draft = Draft(snapshot, request.ledger, request.params, request.memory.turn, request.memory.costs)
-        limits = limits_of(snapshot, request.policies, request.ledger)
+        self.draft = Draft(snapshot, situation.ledger, situation.params, situation.memory.turn, situation.memory.costs)
+        limits = limits_of(snapshot, situation.policies, situation.ledger)
         if limits is not None:
             self.draft.restrict(limits.mask, limits.group)
-        self._movable, self._eligibility = by_person(request)
-        self._shut = closed_brokers(snapshot.brokers.ids, request.guard, request.params, snapshot.wall_ms)
+        self._movable, self._eligibility = by_person(situation)
+        self._shut = closed_brokers(snapshot.brokers.ids, situation.guard, situation.params, snapshot.wall_ms)
         self.draft.close(self._shut)
-        self._bans = None if override else bans_of(snapshot, request.guard, request.params)
-        self._unsettled = request.ledger.bundles()
-        self._stopped = _stopped(request)
+        self._bans = None if override else bans_of(snapshot, situation.guard, situation.params)
+        self._unsettled = situation.ledger.bundles()
+        self._stopped = _stopped(situation)
 
     def plan(self, bundle: str, source: str, target: str = "") -> ManualPlan:
         """Add the move of this bundle to the draft, and return it or the refusal."""
         index, draft = self.draft.snapshot.brokers.rows, self.draft
-        row = next(iter(self._request.snapshot.bundles.rows_named({bundle})), -1)
+        row = next(iter(self._situation.snapshot.bundles.rows_named({bundle})), -1)
         if source not in index or row < 0:
             return _refused(bundle, source, Code.NO_LOAD_DATA, "its broker has no usable report")
         if target and target not in index:
@@ -167,14 +173,14 @@ class _ManualDraft:
 
     def _bound(self, row: int) -> tuple[Code | None, str]:
         """Return why the bundle itself may not move."""
-        snapshot, guard = self._request.snapshot, self._request.guard
+        snapshot, guard = self._situation.snapshot, self._situation.guard
         if not self._movable[row]:
             return self._eligibility.codes[row], ""
         if self.draft.held[snapshot.bundles.namespace[row]]:
             return Code.ANTI_AFFINITY, ""
         name = snapshot.bundles.names[row]
         moved = guard.recent.get(name)
-        until = moved.at_ms + rest_ms(guard, self._request.params, name) if moved is not None else 0
+        until = moved.at_ms + rest_ms(guard, self._situation.params, name) if moved is not None else 0
         if not self._override and until > snapshot.wall_ms:
             return Code.COOL_DOWN, f"until {clock_text(until)}"
         if not self._override and name in self._unsettled:
@@ -184,10 +190,10 @@ class _ManualDraft:
     def _candidates(self, row: int, source: int, left: int) -> list[TargetCandidate]:
         """Return the score or obstacle of every other broker, in id order. `left`: row without return, or -1."""
         draft = self.draft
-        ids, bundles = self._request.snapshot.brokers.ids, self._request.snapshot.bundles
+        ids, bundles = self._situation.snapshot.brokers.ids, self._situation.snapshot.bundles
         others = np.array([target for target in range(len(ids)) if target != source], dtype=np.int64)
         after = draft.with_bundle(row, source, others)
-        legal, limit = draft.legal_targets(), self._request.params.overloaded_threshold_percent / 100
+        legal, limit = draft.legal_targets(), self._situation.params.overloaded_threshold_percent / 100
         idle = not draft.pressure(source)[row - int(bundles.starts[source])].any()
         targets = []
         for target, score in zip(others.tolist(), after.tolist(), strict=True):
@@ -217,9 +223,9 @@ def _refused(
     return ManualPlan(bundle=bundle, source=source, refusal=refusal, candidates=tuple(candidates or ()))
 
 
-def _stopped(request: Request) -> Refusal | None:
+def _stopped(situation: Situation) -> Refusal | None:
     """Return why nothing at all may move now: the snapshot may be wrong, or the hourly budget is used up."""
-    snapshot, params, guard = request.snapshot, request.params, request.guard
+    snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     hold = hold_of(snapshot, guard, params)
     if hold is not None and hold.everything:
         return Refusal(hold.code, detail=hold.sentence)

@@ -23,18 +23,15 @@ import numpy as np
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import Ints
-from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import BrokerLoad, Move, Plan, Refusal, plan_hash
-from bundlekeel.model.policies import Policies
 from bundlekeel.model.snapshot import Bools, Snapshot
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.filters.allowed import AllowedTargets, limits_of
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility
 from bundlekeel.planning.guard.scope import closed_brokers
-from bundlekeel.planning.guard.state import GuardState
 from bundlekeel.planning.ledger import Ledger, open_entries
-from bundlekeel.planning.memory import StrategyMemory
+from bundlekeel.planning.situation import Situation
 from bundlekeel.planning.strategies.common import EPSILON, best_fit
 
 DRAIN = "drain"
@@ -193,19 +190,6 @@ def _take_one(draft: Draft, eligible: Bools, target: int, mean: float, closed: C
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """Everything these moves depend on. `owned`: bundles of draining brokers by their own list (broker -> bundles)."""
-
-    snapshot: Snapshot
-    ledger: Ledger
-    guard: GuardState
-    params: Parameters
-    memory: StrategyMemory
-    policies: Policies
-    owned: Mapping[str, Collection[str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
     """Moves of drains, warms and repairs, the refusals of other bundles that should move, and the loads before.
 
@@ -277,46 +261,48 @@ def _since(before: BrokerLoad, after: BrokerLoad) -> BrokerLoad:
     )
 
 
-def relocate(request: Request) -> Relocation:
+def relocate(situation: Situation) -> Relocation:
     """Plan the moves of every drain and warm-up that fit now; none while too few brokers report."""
-    snapshot, params, guard = request.snapshot, request.params, request.guard
+    snapshot, params, guard = situation.snapshot, situation.params, situation.guard
     if not guard.draining and not guard.warming:
         return Relocation()
     if len(snapshot.brokers) < 2 or completeness(snapshot, params) is not None:
         return Relocation()
-    draft = Draft(snapshot, request.ledger, params, request.memory.turn, request.memory.costs)
-    limits = limits_of(snapshot, request.policies, request.ledger)
+    draft = Draft(snapshot, situation.ledger, params, situation.memory.turn, situation.memory.costs)
+    limits = limits_of(snapshot, situation.policies, situation.ledger)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)
     shut = closed_brokers(snapshot.brokers.ids, guard, params, snapshot.wall_ms)
     draft.close(shut)
     closed = frozenset(snapshot.brokers.ids[row] for row in shut)
-    movable, codes = by_person(request)
+    movable, codes = by_person(situation)
     refusals = drain(
         draft,
         movable,
         codes,
         sources=guard.draining,
         closed=closed,
-        owned=request.owned,
+        owned=situation.owned,
         budget=params.drain_max_moves_per_cycle,
     )
-    ready = _warmed(request, draft, limits, closed) if guard.warming else {}
+    ready = _warmed(situation, draft, limits, closed) if guard.warming else {}
     return Relocation(moves=tuple(draft.moves), refusals=tuple(refusals), loads=draft.loads(draft.moves), ready=ready)
 
 
-def _warmed(request: Request, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]) -> dict[str, bool]:
+def _warmed(
+    situation: Situation, draft: Draft, limits: AllowedTargets | None, closed: frozenset[str]
+) -> dict[str, bool]:
     """Fill the warming brokers with bundles that the shedder may move, and with bundles that left them recently."""
-    under_way = request.ledger.under_way()
-    warming = request.guard.warming
-    recent = {name: moved for name, moved in request.guard.recent.items() if moved.source not in warming}
+    under_way = situation.ledger.under_way()
+    warming = situation.guard.warming
+    recent = {name: moved for name, moved in situation.guard.recent.items() if moved.source not in warming}
     eligible = eligibility(
-        request.snapshot,
-        replace(request.guard, recent=recent),
-        request.params,
-        request.snapshot.wall_ms,
+        situation.snapshot,
+        replace(situation.guard, recent=recent),
+        situation.params,
+        situation.snapshot.wall_ms,
         under_way,
-        unsettled=request.ledger.bundles() - under_way,
+        unsettled=situation.ledger.bundles() - under_way,
         limits=limits,
     )
     return warm(
@@ -324,20 +310,25 @@ def _warmed(request: Request, draft: Draft, limits: AllowedTargets | None, close
         eligible.mask,
         targets=warming - closed,
         closed=closed,
-        budget=request.params.warm_max_moves_per_cycle,
-        waiting=bool(request.ledger.entries),
+        budget=situation.params.warm_max_moves_per_cycle,
+        waiting=bool(situation.ledger.entries),
     )
 
 
-def by_person(request: Request) -> tuple[Bools, Eligibility]:
+def by_person(situation: Situation) -> tuple[Bools, Eligibility]:
     """Return the bundles (rows) that an operator may move, and the reasons for the others.
 
     Idle, cool-down and unsettled bundles may move: those rules protect clients, and an operator has decided.
     """
-    blunt = replace(request.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
-    limits = limits_of(request.snapshot, request.policies, request.ledger)
+    blunt = replace(situation.guard, recent={}, recent_brokers={}, last_hour=(), quarantined={})
+    limits = limits_of(situation.snapshot, situation.policies, situation.ledger)
     result = eligibility(
-        request.snapshot, blunt, request.params, request.snapshot.wall_ms, request.ledger.under_way(), limits=limits
+        situation.snapshot,
+        blunt,
+        situation.params,
+        situation.snapshot.wall_ms,
+        situation.ledger.under_way(),
+        limits=limits,
     )
     movable = result.mask.copy()
     movable[np.array(result.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True

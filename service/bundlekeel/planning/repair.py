@@ -26,23 +26,24 @@ from bundlekeel.planning.guard.budgets import admit
 from bundlekeel.planning.guard.eligibility import Eligibility, completeness, eligibility
 from bundlekeel.planning.guard.holds import Hold
 from bundlekeel.planning.guard.stops import bans_of
-from bundlekeel.planning.relocation import REPAIR, Relocation, Request, best_target, in_order
+from bundlekeel.planning.relocation import REPAIR, Relocation, best_target, in_order
+from bundlekeel.planning.situation import Situation
 
 
-def repair(request: Request, hold: Hold | None) -> Relocation:
+def repair(situation: Situation, hold: Hold | None) -> Relocation:
     """Return the moves of misplaced bundles to primary brokers, and a refusal for each misplaced bundle that stays."""
-    snapshot, params, guard = request.snapshot, request.params, request.guard
-    if request.policies.unknown or completeness(snapshot, params) is not None:
+    snapshot, params, guard = situation.snapshot, situation.params, situation.guard
+    if situation.policies.unknown or completeness(snapshot, params) is not None:
         return Relocation()
-    isolation = isolation_of(snapshot, request.policies)
+    isolation = isolation_of(snapshot, situation.policies)
     rows = find_misplaced(snapshot, isolation)
-    limits = limits_of(snapshot, request.policies, request.ledger)
+    limits = limits_of(snapshot, situation.policies, situation.ledger)
     if not len(rows) or limits is None:
         return Relocation()
-    under_way = request.ledger.under_way()
-    unsettled = request.ledger.bundles() - under_way
+    under_way = situation.ledger.under_way()
+    unsettled = situation.ledger.bundles() - under_way
     eligible = eligibility(snapshot, guard, params, snapshot.wall_ms, under_way, unsettled=unsettled, limits=limits)
-    draft = Draft(snapshot, request.ledger, params, request.memory.turn, request.memory.costs)
+    draft = Draft(snapshot, situation.ledger, params, situation.memory.turn, situation.memory.costs)
     draft.restrict(limits.mask, limits.group)
     bans = bans_of(snapshot, guard, params)
     if bans is not None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Final
+from dataclasses import fields, replace
+from typing import Any, Final
 
 import numpy as np
 
 from bundlekeel.model.codes import Code
-from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.load import CPU, THROUGHPUT_IN, THROUGHPUT_OUT, Ints
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.model.plan import Plan, Refusal, measure_of
+from bundlekeel.model.plan import Finish, Plan, Refusal, measure_of
 from bundlekeel.model.policies import Policies
 from bundlekeel.model.snapshot import BrokerTable, Snapshot, grouped
 from bundlekeel.planning.costs import CpuCosts
@@ -28,17 +27,6 @@ from bundlekeel.planning.owned import with_owned
 _MOST_CYCLES: Final = 100
 _MOST_BUNDLES: Final = 2_000_000
 _LEAST_CYCLES: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish(Answer):
-    """Result of a what-if after the last of its plans, each executed as predicted. Splits are not counted."""
-
-    max_mean: Annotated[float, Doc("max/mean then, of the `measure` of the plan's `imbalance`; 1: even, 0: no load")]
-    moves: Annotated[int, Doc("how many, those of this plan included")]
-    cycles: Annotated[int, Doc("how many cycles they take")]
-    seconds: Annotated[float, Doc("until the last of them has landed")]
-    complete: Annotated[bool, Doc("false: more cycles would be needed than were looked at")]
 
 
 def finish(inputs: PlanInput, first: PlanResult, *, interval_seconds: float, eta: Callable[[int], float]) -> Finish:

@@ -20,6 +20,7 @@ import structlog
 
 from bundlekeel.leader.cycle.status import CycleStatus
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion, Obstacle
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import LeadershipLost, StoreError
@@ -54,7 +55,6 @@ from bundlekeel.quotas.stored_groups import DeclaredGroups, GroupRegister
 from bundlekeel.quotas.topic_usage import UsageAnswers, UsageSurvey
 from bundlekeel.quotas.usage import Catalogue, UsageTable
 from bundlekeel.quotas.usage_listener import UsageListener
-from bundlekeel.views.picture import Mode
 
 _log = structlog.get_logger(__name__)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Annotated
 
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.response_fields import By, CodeName, Detail, Reason, Sentence
-from bundlekeel.views.picture import CodeView, Mode
+from bundlekeel.views.picture import CodeView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

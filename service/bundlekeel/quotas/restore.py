@@ -5,7 +5,8 @@ The stored state stays: a leader that still runs restores as well, and then has 
 
 from __future__ import annotations
 
-from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN, TAKEOVER, TakeoverEnd, TakeoverRecord
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import SETS_RATES_AGAIN, TAKEOVER, TakeoverRecord
 from bundlekeel.model.errors import AdminApiError, StaleWrite, StoreError
 from bundlekeel.ports import Clock, Coordination
 from bundlekeel.ports.commands import by_person
@@ -46,7 +47,7 @@ async def put_quotas_aside(coordination: Coordination, clock: Clock, *, reason: 
         return []
     now = clock.wall_ms()
     # There was no takeover: `by` is empty.
-    ended = TakeoverEnd(by=by, reason=reason, wall_ms=now)
+    ended = EndedView(by=by, reason=reason, wall_ms=now, deadman=False)
     record = TakeoverRecord(by="", reason="", wall_ms=now, overrides={}, runtime={}, active=False, ended=ended)
     try:
         await coordination.write_shared(TAKEOVER, record.encode(), version=None)

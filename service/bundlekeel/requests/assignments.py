@@ -20,7 +20,7 @@ from bundlekeel.planning.filters.assign import Assignment, AssignmentInput, Assi
 from bundlekeel.ports import Metadata, Ownership
 from bundlekeel.pulsar.sources.policies import PolicyCache
 from bundlekeel.requests.where import where
-from bundlekeel.views.picture import AssignmentView, DroppedView, Place, StepView
+from bundlekeel.requests.where_responses import AssignmentView, DroppedView, Place, StepView
 
 _PLACEMENT_KEY = "loadBalancerLoadPlacementStrategy"
 # At most this many brokers in a sentence.

@@ -17,6 +17,7 @@ from bundlekeel.leader.state.partial_takeover import left_to_us, namespaces_of, 
 from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord, decode_takeover
 from bundlekeel.model.averages import Averages
 from bundlekeel.model.capacity import CapacityOverride, match_capacity
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import (
     AdminUnauthorized,
@@ -43,11 +44,16 @@ from bundlekeel.pulsar.sources.broker_settings import BrokerConfig, configuratio
 from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting
 from bundlekeel.pulsar.sources.policies import PolicyCache
 from bundlekeel.requests.doctor_channel import channel_checks
-from bundlekeel.requests.doctor_checks import StateCheck, clocks_check, document_check, migration_check
+from bundlekeel.requests.doctor_checks import (
+    StateCheck,
+    clocks_check,
+    document_check,
+    live_loads_check,
+    migration_check,
+    unmatched_checks,
+)
 from bundlekeel.requests.takeover import NO_LEADER, unknown_namespaces, why_nothing_balances
 from bundlekeel.settings.parameters import STOCK
-from bundlekeel.views.go_live import live_loads_check, unmatched_checks
-from bundlekeel.views.picture import Check
 
 _PATIENCE = 5
 # Brokers publish a changed load within this time, in seconds.

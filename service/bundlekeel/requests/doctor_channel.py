@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from bundlekeel.model.check import Check
 from bundlekeel.model.text_format import numbered
 from bundlekeel.ports import Clock
 from bundlekeel.pulsar.channel.channel_watch import VARIANTS, ChannelWatch
-from bundlekeel.views.picture import Check
 
 _PAUSE_SECONDS = 0.1
 

@@ -1,8 +1,9 @@
-"""Checks of `doctor`: documents below our root, the migration of the metadata store, and clocks."""
+"""Checks of `doctor`: documents below our root, store migration, clocks, live loads and isolation policies."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import median_low
 from typing import Any, Final
@@ -13,14 +14,17 @@ from bundlekeel.leader.execution.split_intents import SPLITS, decode_split
 from bundlekeel.leader.state.documents import AveragesPart, Desired, decode, decode_moves, decode_request, decode_state
 from bundlekeel.leader.state.shared_state import AVERAGES, DESIRED, MOVES, REQUESTS, STATE
 from bundlekeel.leader.state.takeover_record import TAKEOVER, decode_takeover
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError, StoreError
-from bundlekeel.model.text_format import some
+from bundlekeel.model.policies import IsolationPolicy
+from bundlekeel.model.text_format import numbered, some
+from bundlekeel.planning.filters.isolation import isolate, matches
 from bundlekeel.ports import Coordination, Document, Metadata, RawClusterView
+from bundlekeel.pulsar.counters.counters import LiveLoads
 from bundlekeel.pulsar.formats.external_input import unreadable
 from bundlekeel.pulsar.formats.report import is_bundle
 from bundlekeel.requests.reviews import REVIEWS, decode_reviews
-from bundlekeel.views.picture import Check
 
 StateCheck = Callable[[Coordination], Awaitable[None]]
 
@@ -134,3 +138,65 @@ def clocks_check(picture: RawClusterView, now_ms: int) -> Check:
     if not lines:
         return Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them")
     return Check.warned("clocks", some(lines), "synchronise the clocks (NTP); balancing does not depend on them")
+
+
+# Fixes by state of a broker, for states that last until an operator acts.
+_LIVE_FIXES: Final = {
+    "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
+    "set `counters.source: off`; reports are used until both agree",
+    "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
+    "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
+    "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
+    "outdated": "compare the clocks of this host, the brokers and Prometheus, and read or scrape more often",
+}
+# One late scrape makes a broker outdated until there are two more: two minutes, if Prometheus scrapes once per minute.
+_LATE_SECONDS: Final = 300.0
+
+
+def live_loads_check(live: LiveLoads) -> Check:
+    """Check which brokers' loads come from their counters."""
+    name, states, refused = "live loads", live.states(), live.refusals()
+    if not states:
+        return Check.passed(
+            name,
+            "no counters are read here: only the leader reads them, of extensible brokers only in mode act while none "
+            "sheds by itself, or from Prometheus; loads here are those of the brokers' reports (of the leader: "
+            "`bundlekeel doctor --for act`)",
+        )
+    counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
+    detail = f"{numbered(len(states), 'broker')}: {counted}"
+    if refused:
+        return Check.warned(
+            name,
+            f"{detail}; {min(refused)}: {refused[min(refused)]}",
+            "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
+            "or set `counters.source` to prometheus or off; reports are used until then",
+        )
+    if doubts := live.doubts():
+        detail += f"; {Code.COUNTERS_DISAGREE} at {min(doubts)}: {doubts[min(doubts)]}"
+    late = live.outdated()
+    passing = len(late) == 1 and max(late.values()) < _LATE_SECONDS
+    lasting = {state for state in states.values() if state != "outdated" or not passing}
+    fixes = [fix for state, fix in _LIVE_FIXES.items() if state in lasting]
+    return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)
+
+
+def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:
+    """Return a warning for each isolation policy that matches no live broker, or none as primary."""
+    applied = isolate(policies, (), brokers)
+    checks = []
+    for number, policy in enumerate(policies):
+        primary, secondary = applied.matched[number].tolist()
+        if primary or not applied.readable[number]:
+            continue
+        with_ports = any(matches((*policy.primary, *policy.secondary), broker) for broker in brokers)
+        checks.append(
+            Check.warned(
+                "policies",
+                f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
+                + ("; its patterns match broker ids with ports" if with_ports else ""),
+                "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
+                "not move, and no broker owns them after an unload",
+            )
+        )
+    return checks

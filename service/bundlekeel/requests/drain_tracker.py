@@ -43,7 +43,7 @@ WARM_PLANS: Final = 3
 
 
 @dataclass(slots=True)
-class _Watch:
+class _DrainedBroker:
     """State of one draining broker. `left` is None if it did not list its bundles."""
 
     since_ms: int
@@ -68,7 +68,7 @@ class DrainTracker:
         self._clock = clock
         self._telemetry = telemetry
         self._endpoints: Collection[str] = ()
-        self._watches: dict[str, _Watch] = {}
+        self._watches: dict[str, _DrainedBroker] = {}
         self._warm_plans: Counter[str] = Counter()
         self._listing = asyncio.Lock()
 
@@ -162,7 +162,7 @@ class DrainTracker:
             self._watches = {
                 broker: watch
                 if (watch := self._watches.get(broker)) is not None and watch.since_ms == operator_request.since_ms
-                else _Watch(since_ms=operator_request.since_ms)
+                else _DrainedBroker(since_ms=operator_request.since_ms)
                 for broker, operator_request in drains.items()
             }
             await asyncio.gather(*(self._ask(broker, watch) for broker, watch in self._watches.items()))
@@ -172,7 +172,7 @@ class DrainTracker:
             # Drop the series of stopped brokers: an alert would continue for a machine that is off.
             self._telemetry.retain("drain_bundles", "broker", drains.keys() & set(self._endpoints))
 
-    async def _ask(self, broker: str, watch: _Watch) -> None:
+    async def _ask(self, broker: str, watch: _DrainedBroker) -> None:
         before, last_boot = watch.left, watch.asked_boot
         if broker not in self._endpoints:
             watch.left, watch.detail = None, "not registered"
@@ -205,7 +205,7 @@ class DrainTracker:
             if (own_progress := own.get(broker)) and own_progress.get("since_ms") == request.since_ms
         }
 
-    def _progress(self, broker: str, watch: _Watch) -> dict[str, Any]:
+    def _progress(self, broker: str, watch: _DrainedBroker) -> dict[str, Any]:
         records = [
             item for item in self._shared_state.moves if item["source"] == broker and item["wall_ms"] >= watch.since_ms
         ]
@@ -236,7 +236,7 @@ class DrainTracker:
         return round(moves * each / PARALLEL, 1)
 
 
-def _state(watch: _Watch, free: int) -> str:
+def _state(watch: _DrainedBroker, free: int) -> str:
     if watch.left is None:
         return "unknown"
     if not watch.left:

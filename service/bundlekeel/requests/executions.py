@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
 from bundlekeel.leader.cycle.planner import Planner
 from bundlekeel.leader.execution.executor import Executor
 from bundlekeel.leader.execution.intents import MoveOutcome
@@ -20,7 +21,6 @@ from bundlekeel.model.errors import BundlekeelError, Conflict, Forbidden, Snapsh
 from bundlekeel.model.plan import Move, Plan, Refusal, Split
 from bundlekeel.requests.manual_moves import UNREADABLE, ManualMoves
 from bundlekeel.requests.reviews import Reviews
-from bundlekeel.views.plans import PlanRequest, PlanView
 
 _log = structlog.get_logger(__name__)
 

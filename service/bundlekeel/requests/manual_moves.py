@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bundlekeel.leader.cycle.cycle import Cycle
 from bundlekeel.leader.cycle.planner import counted, move_view, refusal_view
-from bundlekeel.leader.execution.splits import ONE_BOUNDARY, SplitRefused, SplitRequest, cut_of, positions_of
+from bundlekeel.leader.execution.splits import ONE_BOUNDARY, SplitRefused, cut_of, positions_of
 from bundlekeel.leader.gate.in_force import LeftAlone
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import AdminApiError, CodecError, ConfigError, Conflict, NotFound, StoreError
@@ -23,7 +23,6 @@ from bundlekeel.model.names import is_system_bundle, parse_bundle
 from bundlekeel.model.numbers import number
 from bundlekeel.model.plan import Move, Refusal, Split
 from bundlekeel.model.response_fields import Json
-from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.model.text_format import numbered, unknown_broker
 from bundlekeel.planning.manual_moves import (
     PASSING,
@@ -35,7 +34,8 @@ from bundlekeel.planning.manual_moves import (
     unload_all,
 )
 from bundlekeel.planning.owned import with_owned
-from bundlekeel.planning.relocation import Request, by_person
+from bundlekeel.planning.relocation import by_person
+from bundlekeel.planning.situation import Situation
 from bundlekeel.planning.splitting.algorithms import (
     BY_LOAD,
     SplitAlgorithm,
@@ -48,8 +48,9 @@ from bundlekeel.planning.splitting.algorithms import (
 from bundlekeel.planning.splitting.children import SplitChildren
 from bundlekeel.planning.splitting.rules import largest_bundle
 from bundlekeel.ports import Ownership, TopicLoad
-from bundlekeel.requests.where import WholeBundle, bundles_of, whole_bundles
-from bundlekeel.views.plans import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
+from bundlekeel.pulsar.existing_names import bundles_of
+from bundlekeel.requests.manual_move_responses import CandidateView, ChildView, ManualMoveView, NamespaceUnloadView
+from bundlekeel.requests.where import WholeBundle, whole_bundles
 
 UNREADABLE: Final = "the request cannot be read; perhaps another version of Bundlekeel wrote it"
 # Limits of `flow_or_qps_equally_divide`, with Pulsar's defaults: msg/s, MiB/s, per cent.
@@ -218,8 +219,7 @@ class ManualMoves:
         except SplitRefused as error:
             text = _text(Refusal(Code(error.code), detail=error.error))
             raise Conflict(f"not carried out: {text}", code=error.code, difference=[text]) from error
-        halves = algorithm is SplitAlgorithm.RANGE
-        return Split(bundle=bundle, broker=source, rule=RULE, value=0.0, limit=0.0, at=at, halves=halves)
+        return _split(bundle, source, at, algorithm)
 
     # --- parts ---
 
@@ -291,26 +291,14 @@ class ManualMoves:
     def _left_alone(self) -> LeftAlone:
         return LeftAlone(self.cycle.shared_state.desired, self.cycle.clock.wall_ms())
 
-    async def _with_policies(self, owners: Mapping[str, str]) -> Request:
+    async def _with_policies(self, owners: Mapping[str, str]) -> Situation:
         """Return the inputs of a plan, with each of these bundles at its owner, and policies read again."""
         owned: dict[str, list[str]] = {}
         for bundle, owner in owners.items():
             owned.setdefault(owner, []).append(bundle)
         snapshot = with_owned(self.cycle.demand_snapshot(), owned)
         policies = await self.cycle.policies.read(snapshot.bundles.namespaces)
-        return replace(self._request(snapshot), policies=policies)
-
-    def _request(self, snapshot: Snapshot) -> Request:
-        inputs = self.cycle.plan_input(snapshot)
-        return Request(
-            snapshot=snapshot,
-            ledger=inputs.ledger,
-            guard=inputs.guard,
-            params=inputs.params,
-            memory=inputs.memory,
-            policies=inputs.policies,
-            owned=inputs.owned,
-        )
+        return replace(self.cycle.plan_input(snapshot), policies=policies)
 
     def _may_split(self, bundle: str, owner: str, algorithm: SplitAlgorithm | None) -> None:
         """Raise SplitRefused if the guard blocks the bundle, or its owner does not support that split.
@@ -318,7 +306,7 @@ class ManualMoves:
         Policies do not block a split: they bind a bundle to brokers, and children stay at its owner.
         """
         snapshot = with_owned(self.cycle.demand_snapshot(), {owner: [bundle]})
-        movable, refusals = by_person(self._request(snapshot))
+        movable, refusals = by_person(self.cycle.plan_input(snapshot))
         row = next(iter(snapshot.bundles.rows_named({bundle})), -1)
         if row >= 0 and not movable[row] and refusals.codes[row] not in POLICIES:
             refusal = self._left_alone().explain(Refusal(refusals.codes[row], bundle, owner))
@@ -371,15 +359,7 @@ class ManualMoves:
             at = self._boundaries(bundle, owner, topics, algorithm)
         if len(at) > 1 and self.cycle.demand_snapshot().mode == "extensible":
             raise SplitRefused(Code.NOT_SUPPORTED, f"{len(at)} boundaries; {ONE_BOUNDARY}")
-        request = SplitRequest(
-            bundle=bundle,
-            broker=owner,
-            rule=RULE,
-            max_bundles=self.cycle.params.split_max_bundles,
-            at=at,
-            halves=algorithm is SplitAlgorithm.RANGE,
-        )
-        return cut_of(request, topics)
+        return cut_of(_split(bundle, owner, at, algorithm), topics)
 
     def _boundaries(
         self, bundle: str, owner: str, topics: Sequence[TopicLoad], algorithm: SplitAlgorithm | None
@@ -437,6 +417,11 @@ def _answer(
         hash=_hash(kind, plan.bundle, plan.source, move.target if move is not None else ""),
         override_cool_down=override_cool_down,
     )
+
+
+def _split(bundle: str, broker: str, at: Sequence[int], algorithm: SplitAlgorithm | None) -> Split:
+    halves = algorithm is SplitAlgorithm.RANGE
+    return Split(bundle=bundle, broker=broker, rule=RULE, value=0.0, limit=0.0, hits=0, at=tuple(at), halves=halves)
 
 
 def _check_positions(algorithm: SplitAlgorithm | None, at: Sequence[int]) -> None:

@@ -10,11 +10,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bundlekeel.leader.cycle.cycle import Cycle
+from bundlekeel.leader.cycle.plan_responses import RefusalView
 from bundlekeel.leader.cycle.planner import counted, move_view, refusal_view
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.leader.gate.in_force import LeftAlone, lasts, pause_view
 from bundlekeel.leader.gate.patterns import count_matches, pattern_of, scope_of
 from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause, request_record
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.codes import LASTING, Code, explain, reason_of, way_out
 from bundlekeel.model.errors import AdminApiError, ConfigError, Conflict, NotFound, SnapshotError
@@ -28,10 +30,9 @@ from bundlekeel.planning.splitting.algorithms import BY_LOAD, SplitOptions
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
 from bundlekeel.requests.drain_tracker import DrainTracker
 from bundlekeel.requests.executions import task_of
+from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView, Verb
 from bundlekeel.requests.manual_moves import ManualMoves
-from bundlekeel.requests.reviews import Reviews
-from bundlekeel.requests.where import whole_bundles
-from bundlekeel.views.operations import (
+from bundlekeel.requests.operator_responses import (
     CordonedView,
     DrainView,
     ExcludedView,
@@ -41,22 +42,17 @@ from bundlekeel.views.operations import (
     PausedScopeView,
     PinnedView,
     PinView,
+    RelocationView,
     RequestView,
     ResumedScopeView,
+    ReviewView,
     ScopePauseView,
+    Stopping,
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.views.plans import (
-    ManualMoveView,
-    NamespaceUnloadView,
-    RefusalView,
-    RelocationView,
-    ReviewView,
-    Stopping,
-    TaskView,
-    Verb,
-)
+from bundlekeel.requests.reviews import Reviews
+from bundlekeel.requests.where import whole_bundles
 
 # Drop a stop after this time, long after the end of its task.
 STOP_KEPT_MS: Final = 24 * 3600 * 1000

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
 from bundlekeel.leader.cycle.planner import Planner
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.leader.state.leadership import Leadership
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.model.members import Member
@@ -20,7 +22,7 @@ from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import Peers
 from bundlekeel.requests.executions import PlannedActions, difference, task_of
 from bundlekeel.requests.operator_requests import OperatorRequests
-from bundlekeel.views.plans import PlanRequest, PlanView, Submitted, TaskView
+from bundlekeel.requests.operator_responses import Submitted
 
 # Format of a plan's hash: no other text becomes part of another sidecar's URL.
 _HASH = re.compile(r"[0-9a-f]{1,64}")

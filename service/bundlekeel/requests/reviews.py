@@ -19,7 +19,7 @@ from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.errors import CodecError, Conflict, Forbidden, NotFound, StaleWrite, StoreError
 from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import Clock, Coordination
-from bundlekeel.views.plans import ReviewView
+from bundlekeel.requests.operator_responses import ReviewView
 
 REVIEWS: Final = "reviews"
 # What operators may do in each state; the other states change automatically.

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bundlekeel.leader.state.documents import decode_state
+from bundlekeel.leader.state.responses import EndedView
 from bundlekeel.leader.state.shared_state import STATE
 from bundlekeel.leader.state.takeover_record import (
     EXCLUDED,
     SPLITTING,
     TAKEOVER,
-    TakeoverEnd,
     TakeoverRecord,
     decode_takeover,
     name_set,
@@ -228,7 +228,7 @@ async def handback(
     rows = tuple(_mark_unrestored(row, targets[row.broker_id], failed) for row in await _verify(context, targets))
     complete = all(row.verified for row in rows) and await _overrides_match(context, record, warnings)
     if complete:
-        ended = TakeoverEnd(by=by, reason=reason, wall_ms=context.clock.wall_ms(), deadman=deadman)
+        ended = EndedView(by=by, reason=reason, wall_ms=context.clock.wall_ms(), deadman=deadman)
         complete = await _close(context, replace(record, active=False, ended=ended), version, warnings)
     return TakeoverResult(
         complete=complete,

@@ -17,7 +17,7 @@ from bundlekeel.model.capacity import CapacityOverride
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameters import check_pair, compat_defaults
 from bundlekeel.settings.features import with_features
-from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_used
+from bundlekeel.settings.parameters import TOP_LEVEL, canonical, check_compat
 from bundlekeel.settings.sections import (
     CountersSettings,
     NotifySettings,
@@ -469,7 +469,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _no_replaced_parameters(self) -> Settings:
         try:
-            check_used(self.compat, self.parameters)
+            check_compat(self.compat, self.parameters)
         except ConfigError as error:
             raise InvalidSetting(str(error), field=error.field, allowed=error.allowed) from None
         return self

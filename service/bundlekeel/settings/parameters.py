@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bundlekeel.model.errors import ConfigError
@@ -126,9 +127,19 @@ def canonical(raw: Mapping[str, object]) -> tuple[dict[str, GivenParameter], lis
     return parameters, problems
 
 
-def check_used(release: str, names: Iterable[str]) -> None:
-    """Raises ConfigError if one of these parameters was replaced by another, and only `compat` still uses it."""
+def check_compat(release: str, names: Iterable[str]) -> None:
+    """Import Pulsar's own classes if `compat` is a release.
+
+    Raises ConfigError if the package `compat` is missing, or if `compat` is none and one of these parameters was
+    replaced by another.
+    """
     if release != "none":
+        try:
+            # By name, because features import the settings. Settings and requests with `compat` all come here.
+            import_module("bundlekeel.compat.in_plan")
+        except ModuleNotFoundError:
+            text = "the package bundlekeel.compat, which contains Pulsar's own classes, is not installed"
+            raise ConfigError(text, field="compat", value=release, allowed="none") from None
         return
     for name in names:
         instead = BY_NAME[name].instead

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need its shedders
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Move
 from bundlekeel.model.snapshot import Snapshot

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from bundlekeel.model.codes import Code
+from bundlekeel.model.check import Check
 from bundlekeel.model.plan import Plan
-from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.model.text_format import numbered
-from bundlekeel.planning.filters.isolation import isolate, matches
-from bundlekeel.pulsar.counters.counters import LiveLoads
-from bundlekeel.views.picture import Check
 from bundlekeel.views.summary_fields import SummaryView
 
 # One day of recommendations covers day and night; a restart or two may interrupt it.
@@ -87,67 +82,3 @@ def _would_do(day: SummaryView, plan: Plan | None) -> Check:
         detail += f"; the last plan: {numbered(len(plan.moves), 'move')}, max/mean {before:.2f} to {after:.2f}"
     fix = "see `bundlekeel summary` and `bundlekeel plan`: what is not carried out is recommended again"
     return Check(name="what acting would do", ok=not often, detail=detail, fix=fix if often else "", severity="warning")
-
-
-# Fixes by state of a broker, for states that last until an operator acts.
-_LIVE_FIXES = {
-    "disagree": "let Prometheus drop no series of topics; if the brokers set their own topicBundleAssignmentStrategy, "
-    "set `counters.source: off`; reports are used until both agree",
-    "too_many_topics": "set `counters.source: prometheus`, or raise `counters.max_topics`",
-    "no_topics": "set exposeTopicLevelMetricsInPrometheus=true, and let Prometheus drop no topics",
-    "no_cpu": "let the metrics have process_cpu_seconds_total; reports are used until then",
-    "outdated": "compare the clocks of this host, the brokers and Prometheus, and read or scrape more often",
-}
-
-
-# One late scrape makes a broker outdated until there are two more: two minutes, if Prometheus scrapes once per minute.
-_LATE_SECONDS = 300.0
-
-
-def live_loads_check(live: LiveLoads) -> Check:
-    """Check which brokers' loads come from their counters."""
-    name, states, refused = "live loads", live.states(), live.refusals()
-    if not states:
-        return Check.passed(
-            name,
-            "no counters are read here: only the leader reads them, of extensible brokers only in mode act while none "
-            "sheds by itself, or from Prometheus; loads here are those of the brokers' reports (of the leader: "
-            "`bundlekeel doctor --for act`)",
-        )
-    counted = ", ".join(f"{state} {count}" for state, count in sorted(Counter(states.values()).items()))
-    detail = f"{numbered(len(states), 'broker')}: {counted}"
-    if refused:
-        return Check.warned(
-            name,
-            f"{detail}; {min(refused)}: {refused[min(refused)]}",
-            "let this host read /metrics/ of the brokers with topics in it (exposeTopicLevelMetricsInPrometheus=true), "
-            "or set `counters.source` to prometheus or off; reports are used until then",
-        )
-    if doubts := live.doubts():
-        detail += f"; {Code.COUNTERS_DISAGREE} at {min(doubts)}: {doubts[min(doubts)]}"
-    late = live.outdated()
-    passing = len(late) == 1 and max(late.values()) < _LATE_SECONDS
-    lasting = {state for state in states.values() if state != "outdated" or not passing}
-    fixes = [fix for state, fix in _LIVE_FIXES.items() if state in lasting]
-    return Check.warned(name, detail, fixes[0]) if fixes else Check.passed(name, detail)
-
-
-def unmatched_checks(policies: tuple[IsolationPolicy, ...], brokers: tuple[str, ...]) -> list[Check]:
-    """Return a warning for each isolation policy that matches no live broker, or none as primary."""
-    applied = isolate(policies, (), brokers)
-    checks = []
-    for number, policy in enumerate(policies):
-        primary, secondary = applied.matched[number].tolist()
-        if primary or not applied.readable[number]:
-            continue
-        with_ports = any(matches((*policy.primary, *policy.secondary), broker) for broker in brokers)
-        checks.append(
-            Check.warned(
-                "policies",
-                f"isolation policy {policy.name} matches no broker{' as primary' if secondary else ''}"
-                + ("; its patterns match broker ids with ports" if with_ports else ""),
-                "write patterns that match host names fully, without ports; bundles whose policy matches no broker do "
-                "not move, and no broker owns them after an unload",
-            )
-        )
-    return checks

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, get_args
 
+from bundlekeel.leader.gate.responses import Mode, PauseView, SettlingView
+from bundlekeel.leader.state.responses import Role, TakeoverView
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
 from bundlekeel.model.members import Member
@@ -22,27 +24,13 @@ from bundlekeel.model.response_fields import (
     PictureMs,
     Reason,
     Sentence,
-    SinceMs,
-    WallMs,
+    TrafficView,
 )
 from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.views.journal import JournalRecord
 
-Mode = Literal["observe", "recommend", "act"]
-Role = Literal["leader", "follower", "bench"]
-Ownership = Literal["owned", "unowned", "unloading"]
 CodeOrNull = Annotated[str | None, Doc("code of the obstacle; null: none", grows=Code)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseView(Answer):
-    """A pause."""
-
-    reason: Reason
-    by: By
-    since_ms: SinceMs
-    until_ms: Annotated[int | None, Doc("end time; null: until resumed")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,40 +69,6 @@ class LedgerView(Answer):
 
     entries: Annotated[int, Doc("number of these moves")]
     unsettled: Annotated[list[str], Doc("brokers whose reports may not include the last moves")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedView(Answer):
-    """The end of a takeover."""
-
-    by: By
-    reason: Reason
-    wall_ms: WallMs
-    deadman: Annotated[bool, Doc("whether the failsafe job ended it")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverView(Answer):
-    """The last takeover of the brokers' own load shedding."""
-
-    active: Annotated[bool, Doc("whether the takeover is active")]
-    by: By
-    reason: Reason
-    wall_ms: WallMs
-    namespaces: Annotated[list[str], Doc("namespaces of a partial takeover; empty: all namespaces")]
-    ended: Annotated[EndedView | None, Doc("end of the takeover; null: it is active")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettlingView(Answer):
-    """The wait after an outage, during which nothing moves."""
-
-    why: Annotated[str, Doc("why moves wait: the outage")]
-    away: Annotated[bool, Doc("whether the outage lasts")]
-    missing: Annotated[list[str], Doc("brokers that were registered before the outage and are missing")]
-    quiet_seconds: Annotated[float, Doc("time without a change of the registry")]
-    until_ms: Annotated[int, Doc("time at which moves start again; 0: unknown")]
-    sentence: Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,16 +139,6 @@ class TotalsView(Answer):
 
     msg_rate: Annotated[float, Doc("msg/s")]
     throughput: Annotated[float, Doc("bytes/s")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficView(Answer):
-    """Traffic of a bundle."""
-
-    msg_rate_in: Annotated[float, Doc("msg/s published")]
-    msg_rate_out: Annotated[float, Doc("msg/s delivered")]
-    throughput_in: Annotated[float, Doc("bytes/s published")]
-    throughput_out: Annotated[float, Doc("bytes/s delivered")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,96 +334,6 @@ class Setting(Answer):
     pulsar_keys: Annotated[list[str], Doc("names of the corresponding Pulsar settings")]
     unit: Annotated[str, Doc("the unit of the value")]
     why: Annotated[str, Doc("purpose of the setting")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place(Answer):
-    """The owner of a topic or bundle. The request never assigns the bundle."""
-
-    topic: Annotated[str | None, Doc("the topic or partition; null: the request named a bundle")] = None
-    topic_exists: Annotated[
-        bool | None,
-        Doc("false: the topic is not stored, and a client creates it by using it; null: the request named a bundle"),
-    ] = None
-    hash: Annotated[str | None, Doc("hash of the topic: 0x and eight hex digits; null: the request named a bundle")] = (
-        None
-    )
-    bundle: Bundle
-    broker: Annotated[str | None, Doc("broker that owns the bundle; null: none")]
-    state: Annotated[Ownership, Doc("whether a broker owns the bundle")]
-    web_url: Annotated[str, Doc("admin address of the owner")]
-    service_url: Annotated[str, Doc("client address of the owner, for the requested listener")]
-    listener: Annotated[str | None, Doc("requested advertised listener; null: none")]
-    preallocated_to: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
-    channel: Annotated[UnitView | None, Doc("entry in the ownership channel")] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DroppedView(Answer):
-    """A broker that a step of the pipeline dropped."""
-
-    broker: Broker
-    code: Annotated[str, Doc("code of why the broker is not a candidate", grows=Code)]
-    explanation: Explanation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepView(Answer):
-    """One step of the assignment pipeline."""
-
-    name: Annotated[str, Doc("name of the step")]
-    candidates: Annotated[list[str], Doc("remaining brokers after the step")]
-    dropped: Annotated[list[DroppedView], Doc("dropped brokers with their codes")]
-    note: Annotated[str, Doc("other effects of the step")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentView(Answer):
-    """The broker that would receive a bundle if no broker owned it."""
-
-    topic: Annotated[str | None, Doc("requested topic; null: the request named a bundle")]
-    hash: Annotated[str | None, Doc("hash of the topic, which determines the bundle; null: the request named a bundle")]
-    bundle: Bundle
-    owner: Annotated[str | None, Doc("broker that owns the bundle now; null: none")]
-    state: Annotated[Ownership, Doc("whether a broker owns the bundle now")]
-    preallocated: Annotated[str | None, Doc("broker that the bundle is in transit to; null: none")]
-    chosen: Annotated[
-        str | None, Doc("broker that would receive it; null: any of the candidates (`round_robin`), or none (`code`)")
-    ]
-    one_of: Annotated[
-        list[str], Doc("brokers, including `chosen`, from which Pulsar selects at random or in turn; empty: no choice")
-    ] = field(default_factory=list)
-    placement: Annotated[str, Doc("placement of the brokers, which selects the target", grows=PLACEMENTS)]
-    candidates: Annotated[list[str], Doc("remaining candidates")]
-    code: Annotated[str | None, Doc("code of why no broker is selected; null: one or any is", grows=Code)]
-    sentence: Sentence
-    steps: Annotated[list[StepView], Doc("steps of the pipeline, in order")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check(Answer):
-    """One check of `doctor` or of a probe: its result, details and the fix."""
-
-    name: Annotated[str, Doc("name of the check")]
-    ok: Annotated[bool, Doc("whether the check passed")]
-    detail: Annotated[str, Doc("result of the check")]
-    fix: Annotated[str, Doc("what to do; empty: nothing to do")] = ""
-    severity: Annotated[str, Doc("severity of a failed check", of=("error", "warning"))] = "error"
-
-    @classmethod
-    def passed(cls, name: str, detail: str) -> Check:
-        """Return a passed check."""
-        return cls(name=name, ok=True, detail=detail)
-
-    @classmethod
-    def failed(cls, name: str, detail: str, fix: str) -> Check:
-        """Return a failed check."""
-        return cls(name=name, ok=False, detail=detail, fix=fix)
-
-    @classmethod
-    def warned(cls, name: str, detail: str, fix: str) -> Check:
-        """Return a failed check that is only a warning: an operator may accept it."""
-        return cls(name=name, ok=False, detail=detail, fix=fix, severity="warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

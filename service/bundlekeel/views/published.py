@@ -13,6 +13,7 @@ from bundlekeel.leader.cycle.cycle import Cycle
 from bundlekeel.leader.cycle.report import CycleReport
 from bundlekeel.leader.state.cycle_state import CycleState
 from bundlekeel.leader.state.documents import Desired
+from bundlekeel.model.check import Check
 from bundlekeel.model.load import THROUGHPUT_IN, THROUGHPUT_OUT
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.response_fields import Json
@@ -26,7 +27,7 @@ from bundlekeel.ports import RawClusterView
 from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
 from bundlekeel.settings.parameters import MergedParameters
-from bundlekeel.views.picture import Check, Marks, OverviewView, State
+from bundlekeel.views.picture import Marks, OverviewView, State
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

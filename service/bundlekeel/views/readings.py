@@ -9,6 +9,7 @@ from operator import itemgetter
 
 from bundlekeel.leader.cycle.effects import joined
 from bundlekeel.model.channel_states import UnitState
+from bundlekeel.model.check import Check
 from bundlekeel.model.plan import Verdict
 from bundlekeel.model.response_fields import Json
 from bundlekeel.ports import Clock, Journal, Metadata, Ownership
@@ -19,17 +20,7 @@ from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.views import channel_rows, listings, why
 from bundlekeel.views.journal import RECORDS
 from bundlekeel.views.overview import draw_overview
-from bundlekeel.views.picture import (
-    BrokerView,
-    BundleView,
-    Check,
-    CycleVerdict,
-    Marks,
-    OverviewView,
-    Setting,
-    State,
-    WhyView,
-)
+from bundlekeel.views.picture import BrokerView, BundleView, CycleVerdict, Marks, OverviewView, Setting, State, WhyView
 from bundlekeel.views.published import Published
 from bundlekeel.views.summary import summary
 from bundlekeel.views.summary_fields import ALWAYS, Period, SummaryView

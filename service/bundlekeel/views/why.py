@@ -20,7 +20,7 @@ from bundlekeel.planning.guard.scope import PAUSE_SCOPES, matching_bundles
 from bundlekeel.planning.ledger import timeout_ms
 from bundlekeel.planning.relocation import RULES
 from bundlekeel.ports import Metadata, Ownership
-from bundlekeel.requests.where import boundaries_of, bundle_named, exists, topic_named
+from bundlekeel.pulsar.existing_names import boundaries_of, bundle_named, exists, topic_named
 from bundlekeel.views.picture import CodeView, CycleView, WhyView
 from bundlekeel.views.published import ClusterState
 

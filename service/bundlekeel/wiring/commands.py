@@ -14,6 +14,7 @@ from typing import TypeVar
 import structlog
 
 from bundlekeel.cli.wiring import Split
+from bundlekeel.model.check import Check
 from bundlekeel.model.response_fields import Json
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.requests.doctor import examine
@@ -25,7 +26,6 @@ from bundlekeel.settings.describe import warnings_of
 from bundlekeel.settings.load import LoadedSettings
 from bundlekeel.settings.sources import misnamed_variables
 from bundlekeel.views.channel_rows import row_of
-from bundlekeel.views.picture import Check
 from bundlekeel.wiring.features import installed
 from bundlekeel.wiring.logs import configure_logging
 from bundlekeel.wiring.outside import (

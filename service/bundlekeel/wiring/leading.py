@@ -146,7 +146,7 @@ def _move_ports(reading: Reading) -> MovePorts:
         ownership=out.ownership,
         metadata=out.metadata,
         clock=out.clock,
-        mode=lambda: observer.picture.mode if observer.picture else "",
+        load_manager=lambda: observer.picture.mode if observer.picture else "",
     )
 
 

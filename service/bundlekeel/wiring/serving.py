@@ -65,24 +65,25 @@ def serving(requests: Requests) -> Serving:
     leading, reading = requests.leading, requests.leading.reading
     out, settings = reading.outside, reading.loaded.settings
     other_store = {"configuration store": out.configuration.close} if out.configuration is not out.store else {}
+    reload = Reload(
+        reading.loaded,
+        leading.effective_parameters,
+        reading.journal,
+        out.telemetry,
+        out.clock,
+        lambda digest: reading.leadership.announce(settings=digest),
+    )
     runtime = Runtime(
         RuntimeParts(
             coordination=out.coordination,
             source=out.source,
             leadership=reading.leadership,
             cycle=leading.cycle,
-            executions=requests.executions,
-            operations=leading.operations,
-            reload=Reload(
-                reading.loaded,
-                leading.effective_parameters,
-                reading.journal,
-                out.telemetry,
-                out.clock,
-                lambda digest: reading.leadership.announce(settings=digest),
-            ),
+            execute_requests=requests.executions.serve,
+            look_at_drains=leading.operations.look,
+            on_hangup=reload.ask,
             interval_seconds=settings.cycle.interval,
-            background=_tasks(leading),
+            background=[Background("settings", reload.run), *_tasks(leading)],
             closers={
                 "admin": out.admin.close,
                 "peers": reading.peers.close,

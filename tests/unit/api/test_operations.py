@@ -9,19 +9,23 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.views.operations import (
+from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
+from bundlekeel.requests.operator_responses import (
     CordonedView,
     ExcludedView,
     IncludedView,
     OperationsView,
     PausedScopeView,
     PinnedView,
+    RelocationView,
     ResumedScopeView,
+    ReviewView,
+    Stopping,
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, RelocationView, ReviewView, Stopping, TaskView
 from tests.support.apps import create_app
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, Shop
 from tests.support.spied import Spied

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from bundlekeel.api import ApiServer
-from bundlekeel.views.plans import PlanView
+from bundlekeel.leader.cycle.plan_responses import PlanView
 from bundlekeel.wiring.openapi import openapi_document
 from bundlekeel.wiring.peers import HttpPeers
 from tests.support.spied import Spied

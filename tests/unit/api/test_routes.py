@@ -11,6 +11,9 @@ import structlog
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from bundlekeel.leader.cycle.plan_responses import PlanSummary, PlanView
+from bundlekeel.leader.state.responses import TaskView
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import (
     AdminFault,
@@ -25,21 +28,9 @@ from bundlekeel.model.errors import (
 from bundlekeel.model.load import AdvertisedListener
 from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
+from bundlekeel.requests.where_responses import AssignmentView, Place
 from bundlekeel.views.journal import JournalRecord
-from bundlekeel.views.picture import (
-    AssignmentView,
-    BrokerView,
-    BundleView,
-    Check,
-    CycleVerdict,
-    OverviewView,
-    Place,
-    Setting,
-    State,
-    WhoAmI,
-    WhyView,
-)
-from bundlekeel.views.plans import PlanSummary, PlanView, TaskView
+from bundlekeel.views.picture import BrokerView, BundleView, CycleVerdict, OverviewView, Setting, State, WhoAmI, WhyView
 from tests.support.apps import create_app
 from tests.support.shop import BROKERS, BUNDLE, NOW_MS, TOPIC, Shop
 from tests.support.spied import Spied

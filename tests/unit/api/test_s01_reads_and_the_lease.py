@@ -25,10 +25,10 @@ from bundlekeel.api.off_loop import READ_CALLS
 from bundlekeel.api.reply import ROWS_A_STEP, reply
 from bundlekeel.api.server import Protection
 from bundlekeel.leader.cycle import planner
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.requests import doctor, doctor_checks, manual_moves
 from bundlekeel.views.picture import BundleView
-from bundlekeel.views.plans import PlanRequest
 from tests.support.security import Tokens, access_for
 from tests.support.spied import Spied
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, NoPeers

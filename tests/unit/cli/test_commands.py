@@ -19,11 +19,11 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Conflict, Forbidden, SnapshotError
 from bundlekeel.model.parameters import BY_NAME, BY_PULSAR_KEY
-from bundlekeel.planning.whatif import Finish
-from bundlekeel.views.picture import Mode
+from bundlekeel.model.plan import Finish
 from bundlekeel.views.summary_fields import Period
 from tests.support.apps import make_app
 from tests.support.command_line import Served, Sidecar

@@ -12,11 +12,13 @@ import yaml
 
 from bundlekeel.cli import operation_tables, units
 from bundlekeel.cli.output import TableLayout
+from bundlekeel.leader.cycle.plan_responses import RefusalView
+from bundlekeel.leader.state.responses import OutcomeView, TakeoverView
 from bundlekeel.model.codes import Code, explain, way_out
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.views.picture import State, TakeoverView
-from bundlekeel.views.plans import OutcomeView, RefusalView, ReviewView
+from bundlekeel.requests.operator_responses import ReviewView
+from bundlekeel.views.picture import State
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, IN_BUNDLE, NOW_MS, Shop
 from tests.support.spied import Spied
 from tests.unit.cli.test_channel import drawn
@@ -443,7 +445,7 @@ def test_resume_without_a_pause_is_exit_code_1(sidecar: Sidecar) -> None:
 def test_what_stops_the_balancer_under_a_takeover_says_that_nobody_sheds(sidecar: Sidecar, command: list[str]) -> None:
     """The brokers' own shedding is off: with the balancer stopped an overloaded broker stays as it is."""
     assert "sheds" not in sidecar.run(*command, *WHO).stderr
-    taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=[], ended=None)
+    taken = TakeoverView(active=True, by="ann", reason="r", wall_ms=0, namespaces=(), ended=None)
     sidecar.service.results["state"] = lambda state: replace(state, takeover=taken)
     assert "warning: until Bundlekeel acts again, nothing sheds load" in sidecar.run(*command, *WHO).stderr
     assert "sheds" not in sidecar.run("mode", "act", *WHO).stderr

@@ -15,9 +15,10 @@ from rich.text import Text
 
 from bundlekeel.cli.exit_codes import CliError
 from bundlekeel.cli.output import TableLayout, decoded, grid, table
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.members import Member
 from bundlekeel.quotas.commands import groups
-from bundlekeel.views.picture import BrokerView, EndedView, TakeoverView
+from bundlekeel.views.picture import BrokerView
 from tests.support.shop import BROKERS, BUNDLE
 from tests.unit.cli.test_commands import Sidecar, served, sidecar
 
@@ -112,7 +113,7 @@ def test_status_names_the_releases_of_the_others(sidecar: Sidecar) -> None:
 
 def test_status_says_whether_the_brokers_shedding_is_off(sidecar: Sidecar) -> None:
     """Without it nobody can tell whether mode recommend means that no balancer works."""
-    taken = TakeoverView(active=True, by="ann", reason="go live", wall_ms=0, namespaces=["shop/a", "b/c"], ended=None)
+    taken = TakeoverView(active=True, by="ann", reason="go live", wall_ms=0, namespaces=("shop/a", "b/c"), ended=None)
     ended = EndedView(by="bob", reason="release", wall_ms=0, deadman=False)
 
     def said(takeover: TakeoverView | None) -> str:
@@ -214,7 +215,7 @@ def test_what_a_person_has_ended_is_not_told_as_in_the_way(
     taken = None
     if "taken_ms" in changed:
         at_ms = cycle.wall_ms + changed["taken_ms"]
-        taken = TakeoverView(active=True, by="ann", reason="go", wall_ms=at_ms, namespaces=[], ended=None)
+        taken = TakeoverView(active=True, by="ann", reason="go", wall_ms=at_ms, namespaces=(), ended=None)
     shown = replace(
         state,
         **{"mode": "act", "paused": None, "acting": False, "acting_obstacle": code, "cycle": cycle, "takeover": taken}

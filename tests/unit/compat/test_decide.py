@@ -220,7 +220,7 @@ def test_config_takes_a_whole_broker_conf() -> None:
     }
     (answer,) = ask({"reset": {"config": config}}, turn(1))
     assert "error" not in answer
-    state = decide.Run()
+    state = decide.DecideRun()
     assert state.answer(1, json.dumps({"reset": {"config": config}}).encode()) is None
     assert isinstance(state.decider, CorrectedDecider)
     assert (state.decider.params.strategy, state.decider.params.threshold_percent) == ("threshold", 5.0)

@@ -10,7 +10,7 @@ import pytest
 
 from bundlekeel.api import service
 from bundlekeel.requests import doctor, doctor_checks
-from bundlekeel.views import go_live, readings
+from bundlekeel.views import readings
 from dev.runbook_samples import with_samples
 from dev.runbook_situations import SITUATIONS
 
@@ -94,7 +94,7 @@ def test_a_situation_that_there_is_not_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(SITUATIONS))
 def test_checks_of_a_situation_are_those_of_the_product(name: str) -> None:
     """By name and remedy: the fake answers with what it is given."""
-    modules = (doctor, doctor_checks, go_live, readings, service)
+    modules = (doctor, doctor_checks, readings, service)
     source = re.sub(r'"\s+f?"', "", "".join(map(inspect.getsource, modules)))
     for check in SITUATIONS[name].checks:
         assert f'"{check.name}"' in source

@@ -6,6 +6,7 @@ import pytest
 
 from bundlekeel.leader.execution.intents import INTENT_SECONDS, settle_intents
 from bundlekeel.leader.gate.gate import Action, GateQuestion
+from bundlekeel.model.check import Check
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Forbidden, SnapshotError, StoreMigrated
 from bundlekeel.model.migration import StoreMigration
@@ -13,7 +14,6 @@ from bundlekeel.ports import Owner
 from bundlekeel.pulsar.formats.records import decode_migration
 from bundlekeel.requests.doctor import examine
 from bundlekeel.requests.takeover import handback, takeover
-from bundlekeel.views.picture import Check
 from tests.support import split_bench
 from tests.support.executor_bench import BUNDLE, A, B, Bench, C
 from tests.support.quota_world import leading

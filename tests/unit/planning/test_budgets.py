@@ -38,6 +38,7 @@ def move(number: int, source: str = "a:1", target: str = "b:1", *, space: str = 
         source_after=0.4,
         target_before=0.1,
         target_after=0.2,
+        runner_up="",
         traffic=(share * 100, share * 100, share * 1000, share * 1000),
         pressure=(share, 0.0, 0.0, 0.0, 0.0, 0.0),
     )

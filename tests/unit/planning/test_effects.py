@@ -31,6 +31,7 @@ def move(bundle: str = bundle_name(0), source: str = A, target: str = B) -> Move
         source_after=0.6,
         target_before=0.2,
         target_after=0.4,
+        runner_up="",
         traffic=(1.0, 1.0, 1.0, 1.0),
         pressure=(1.0, 0.0, 0.0, 0.0, 0.0, 0.0),
     )

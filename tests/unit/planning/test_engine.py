@@ -125,7 +125,7 @@ def test_hash_is_of_every_decision() -> None:
     """Rule: another input, move, order, rule, split, verdict, hit count or refusal is another hash, each its own."""
     plan = eager(cluster([[0.1] * 8, []])).plan
     first, second, *rest = plan.moves
-    split = Split(bundle="t/n/0x0_0x1", broker="a:1", rule="topics", value=2.0, limit=1.0)
+    split = Split(bundle="t/n/0x0_0x1", broker="a:1", rule="topics", value=2.0, limit=1.0, hits=0, at=(), halves=False)
     refusal, verdict = plan.refusals[0], plan.verdict
     changes: list[dict[str, Any]] = [
         {"seed": 1},

@@ -11,14 +11,11 @@ import pytest
 from bundlekeel.model.codes import Code
 from bundlekeel.model.load import ExcludedBroker
 from bundlekeel.model.parameters import Parameters
-from bundlekeel.model.policies import Policies
 from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.model.text_format import HOUR_MS, clock_text
 from bundlekeel.planning.guard.state import BegunMove, GuardState, RecentMove
-from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.manual_moves import ManualPlan, manual_move
-from bundlekeel.planning.memory import StrategyMemory
-from bundlekeel.planning.relocation import Request
+from bundlekeel.planning.situation import Situation
 from tests.support.builders import NOW_MS, broker, bundle_name, cluster, snapshot
 
 B0, B1, B2 = broker(0), broker(1), broker(2)
@@ -34,16 +31,8 @@ def plan_manually(
     override: bool = False,
     params: Mapping[str, Any] | None = None,
 ) -> ManualPlan:
-    request = Request(
-        snapshot=current,
-        ledger=Ledger(),
-        guard=guard or GuardState(),
-        params=replace(Parameters(), **(params or {})),
-        memory=StrategyMemory(),
-        policies=Policies(),
-        owned={},
-    )
-    return manual_move(request, BUNDLE, B0, target, override_cool_down=override)
+    situation = Situation(snapshot=current, guard=guard or GuardState(), params=replace(Parameters(), **(params or {})))
+    return manual_move(situation, BUNDLE, B0, target, override_cool_down=override)
 
 
 def code_of(manual_plan: ManualPlan) -> Code | None:

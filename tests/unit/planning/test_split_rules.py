@@ -295,7 +295,8 @@ def test_bundles_under_way_are_not_split() -> None:
     current = snapshot(brokers({BIG: (10, 1, 1)}))
     move = Move(
         bundle=BIG, source=broker(0), target=broker(1), rule="x", threshold=0, source_before=0, source_after=0,
-        target_before=0, target_after=0, traffic=(0, 0, 0, 0), pressure=(0, 0, 0, 0, 0, 0),
+        target_before=0, target_after=0, runner_up="",
+        traffic=(0, 0, 0, 0), pressure=(0, 0, 0, 0, 0, 0),
     )  # fmt: skip
     books = open_entries(decide([], shot=current).ledger, [move], current, NOW_MS)
     assert refused(decide([], shot=current, ledger=books)) == {BIG: "InTransit"}
@@ -417,7 +418,10 @@ def test_splits_are_in_the_plan_hash() -> None:
     ],
 )
 def test_each_rule_says_why(rule: str, message: str) -> None:
-    assert Split(bundle="x", broker="b", rule=rule, value=1234.4, limit=1000.0).sentence == message
+    assert (
+        Split(bundle="x", broker="b", rule=rule, value=1234.4, limit=1000.0, hits=0, at=(), halves=False).sentence
+        == message
+    )
 
 
 # --- the namespace's maximum ---------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord, decode_takeover
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import TakeoverRecord, decode_takeover
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminTimeout, LeadershipLost
 from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
@@ -68,7 +69,7 @@ class TestWhatWasThere:
     async def test_given_back_after_a_handback(self) -> None:
         sidecar = await leading()
         await sidecar.turn(3)
-        ended = TakeoverEnd(by="ann", reason="r", wall_ms=1)
+        ended = EndedView(by="ann", reason="r", wall_ms=1, deadman=False)
         record = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
         await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
         await sidecar.turn(2)
@@ -137,7 +138,7 @@ class TestWhatWasThere:
         """The running leader then gives back and writes nothing again; what a takeover left stays as it is."""
         sidecar = await leading()
         await sidecar.turn(3)
-        ended = TakeoverEnd(by="bob", reason="x", wall_ms=1)
+        ended = EndedView(by="bob", reason="x", wall_ms=1, deadman=False)
         record = TakeoverRecord(
             by="bob", reason="x", wall_ms=1, overrides={"a": "b"}, runtime={}, active=text == "active"
         )

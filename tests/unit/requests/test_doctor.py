@@ -8,21 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundlekeel.leader.state.takeover_record import (
-    EXCLUDED,
-    FAILSAFE,
-    SPLITTING,
-    TAKEOVER,
-    TakeoverEnd,
-    TakeoverRecord,
-    encode_look,
-)
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import EXCLUDED, FAILSAFE, SPLITTING, TAKEOVER, TakeoverRecord, encode_look
+from bundlekeel.model.check import Check
 from bundlekeel.model.members import Member
 from bundlekeel.model.policies import IsolationPolicy
 from bundlekeel.ports import DocumentChange, FeedState, LoadTables
 from bundlekeel.requests.doctor import examine
 from bundlekeel.views.go_live import DAY_MS, go_live
-from bundlekeel.views.picture import Check
 from bundlekeel.views.summary import summary
 from bundlekeel.views.summary_fields import Period
 from tests.support.builders import report
@@ -400,7 +393,7 @@ async def test_shedding_that_leaves_the_partial_takeover_alone_is_fine() -> None
 
 async def test_shedding_that_the_failsafe_returned_is_told_as_such() -> None:
     sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
-    ended = TakeoverEnd(by="deadman", reason="r", wall_ms=1_790_000_000_000, deadman=True)
+    ended = EndedView(by="deadman", reason="r", wall_ms=1_790_000_000_000, deadman=True)
     record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
     never = named(await examine(sidecar.doctor_context()), "brokers' own shedding").fix
     assert "failsafe" not in never and "--again" not in never

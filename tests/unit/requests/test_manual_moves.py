@@ -116,7 +116,7 @@ async def test_what_nobody_reports_moves_too() -> None:
     cluster.metadata.bundle_boundaries["t/bare"] = [0, 0xFFFFFFFF]
     sidecar = await seeing(cluster)
     answer, operator_request = await sidecar.manual_moves.move(BARE, B2)
-    assert answer.move.traffic == [0.0, 0.0, 0.0, 0.0]
+    assert answer.move.traffic == (0.0, 0.0, 0.0, 0.0)
     task = await carried_out(sidecar, operator_request)
     assert (task["state"], task["moves"][0]["outcome"]) == ("done", "released")
     assert cluster.model.affinity == {BARE: B2}

@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.state.documents import Pause
 from bundlekeel.leader.state.shared_state import DESIRED
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.requests.drain_tracker import GUESS_SECONDS, PARALLEL
 from bundlekeel.requests.executions import REQUEST_MAX_AGE_MS
+from bundlekeel.requests.operator_responses import Stopping
 from bundlekeel.requests.reviews import EXPIRES_MS
-from bundlekeel.views.plans import PlanRequest, Stopping
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PIN, FakeCluster, FakeSidecar, WallClock
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.state.documents import LastingRequest, Pause
 from bundlekeel.model.errors import Conflict
 from bundlekeel.model.plan import plan_hash
 from bundlekeel.model.text_format import clock_text
-from bundlekeel.views.plans import PlanRequest
 from tests.support.world import FakeSidecar, with_params
 from tests.unit.requests.test_manual_moves import B1, B2, B3, BUNDLE, carried_out, seeing
 

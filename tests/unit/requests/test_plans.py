@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from bundlekeel.api.schemas import PlanBody
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.cycle.planner import parameters_of
 from bundlekeel.leader.state.documents import Desired, Pause
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
@@ -19,7 +20,6 @@ from bundlekeel.model.parameters import Parameters, compat_defaults
 from bundlekeel.model.response_fields import Json
 from bundlekeel.requests.executions import request_of
 from bundlekeel.requests.plans import Plans
-from bundlekeel.views.plans import PlanRequest
 from tests.support.builders import bundle_name
 from tests.support.world import BROKERS, PATIENT, PIN, FakeCluster, FakeSidecar
 from tests.unit.leader.cycle.test_splits import CHILDREN, PARENT, hot_cluster

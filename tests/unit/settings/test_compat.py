@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,17 @@ import msgspec
 import pytest
 
 from bundlekeel.compat.decide_lines import parse_reset
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.cycle.planner import parameters_of
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
 from bundlekeel.model.parameters import Parameters, defaults
+from bundlekeel.planning import engine
 from bundlekeel.settings.load import load_settings
 from bundlekeel.settings.model import Settings
 from bundlekeel.settings.parameters import to_parameters
 from bundlekeel.settings.problems import ConfigErrors
-from bundlekeel.views.plans import PlanRequest
+from tests.support.builders import cluster, run
 
 SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
 IMPL = "org.apache.pulsar.broker.loadbalance.impl."
@@ -162,3 +165,15 @@ def test_a_plan_with_half_of_avg_shedder_is_refused(placement: str) -> None:
         parameters_of(request, Parameters(compat="4.0"))
     assert (caught.value.field, caught.value.value) == ("placement", placement)
     assert pair(parameters_of(request, Parameters())) == ("avg", placement)
+
+
+def test_compat_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings refuse a release, and a plan never uses the corrected class in its place."""
+    monkeypatch.setitem(sys.modules, "bundlekeel.compat.in_plan", None)
+    with pytest.raises(ConfigErrors, match=r"the package bundlekeel\.compat") as caught:
+        load(tmp_path, compat="4.2")
+    assert (caught.value.problems[0].field, caught.value.problems[0].allowed) == ("compat", "none")
+    assert load(tmp_path, compat="none")
+    monkeypatch.setattr(engine, "PULSAR_SHEDDERS", {})
+    with pytest.raises(ConfigError, match=r"bundlekeel\.compat\.in_plan, which is not imported"):
+        run(cluster([[0.5], [0.1]]), strategy="threshold", compat="4.2")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.gate.gate import Obstacle
 from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause
 from bundlekeel.model.codes import Code
@@ -20,7 +21,6 @@ from bundlekeel.planning.ledger import timeout_ms
 from bundlekeel.ports import Owner
 from bundlekeel.requests.where import MOST_PARTITIONS, WholeBundle, where, whole_bundles
 from bundlekeel.views import listings as tables
-from bundlekeel.views.plans import PlanRequest
 from bundlekeel.views.published import capture_cluster
 from tests.support.memory_source import MemoryMetadata, MemoryOwnership
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.model.errors import ConfigError
 from bundlekeel.model.policies import IsolationPolicy
-from bundlekeel.views.plans import PlanRequest
 from tests.support.world import BROKERS, PATIENT, FakeCluster, FakeSidecar, with_params
 
 SLOWLY = {"cycle.interval": 30.0}

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.leader.state.documents import Desired, LastingRequest
-from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import TakeoverRecord
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import NotFound
 from bundlekeel.model.plan import GroupVerdict, Verdict
@@ -163,7 +164,7 @@ async def test_a_follower_tells_what_holds_the_leader_back(name: str) -> None:
 async def test_after_the_failsafe_the_last_takeover_is_repeated() -> None:
     """With its namespaces: without `--again` it would be one of the whole cluster."""
     sidecar = await FakeSidecar(FakeCluster(shedding=True)).lead()
-    ended = TakeoverEnd(by="deadman", reason="r", wall_ms=1, deadman=True)
+    ended = EndedView(by="deadman", reason="r", wall_ms=1, deadman=True)
     record = TakeoverRecord(by="a", reason="r", wall_ms=1, overrides={}, runtime={}, active=False, ended=ended)
     await sidecar.coordination.write_shared("takeover", record.encode(), version=None)
     await sidecar.shared_state.refresh()

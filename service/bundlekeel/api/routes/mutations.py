@@ -13,8 +13,9 @@ from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import ACCEPTED, Backend, reply, tasked
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND
-from bundlekeel.views.picture import ModeView, PauseView, Resumed
-from bundlekeel.views.plans import Submitted
+from bundlekeel.leader.gate.responses import PauseView
+from bundlekeel.requests.operator_responses import Submitted
+from bundlekeel.views.picture import ModeView, Resumed
 
 REFUSALS = documented(
     {

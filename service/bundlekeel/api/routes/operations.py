@@ -17,19 +17,23 @@ from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import ACCEPTED, TASKED, Backend, reply, tasked
 from bundlekeel.api.routes.mutations import REFUSALS, Reasoned
 from bundlekeel.api.routes.reads import BODY_PROBLEMS, NOT_FOUND, PROBLEMS
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
-from bundlekeel.views.operations import (
+from bundlekeel.requests.manual_move_responses import ManualMoveView, NamespaceUnloadView
+from bundlekeel.requests.operator_responses import (
     CordonedView,
     ExcludedView,
     IncludedView,
     OperationsView,
     PausedScopeView,
     PinnedView,
+    RelocationView,
     ResumedScopeView,
+    ReviewView,
+    Stopping,
     UncordonedView,
     UnpinnedView,
 )
-from bundlekeel.views.plans import ManualMoveView, NamespaceUnloadView, RelocationView, ReviewView, Stopping, TaskView
 
 HASH_MAX = 0xFFFFFFFF
 LAST_BROKER = documented(

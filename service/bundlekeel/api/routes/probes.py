@@ -11,7 +11,7 @@ from fastapi.responses import PlainTextResponse
 
 from bundlekeel.api.admission import ANYBODY, router_for
 from bundlekeel.api.reply import Backend
-from bundlekeel.views.picture import Check
+from bundlekeel.model.check import Check
 
 router = router_for(
     ANYBODY,

@@ -12,23 +12,14 @@ from bundlekeel.api.admission import router_for
 from bundlekeel.api.auth import PRINCIPAL
 from bundlekeel.api.problems import documented
 from bundlekeel.api.reply import PAGED, Backend, before, computed, page, reply
+from bundlekeel.leader.cycle.plan_responses import PlanSummary, PlanView
+from bundlekeel.leader.state.responses import TaskView
+from bundlekeel.model.check import Check
 from bundlekeel.pulsar.channel.responses import UnitView
+from bundlekeel.requests.where_responses import AssignmentView, Place
 from bundlekeel.settings.credentials import Principal
 from bundlekeel.views.journal import JournalKind, JournalRecord
-from bundlekeel.views.picture import (
-    AssignmentView,
-    BrokerView,
-    BundleView,
-    Check,
-    CycleVerdict,
-    OverviewView,
-    Place,
-    Setting,
-    State,
-    WhoAmI,
-    WhyView,
-)
-from bundlekeel.views.plans import PlanSummary, PlanView, TaskView
+from bundlekeel.views.picture import BrokerView, BundleView, CycleVerdict, OverviewView, Setting, State, WhoAmI, WhyView
 from bundlekeel.views.summary_fields import Period, SummaryView
 
 PROBLEMS = documented(

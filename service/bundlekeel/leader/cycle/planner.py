@@ -11,23 +11,7 @@ from functools import partial
 from typing import Any
 
 from bundlekeel.leader.cycle.cycle import Cycle
-from bundlekeel.leader.gate.in_force import LeftAlone
-from bundlekeel.model.codes import EXPLANATIONS
-from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
-from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
-from bundlekeel.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
-from bundlekeel.model.plan import Move, Plan, Refusal, Traffic4, measure_of
-from bundlekeel.model.snapshot import Snapshot
-from bundlekeel.model.text_format import numbered, unknown_broker
-from bundlekeel.planning.costs import learn
-from bundlekeel.planning.draft import Draft
-from bundlekeel.planning.engine import PlanInput
-from bundlekeel.planning.ledger import Ledger
-from bundlekeel.planning.relocation import REPAIR
-from bundlekeel.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
-from bundlekeel.settings.parameters import canonical, check_used
-from bundlekeel.views.picture import TrafficView
-from bundlekeel.views.plans import (
+from bundlekeel.leader.cycle.plan_responses import (
     MoveUsageView,
     MoveView,
     PlanImbalance,
@@ -37,6 +21,22 @@ from bundlekeel.views.plans import (
     RefusalView,
     SplitView,
 )
+from bundlekeel.leader.gate.in_force import LeftAlone
+from bundlekeel.model.codes import EXPLANATIONS
+from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
+from bundlekeel.model.load import RATE_IN, RATE_OUT, RESOURCES, THROUGHPUT_IN, THROUGHPUT_OUT, Floats
+from bundlekeel.model.parameters import Parameters, check_pair, coerce, in_form, with_strategy
+from bundlekeel.model.plan import Move, Plan, Refusal, Traffic4, measure_of
+from bundlekeel.model.response_fields import TrafficView
+from bundlekeel.model.snapshot import Snapshot
+from bundlekeel.model.text_format import numbered, unknown_broker
+from bundlekeel.planning.costs import learn
+from bundlekeel.planning.draft import Draft
+from bundlekeel.planning.engine import PlanInput
+from bundlekeel.planning.ledger import Ledger
+from bundlekeel.planning.relocation import REPAIR
+from bundlekeel.planning.whatif import finish, landed, scaled, with_brokers, without_brokers
+from bundlekeel.settings.parameters import canonical, check_compat
 
 EXPIRES_MS = 15 * 60 * 1000
 _SCORES = ("score_before", "score_after")
@@ -157,7 +157,7 @@ def parameters_of(request: PlanRequest, running: Parameters) -> Parameters:
     # A dry run shows repair moves even if cycles do not execute them.
     changes.setdefault("placement_repair", True)
     changed = replace(in_form(running, str(changes.get("compat", running.compat))), **changes)
-    check_used(changed.compat, overrides)
+    check_compat(changed.compat, overrides)
     if "placement" not in changes:
         changed = with_strategy(changed, changed.strategy)
     check_pair(changed.compat, changed.strategy, changed.placement)
@@ -250,7 +250,7 @@ def plan_view(plan: Plan, *, expires_ms: int, what_if: bool = False) -> PlanView
         moves=[move_view(move) for move in plan.moves],
         refusals=[refusal_view(item) for item in plan.refusals],
         refusal_counts=counted(plan.refusals),
-        splits=[SplitView(**asdict(item) | {"at": list(item.at)}, sentence=item.sentence) for item in plan.splits],
+        splits=[SplitView(**asdict(item), sentence=item.sentence) for item in plan.splits],
         split_refusals=[refusal_view(item) for item in plan.split_refusals],
         loads=list(plan.loads),
         imbalance=PlanImbalance(
@@ -274,9 +274,8 @@ def traffic_view(traffic: Floats | Traffic4) -> TrafficView:
 
 def move_view(move: Move) -> MoveView:
     """Return a move in the form of the API."""
-    values = asdict(move) | {"traffic": list(move.traffic), "pressure": list(move.pressure)}
     usage = MoveUsageView(**dict(zip(RESOURCES, move.pressure, strict=True)))
-    return MoveView(**values, rates=traffic_view(move.traffic), usage=usage, sentence=move.sentence)
+    return MoveView(**asdict(move), rates=traffic_view(move.traffic), usage=usage, sentence=move.sentence)
 
 
 def refusal_view(item: Refusal) -> RefusalView:

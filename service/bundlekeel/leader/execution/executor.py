@@ -22,6 +22,7 @@ from bundlekeel.leader.execution.intents import (
     ChangesFor,
     FirstSeen,
     MoveOutcome,
+    MoveRequest,
     Settlement,
     decode_intent,
     intent_path,
@@ -35,14 +36,13 @@ from bundlekeel.leader.execution.move import (
     ExecutorLimits,
     LeaderTerm,
     MovePorts,
-    MoveRequest,
     MoveState,
     Policy,
     TransferMethod,
     stale_code,
 )
 from bundlekeel.leader.execution.split_intents import SPLITS, SplitOutcome, settle_splits
-from bundlekeel.leader.execution.splits import SplitRequest, Splitter
+from bundlekeel.leader.execution.splits import Splitter
 from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
 from bundlekeel.leader.state.leadership import Leadership
 from bundlekeel.leader.state.shared_state import SharedState
@@ -134,7 +134,7 @@ class TermExecutor:
             limits=replace(self._limits, confirm_seconds=self._hooks.confirm_seconds(self._limits.confirm_seconds)),
             intent_id=f"{self._term.epoch}.{self._count}",
         )
-        method = EXTENSIBLE_MOVE if self._ports.mode() == EXTENSIBLE else MODULAR_MOVE
+        method = EXTENSIBLE_MOVE if self._ports.load_manager() == EXTENSIBLE else MODULAR_MOVE
         outcome: MoveOutcome | None
         if request.bundle in self._slots.bundles:
             outcome = move_state.refuse(Code.IN_TRANSIT, "this bundle is being moved already")
@@ -400,16 +400,7 @@ class Executor:
         self._splitter.prepare = prepare
         self._relocated = frozenset()
         for split in splits:
-            request = SplitRequest(
-                bundle=split.bundle,
-                broker=split.broker,
-                rule=split.rule,
-                max_bundles=max_bundles,
-                cycle_id=self._cause(cycle),
-                at=split.at,
-                halves=split.halves,
-            )
-            outcome = await self._splitter.split(request)
+            outcome = await self._splitter.split(split, max_bundles=max_bundles, cycle_id=self._cause(cycle))
             await on_outcome(outcome)
             outcomes.append(outcome)
             if outcome.outcome == "unknown":
@@ -496,11 +487,13 @@ class Executor:
         return self.request.task if self.request is not None else str(cycle)
 
     def _confirm_seconds(self, usual: float) -> float:
-        return self.durations.confirm_seconds(self._ports.mode(), usual, _CONFIRM_SHARE * self._limits.intent_seconds)
+        return self.durations.confirm_seconds(
+            self._ports.load_manager(), usual, _CONFIRM_SHARE * self._limits.intent_seconds
+        )
 
     def _ended(self, outcome: MoveOutcome) -> None:
         if outcome.outcome == "done" and outcome.moving_seconds:
-            self.durations.add(self._ports.mode(), outcome.moving_seconds)
+            self.durations.add(self._ports.load_manager(), outcome.moving_seconds)
         self._on_outcome(outcome)
 
     def _changes(self, outcome: MoveOutcome) -> Sequence[DocumentChange]:

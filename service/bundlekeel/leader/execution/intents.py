@@ -34,6 +34,17 @@ IN_FLIGHT_SECONDS: Final = 300.0
 PREDICTED: Final = ("source_before", "source_after", "target_before", "target_after")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRequest:
+    """A move to execute. `source`: the broker that must own the bundle now."""
+
+    bundle: str
+    source: str
+    destination: str
+    cycle_id: str = ""
+    predicted: tuple[float, ...] = ()
+
+
 class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from", "destination": "to"}):
     """A planned move. Times are Unix milliseconds of the writer's clock; `version`: version of the node."""
 
@@ -59,7 +70,7 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveOutcome:
+class MoveOutcome(MoveRequest):
     """How a move ended.
 
     `done`: the destination owns the bundle. `landed_elsewhere`: another broker owns it, possibly the source.
@@ -71,9 +82,6 @@ class MoveOutcome:
     wait for a slot. `predicted`: planned scores of source and target, before and after.
     """
 
-    bundle: str
-    source: str
-    destination: str
     outcome: OutcomeWord
     code: str = ""
     error: str = ""
@@ -85,9 +93,7 @@ class MoveOutcome:
     topic: str = ""
     epoch: int = -1
     intent_id: str = ""
-    cycle_id: str = ""
     moving_seconds: float = 0.0
-    predicted: tuple[float, ...] = ()
 
     def unless_stale(self, code: Code | None) -> MoveOutcome:
         """Return this outcome; or, if the store is outdated, an unknown outcome with `code`.

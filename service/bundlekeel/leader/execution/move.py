@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from bundlekeel.leader.execution.intents import INTENT_SECONDS, Intent, MoveOutcome
+from bundlekeel.leader.execution.intents import INTENT_SECONDS, Intent, MoveOutcome, MoveRequest
 from bundlekeel.model.codes import Code, OutcomeWord
 from bundlekeel.model.errors import (
     AdminApiError,
@@ -49,17 +49,6 @@ def refusal_code(error: AdminApiError) -> Code:
     return _CODES.get(type(error), Code.ADMIN_REFUSED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRequest:
-    """A move to execute. `source`: the broker that must own the bundle now."""
-
-    bundle: str
-    source: str
-    destination: str
-    cycle_id: str = ""
-    predicted: tuple[float, ...] = ()
-
-
 def _modular() -> str:
     return MODULAR
 
@@ -74,7 +63,7 @@ class MovePorts:
     ownership: Ownership
     metadata: Metadata
     clock: Clock
-    mode: Callable[[], str] = _modular
+    load_manager: Callable[[], str] = _modular
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

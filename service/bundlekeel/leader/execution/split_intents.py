@@ -136,7 +136,7 @@ async def read_division(ports: MovePorts, bundle: str, positions: Sequence[int])
     edges = await ports.metadata.boundaries(namespace_of(bundle))
     if edges is None or not set(positions) <= set(edges):
         return SplitProgress(divided=False)
-    if ports.mode() == MODULAR:
+    if ports.load_manager() == MODULAR:
         return SplitProgress(divided=True)
     unfinished = []
     if await ports.ownership.owner(bundle) is not None:

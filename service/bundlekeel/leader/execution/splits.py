@@ -27,7 +27,7 @@ from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminApiError, BundlekeelError, CodecError, LeadershipLost, StaleWrite, StoreError
 from bundlekeel.model.load import TopicLoad
 from bundlekeel.model.names import namespace_of, parse_bundle
-from bundlekeel.model.plan import Refusal
+from bundlekeel.model.plan import Refusal, Split
 from bundlekeel.planning.splitting.children import SplitChildren, holds, split_children
 from bundlekeel.planning.splitting.positions import NoCut, split_bundle
 from bundlekeel.ports import DocumentChange
@@ -36,19 +36,6 @@ _log = structlog.get_logger(__name__)
 
 ONE_BOUNDARY = "brokers with the extensible load manager take one a split"
 SplitPolicy = Callable[[str], Awaitable[Refusal | None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitRequest:
-    """A split to execute. `max_bundles`: highest number of bundles in the namespace; `at`, `halves`: as in `Split`."""
-
-    bundle: str
-    broker: str
-    rule: str
-    max_bundles: int
-    cycle_id: str = ""
-    at: tuple[int, ...] = ()
-    halves: bool = False
 
 
 class SplitRefused(Exception):
@@ -86,26 +73,30 @@ class Splitter:
     # Intents of this splitter that could not be removed from the store.
     _left: set[str] = field(default_factory=set)
 
-    async def split(self, request: SplitRequest) -> SplitOutcome:
-        """Execute one split. Errors are part of the outcome."""
+    async def split(self, split: Split, *, max_bundles: int, cycle_id: str = "") -> SplitOutcome:
+        """Execute one split. Errors are part of the outcome.
+
+        `max_bundles`: highest number of bundles of the namespace after it. `cycle_id`: the cycle or task that
+        planned it.
+        """
         self._count += 1
         clock = self.ports.clock
         started = clock.boot()
         blank = SplitOutcome(
-            bundle=request.bundle,
-            broker=request.broker,
-            rule=request.rule,
+            bundle=split.bundle,
+            broker=split.broker,
+            rule=split.rule,
             outcome="refused",
             started_wall_ms=clock.wall_ms(),
             epoch=self.term.epoch,
             intent_id=f"{self.term.epoch}.s{self._count}",
-            cycle_id=request.cycle_id,
+            cycle_id=cycle_id,
         )
         self._busy = True
         try:
-            children = await self._positions(request)
+            children = await self._positions(split, max_bundles)
             blank = replace(blank, positions=positions_of(children), split=children)
-            ended = await self._carry_out(request, blank)
+            ended = await self._carry_out(split, blank)
         except SplitRefused as refused:
             ended = replace(blank, code=refused.code, error=refused.error)
         finally:
@@ -121,68 +112,66 @@ class Splitter:
 
     # --- before ----------------------------------------------------------------------------------------------
 
-    async def _check_policy(self, request: SplitRequest) -> None:
-        refusal = await self.policy(request.bundle)
+    async def _check_policy(self, split: Split) -> None:
+        refusal = await self.policy(split.bundle)
         if refusal is not None:
             raise SplitRefused(refusal.code, refusal.detail)
 
-    async def _positions(self, request: SplitRequest) -> SplitChildren:
+    async def _positions(self, split: Split, max_bundles: int) -> SplitChildren:
         """Return the children of the split. Raises SplitRefused if the bundle must not or cannot be split."""
         if self._ended:
             raise SplitRefused(self._ended, "not begun")
-        await self._check_policy(request)
+        await self._check_policy(split)
         try:
-            owner = await self.ports.ownership.owner(request.bundle)
-            edges = await self.ports.metadata.boundaries(namespace_of(request.bundle))
+            owner = await self.ports.ownership.owner(split.bundle)
+            edges = await self.ports.metadata.boundaries(namespace_of(split.bundle))
         except StoreError as error:
             raise SplitRefused(error.code, str(error)) from error
         except CodecError as error:
             raise SplitRefused(Code.STORE_UNAVAILABLE, str(error)) from error
-        if edges is None or not holds(edges, request.bundle):
+        if edges is None or not holds(edges, split.bundle):
             raise SplitRefused(Code.NO_SUCH_BUNDLE)
         if owner is None:
             raise SplitRefused(Code.UNOWNED)
         if owner.disabled:
             raise SplitRefused(Code.IN_TRANSIT, f"{owner.broker_id} is unloading it")
-        if owner.broker_id != request.broker:
+        if owner.broker_id != split.broker:
             raise SplitRefused(Code.OWNER_CHANGED, f"owned by {owner.broker_id}")
-        if len(edges) - 1 + max(1, len(request.at)) > request.max_bundles:
+        if len(edges) - 1 + max(1, len(split.at)) > max_bundles:
             raise SplitRefused(Code.NAMESPACE_MAXIMUM, f"{len(edges) - 1} bundles")
-        if len(request.at) > 1 and self.ports.mode() == EXTENSIBLE:
-            raise SplitRefused(Code.NOT_SUPPORTED, f"{len(request.at)} boundaries; {ONE_BOUNDARY}")
+        if len(split.at) > 1 and self.ports.load_manager() == EXTENSIBLE:
+            raise SplitRefused(Code.NOT_SUPPORTED, f"{len(split.at)} boundaries; {ONE_BOUNDARY}")
         try:
-            topics = await self.ports.admin.topic_loads(request.bundle, request.broker)
+            topics = await self.ports.admin.topic_loads(split.bundle, split.broker)
         except AdminApiError as error:
             raise SplitRefused(refusal_code(error), str(error)) from error
-        return cut_of(request, topics)
+        return cut_of(split, topics)
 
     # --- the call --------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
-        path = split_path(request.bundle)
+    async def _carry_out(self, split: Split, blank: SplitOutcome) -> SplitOutcome:
+        path = split_path(split.bundle)
         # Check again: reading a broker's statistics may take seconds, and a split cannot be undone.
-        await self._check_policy(request)
-        await self._announce(request, blank, path)
+        await self._check_policy(split)
+        await self._announce(split, blank, path)
         # As with moves, errors end up as the outcome, unless this task itself is cancelled.
-        (ended,) = await asyncio.gather(self._call(request, blank), return_exceptions=True)
+        (ended,) = await asyncio.gather(self._call(split, blank), return_exceptions=True)
         if isinstance(ended, SplitOutcome):
             outcome = ended
         else:
-            _log.error("split ended unexpectedly", bundle=request.bundle, exc_info=ended)
+            _log.error("split ended unexpectedly", bundle=split.bundle, exc_info=ended)
             outcome = replace(blank, outcome="unknown", code=Code.INTERNAL_ERROR, error=repr(ended))
         if outcome.code != Code.NOT_LEADER:
             await self._remove(path, version=0)
         return outcome
 
-    async def _call(self, request: SplitRequest, blank: SplitOutcome) -> SplitOutcome:
+    async def _call(self, split: Split, blank: SplitOutcome) -> SplitOutcome:
         assert blank.split is not None
         try:
             self.term.permit()
             self.prepare(blank.split)
-            positions = None if request.halves else blank.positions
-            await self.ports.commands.split(
-                request.bundle, positions=positions, at=request.broker, permit=self.term.permit
-            )
+            positions = None if split.halves else blank.positions
+            await self.ports.commands.split(split.bundle, positions=positions, at=split.broker, permit=self.term.permit)
             return await self._confirm(blank, "")
         except LeadershipLost as error:
             # The permit is checked before each hop, so nothing was sent. The next leader settles the intent.
@@ -204,21 +193,21 @@ class Splitter:
             for left in sorted(self._left):
                 await self._remove(left, version=-1)
 
-    async def _announce(self, request: SplitRequest, blank: SplitOutcome, path: str) -> None:
+    async def _announce(self, split: Split, blank: SplitOutcome, path: str) -> None:
         for left in sorted(self._left):
             await self._remove(left, version=-1)
         now = self.ports.clock.wall_ms()
         intent = SplitIntent(
             id=blank.intent_id,
-            bundle=request.bundle,
-            broker=request.broker,
-            rule=request.rule,
+            bundle=split.bundle,
+            broker=split.broker,
+            rule=split.rule,
             positions=blank.positions,
             epoch=self.term.epoch,
             member=self.term.member,
             wall_ms=now,
             deadline_ms=now + int(self.limits.intent_seconds * 1000),
-            cycle_id=request.cycle_id,
+            cycle_id=blank.cycle_id,
         )
         try:
             change = DocumentChange(path=path, data=intent.encode(), create=True)
@@ -279,25 +268,25 @@ def positions_of(split: SplitChildren) -> tuple[int, ...]:
     return tuple(parse_bundle(child).lower for child in split.children[1:])
 
 
-def cut_of(request: SplitRequest, topics: Sequence[TopicLoad]) -> SplitChildren:
+def cut_of(split: Split, topics: Sequence[TopicLoad]) -> SplitChildren:
     """Return a split that divides the rule's load. Raises SplitRefused if the bundle's topics allow none."""
-    name = parse_bundle(request.bundle)
+    name = parse_bundle(split.bundle)
     inside = [topic for topic in topics if name.lower <= topic.hash <= name.upper]
-    if request.at:
-        outside = [f"0x{position:08x}" for position in request.at if not name.lower < position < name.upper]
+    if split.at:
+        outside = [f"0x{position:08x}" for position in split.at if not name.lower < position < name.upper]
         if outside:
             raise SplitRefused(Code.NARROW_RANGE, f"{', '.join(outside)}: not strictly inside {name.range}")
-        if len(inside) < 2 and not request.halves:
+        if len(inside) < 2 and not split.halves:
             raise SplitRefused(Code.SINGLE_TOPIC, "brokers split nothing that has fewer than two topics")
-        return split_children(request.bundle, sorted(set(request.at)), inside)
-    weights = _weights(request.rule, inside)
-    if len(inside) > 1 and request.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):
+        return split_children(split.bundle, sorted(set(split.at)), inside)
+    weights = _weights(split.rule, inside)
+    if len(inside) > 1 and split.rule in ("hot", "msg_rate", "bandwidth") and not any(weights):
         # A newly loaded bundle has no statistics until the broker's next run. A split in the middle might not help.
-        raise SplitRefused(Code.NO_LOAD_DATA, f"{request.broker} has no statistics of its topics yet")
+        raise SplitRefused(Code.NO_LOAD_DATA, f"{split.broker} has no statistics of its topics yet")
     cut = split_bundle([topic.hash for topic in inside], weights, name.lower, name.upper)
     if isinstance(cut, NoCut):
         raise SplitRefused(cut.code, cut.sentence)
-    return split_children(request.bundle, cut.positions, inside)
+    return split_children(split.bundle, cut.positions, inside)
 
 
 def _weights(rule: str, topics: Sequence[TopicLoad]) -> list[float]:

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from bundlekeel.leader.gate.in_force import ends_of, lasts, mode_in_force, pause_in_force, scopes_paused
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.leader.state.documents import Desired
 from bundlekeel.leader.state.partial_takeover import left_to_us, namespaces_of, put_aside
 from bundlekeel.leader.state.takeover_record import TakeoverRecord
@@ -28,7 +29,6 @@ from bundlekeel.model.names import namespace_of
 from bundlekeel.planning.guard.scope import pattern_for
 from bundlekeel.ports import Clock, Metadata, RawClusterView
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
-from bundlekeel.views.picture import Mode
 
 # Bundlekeel acts on clusters with these load managers; it only observes the others (Simple, Noop).
 ACTED_ON: Final = ("modular", "extensible")

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
+from bundlekeel.leader.gate.responses import Mode, PauseView
 from bundlekeel.leader.state.documents import Desired, LastingRequest, Pause
 from bundlekeel.model.codes import Code
 from bundlekeel.model.names import namespace_of
 from bundlekeel.model.plan import Refusal
 from bundlekeel.model.text_format import clock_text
 from bundlekeel.planning.guard.scope import BROKER, BUNDLE, KINDS, PAUSE_SCOPES, pattern_for
-from bundlekeel.views.picture import Mode, PauseView
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 

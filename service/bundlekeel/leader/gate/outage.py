@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from bundlekeel.leader.gate.gate import Obstacle
+from bundlekeel.leader.gate.responses import SettlingView
 from bundlekeel.leader.state.documents import SCHEMA
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError, SnapshotError, StaleWrite, StoreError
@@ -21,7 +22,6 @@ from bundlekeel.planning.guard import outage as core
 from bundlekeel.planning.guard.outage import Outage, OutageMemory, SettleRules, SettleWait, StoreSight
 from bundlekeel.ports import Clock, Coordination, LoadSource, RawClusterView, Telemetry
 from bundlekeel.pulsar.formats.external_input import check_ranges, read, utc
-from bundlekeel.views.picture import SettlingView
 
 _log = structlog.get_logger(__name__)
 

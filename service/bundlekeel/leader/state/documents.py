@@ -20,13 +20,13 @@ import msgspec
 
 from bundlekeel.leader.state.adopted_thresholds import Adopted, Realised, Reverted
 from bundlekeel.leader.state.cycle_state import CycleState
+from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.model.load import REPORTED_RESOURCES, RESOURCES, BundleAverages
 from bundlekeel.ports import Coordination, Document, DocumentChange
 from bundlekeel.pulsar.formats import external_input
 from bundlekeel.settings.features import modules
-from bundlekeel.views.plans import TaskView
 
 T = TypeVar("T")
 

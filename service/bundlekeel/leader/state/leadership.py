@@ -16,11 +16,11 @@ from typing import Final
 
 import structlog
 
+from bundlekeel.leader.state.responses import Role
 from bundlekeel.model.errors import Forbidden, LeadershipLost, StoreError
 from bundlekeel.model.members import Member
 from bundlekeel.ports import Clock, Coordination, Telemetry
 from bundlekeel.settings.model import LeadershipSettings
-from bundlekeel.views.picture import Role
 
 _log = structlog.get_logger(__name__)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, name_set
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverRecord, name_set
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.planning.guard.scope import matches
 
@@ -20,7 +21,7 @@ def namespaces_of(record: TakeoverRecord | None) -> tuple[str, ...]:
     return record.namespaces if record is not None and record.active else ()
 
 
-def put_aside(record: TakeoverRecord | None) -> TakeoverEnd | None:
+def put_aside(record: TakeoverRecord | None) -> EndedView | None:
     """Return the end of the last takeover if the failsafe job ended it; else None."""
     ended = record.ended if record is not None and not record.active else None
     return ended if ended is not None and ended.deadman else None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError
 from bundlekeel.model.numbers import MAX_TIME_MS, integer
 from bundlekeel.ports import Document
 from bundlekeel.pulsar.formats.external_input import check_ranges, load
-from bundlekeel.views.picture import EndedView, TakeoverView
 
 TAKEOVER: Final = "takeover"
 # Command that ends the suspension of quotas.
@@ -30,17 +30,7 @@ def name_set(value: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverEnd:
-    """The return of the shedding to the brokers. `deadman`: the failsafe job did it because the sidecars failed."""
-
-    by: str
-    reason: str
-    wall_ms: int
-    deadman: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TakeoverRecord:
+class TakeoverRecord(TakeoverView):
     """The shared document.
 
     `by`, `reason`, `wall_ms` describe the last takeover. `by` is "" if there was none and a handback only suspended
@@ -50,15 +40,12 @@ class TakeoverRecord:
     takeover. `active`: False after the end, which `ended` describes; shared documents cannot be deleted.
     """
 
-    by: str
-    reason: str
-    wall_ms: int
     overrides: Mapping[str, str | None]
     runtime: Mapping[str, Mapping[str, str]]
-    namespaces: tuple[str, ...] = field(default=())
-    excluded_by_us: tuple[str, ...] = field(default=())
+    namespaces: tuple[str, ...] = ()
+    excluded_by_us: tuple[str, ...] = ()
     active: bool = True
-    ended: TakeoverEnd | None = None
+    ended: EndedView | None = None
 
     def encode(self) -> bytes:
         """Return the document as JSON."""
@@ -77,14 +64,7 @@ class TakeoverRecord:
 
     def view(self) -> TakeoverView:
         """Return the takeover in the form of the API."""
-        return TakeoverView(
-            active=self.active,
-            by=self.by,
-            reason=self.reason,
-            wall_ms=self.wall_ms,
-            namespaces=list(self.namespaces),
-            ended=EndedView(**asdict(self.ended)) if self.ended is not None else None,
-        )
+        return TakeoverView(**{item.name: getattr(self, item.name) for item in fields(TakeoverView)})
 
 
 def takeover_request(record: TakeoverRecord) -> dict[str, Any]:
@@ -139,10 +119,10 @@ def decode_look(document: Document | None) -> int:
         return 0
 
 
-def _ended(end: dict[str, Any] | None) -> TakeoverEnd | None:
+def _ended(end: dict[str, Any] | None) -> EndedView | None:
     if not end:
         return None
-    return TakeoverEnd(
+    return EndedView(
         by=str(end["by"]),
         reason=str(end["reason"]),
         wall_ms=integer(end["wall_ms"], field="ended.wall_ms", highest=MAX_TIME_MS),

@@ -29,15 +29,13 @@ from bundlekeel.model.load import (
     Ints,
 )
 from bundlekeel.model.names import is_v1, parse_bundle
-from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Refusal, Split
-from bundlekeel.model.snapshot import BundleTable, Snapshot
+from bundlekeel.model.snapshot import BundleTable
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.guard.scope import excluded_bundles, not_taken_over
-from bundlekeel.planning.guard.state import GuardState
-from bundlekeel.planning.ledger import Ledger
-from bundlekeel.planning.memory import Hits, StrategyMemory
+from bundlekeel.planning.memory import Hits
+from bundlekeel.planning.situation import Situation
 
 HOT = "hot"
 LIMIT_RULES = ("topics", "sessions", "msg_rate", "bandwidth")
@@ -46,25 +44,6 @@ HOT_MARGIN = 0.1
 # Counters are read every few seconds, and a split cannot be undone. So two hits are at least this long apart.
 MEASURED_HIT_MS = 60_000
 _MIB = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitInput:
-    """Input of the split rules.
-
-    `brokers_split`: the brokers apply the four limits themselves, so Bundlekeel does not. `namespace_bundles`: number
-    of bundles by namespace, loaded or not, from the boundaries in the metadata store. If a namespace is missing there
-    or has fewer bundles, the number of loaded bundles counts.
-    """
-
-    snapshot: Snapshot
-    draft: Draft
-    params: Parameters
-    memory: StrategyMemory
-    ledger: Ledger = field(default_factory=Ledger)
-    guard: GuardState = field(default_factory=GuardState)
-    brokers_split: bool = False
-    namespace_bundles: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +68,11 @@ class _Candidate:
         return self.value / self.limit
 
 
-def choose_splits(inputs: SplitInput) -> SplitChoice:
+def choose_splits(inputs: Situation, draft: Draft) -> SplitChoice:
     """Choose the bundles to split, those furthest above a limit first, as far as the budgets allow."""
     if not inputs.params.split_enabled:
         return SplitChoice()
-    candidates = _candidates(inputs)
+    candidates = _candidates(inputs, draft)
     if not candidates:
         return SplitChoice()
     obstacles = _obstacles(inputs)
@@ -102,7 +81,10 @@ def choose_splits(inputs: SplitInput) -> SplitChoice:
     refusals: list[Refusal] = []
     hits: dict[str, Hits] = {}
     planned: Counter[int] = Counter()
-    counts, most = _namespace_counts(inputs.snapshot.bundles, inputs.namespace_bundles), inputs.params.split_max_bundles
+    counts, most = (
+        _namespace_counts(inputs.snapshot.bundles, inputs.namespace_bundles),
+        inputs.params.split_max_bundles,
+    )
     for candidate in candidates:
         name, broker = _names(inputs, candidate.row)
         bundle_hits = _counted(inputs, candidate.row)
@@ -127,6 +109,8 @@ def choose_splits(inputs: SplitInput) -> SplitChoice:
                 value=candidate.value,
                 limit=candidate.limit,
                 hits=bundle_hits.low,
+                at=(),
+                halves=False,
             )
         )
     return SplitChoice(splits=tuple(splits), refusals=tuple(refusals), hits=hits)
@@ -138,7 +122,7 @@ def _namespace_counts(bundles: BundleTable, stored: Mapping[str, int]) -> list[i
     return [max(count, stored.get(name, 0)) for name, count in zip(bundles.namespaces, loaded, strict=True)]
 
 
-def _left_alone(inputs: SplitInput, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
+def _left_alone(inputs: Situation, candidates: Sequence[_Candidate]) -> dict[int, tuple[Code, str]]:
     """Return the code of each candidate (row) that settings, operators or a partial takeover exclude."""
     excluded = excluded_bundles(inputs.snapshot, inputs.guard, inputs.params, inputs.snapshot.wall_ms)
     outside = not_taken_over(inputs.snapshot.bundles, inputs.guard)
@@ -177,17 +161,17 @@ def in_quiet_hours(windows: tuple[str, ...], wall_ms: int) -> bool:
     return not windows
 
 
-def _native(inputs: SplitInput) -> bool:
+def _native(inputs: Situation) -> bool:
     """Return whether the rules of the brokers' load manager apply."""
     return inputs.params.compat != "none"
 
 
-def _at_first_sight(inputs: SplitInput) -> bool:
+def _at_first_sight(inputs: Situation) -> bool:
     """Return whether the rules of the modular load manager apply, which has neither hits nor a budget."""
     return _native(inputs) and inputs.snapshot.mode != "extensible"
 
 
-def _names(inputs: SplitInput, row: int) -> tuple[str, str]:
+def _names(inputs: Situation, row: int) -> tuple[str, str]:
     bundles = inputs.snapshot.bundles
     return bundles.names[row], inputs.snapshot.brokers.ids[int(bundles.owner[row])]
 
@@ -195,19 +179,19 @@ def _names(inputs: SplitInput, row: int) -> tuple[str, str]:
 # --- candidates ----------------------------------------------------------------------------------------------
 
 
-def _candidates(inputs: SplitInput) -> list[_Candidate]:
+def _candidates(inputs: Situation, draft: Draft) -> list[_Candidate]:
     """Return all bundles above a limit, except system bundles. The rule is the first exceeded one in Pulsar's order."""
     candidates = _above_limits(inputs)
     if inputs.brokers_split:
         # The brokers split bundles above the four limits themselves, but they do not have the rule `hot`.
-        candidates = {**candidates, **_hot(inputs)}
+        candidates = {**candidates, **_hot(inputs, draft)}
     elif not _native(inputs):
-        candidates = {**_hot(inputs), **candidates}
+        candidates = {**_hot(inputs, draft), **candidates}
     names = inputs.snapshot.bundles.names
     return sorted(candidates.values(), key=lambda item: (-item.excess, names[item.row]))
 
 
-def _above_limits(inputs: SplitInput) -> dict[int, _Candidate]:
+def _above_limits(inputs: Situation) -> dict[int, _Candidate]:
     bundles, params = inputs.snapshot.bundles, inputs.params
     traffic = bundles.long if _at_first_sight(inputs) else bundles.short
     figures: tuple[tuple[Floats, float], ...] = (
@@ -225,12 +209,12 @@ def _above_limits(inputs: SplitInput) -> dict[int, _Candidate]:
     return candidates
 
 
-def _hot(inputs: SplitInput) -> dict[int, _Candidate]:
+def _hot(inputs: Situation, draft: Draft) -> dict[int, _Candidate]:
     """Return the bundles that keep their broker above the mean, and would do so on any other broker, even alone.
 
     Their `value` is the lowest score that the bundle alone would give to any broker, as a multiple of the mean score.
     """
-    draft, limit = inputs.draft, inputs.params.split_hot_share
+    limit = inputs.params.split_hot_share
     # The load of a closed broker will leave it, or stays because an operator wants that. Neither is a reason to split.
     mean, counted = draft.mean(), draft.counted()
     above = counted & (draft.score > mean * (1 + HOT_MARGIN))
@@ -251,7 +235,7 @@ def _hot(inputs: SplitInput) -> dict[int, _Candidate]:
     coldest, candidates = float(draft.score[counted].min()), {}
     for row in rows.tolist():
         value = _least_burden(draft, row, kinds) / mean
-        if value > limit and (value > 1 + HOT_MARGIN or not _placement_helps(inputs, row, mean, coldest)):
+        if value > limit and (value > 1 + HOT_MARGIN or not _placement_helps(inputs, draft, row, mean, coldest)):
             candidates[row] = _Candidate(row, HOT, value, limit)
     return candidates
 
@@ -264,9 +248,9 @@ def _least_burden(draft: Draft, row: int, brokers: Ints) -> float:
     return float(alone[alone > 0].min(initial=math.inf)) if (alone > 0).any() else 0.0
 
 
-def _placement_helps(inputs: SplitInput, row: int, mean: float, coldest: float) -> bool:
+def _placement_helps(inputs: Situation, draft: Draft, row: int, mean: float, coldest: float) -> bool:
     """Return whether a move of any bundle of this bundle's broker to a broker with score `coldest` would help both."""
-    draft, bundles = inputs.draft, inputs.snapshot.bundles
+    bundles = inputs.snapshot.bundles
     owner = int(bundles.owner[row])
     rows = bundles.rows_of(owner)
     weights = draft.scores(draft.pressure(owner), owner)
@@ -279,7 +263,7 @@ def _placement_helps(inputs: SplitInput, row: int, mean: float, coldest: float) 
 # --- reasons against -----------------------------------------------------------------------------------------
 
 
-def _counted(inputs: SplitInput, row: int) -> Hits:
+def _counted(inputs: Situation, row: int) -> Hits:
     """Return the hits of a bundle above a limit: one more if its broker has reported, or an interval has passed."""
     name, _ = _names(inputs, row)
     last, now = inputs.memory.split_hits.get(name), inputs.snapshot.wall_ms
@@ -298,7 +282,7 @@ def _counted(inputs: SplitInput, row: int) -> Hits:
     return Hits(side="split", low=last.low + 1, reported=reported, at_ms=now)
 
 
-def _obstacles(inputs: SplitInput) -> dict[str, tuple[Code, str]]:
+def _obstacles(inputs: Situation) -> dict[str, tuple[Code, str]]:
     """Return the bundles that must not be split now, with the reason."""
     now, guard = inputs.snapshot.wall_ms, inputs.guard
     until = now - int(1000 * inputs.params.cool_down_seconds)
@@ -319,7 +303,7 @@ def _why(code: str) -> tuple[Code, str]:
 
 
 def _refused(
-    inputs: SplitInput, candidate: _Candidate, obstacles: Mapping[str, tuple[Code, str]], hits: int
+    inputs: Situation, candidate: _Candidate, obstacles: Mapping[str, tuple[Code, str]], hits: int
 ) -> tuple[Code, str] | None:
     """Return why this bundle is not split now, with a detail; None if only budgets can prevent it."""
     bundles, params = inputs.snapshot.bundles, inputs.params

@@ -1,6 +1,6 @@
 """Shedders: one module per strategy. A shedder adds moves to a draft, and returns the reasons.
 
-These are corrected forms. Exact copies of Pulsar's own classes, by release, are in `compat`.
+These are corrected forms. The package `compat` adds exact copies of Pulsar's own classes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ SHEDDERS: dict[str, Shedder] = {
     "transfer": transfer.shed,
 }
 
+# Copies of Pulsar's own classes, which plans use with `compat`. The import of `bundlekeel.compat.in_plan` adds them.
+PULSAR_SHEDDERS: dict[str, Shedder] = {}
+
 
 def register(name: str, shedder: Shedder) -> None:
     """Add a third party's shedder (entry point group `bundlekeel.shedders`).
@@ -32,4 +35,4 @@ def register(name: str, shedder: Shedder) -> None:
     SHEDDERS[name] = shedder
 
 
-__all__ = ["SHEDDERS", "Context", "Decision", "Shedder", "register"]
+__all__ = ["PULSAR_SHEDDERS", "SHEDDERS", "Context", "Decision", "Shedder", "register"]

@@ -194,6 +194,7 @@ def _affordable(context: Context, planned: list[_Step]) -> bool:
             source_after=0.0,
             target_before=0.0,
             target_after=0.0,
+            runner_up="",
             traffic=_traffic(context, source, item),
             pressure=(),
         )

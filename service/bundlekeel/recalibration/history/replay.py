@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import bundlekeel.compat.in_plan  # noqa: F401 - plans with `compat` need its shedders
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.parameters import Parameters, choices
 from bundlekeel.planning.engine import PlanResult, plan

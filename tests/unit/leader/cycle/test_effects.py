@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from bundlekeel.leader.cycle.effects import joined
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.execution.durations import ENOUGH, Durations
 from bundlekeel.leader.state.documents import Pause
 from bundlekeel.planning.effects import EffectRecords, PairRecord
-from bundlekeel.views.plans import PlanRequest
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.planning.test_effects import judged as an_effect
 

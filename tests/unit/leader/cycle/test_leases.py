@@ -55,6 +55,7 @@ def move(target: str, source: str = SOURCE) -> Move:
         target=target,
         rule="transfer",
         threshold=0.1,
+        runner_up="",
         traffic=(1.0, 1.0, 1.0, 1.0),
         pressure=(0.0, 0.0, 0.0, 0.0),
         source_before=1.0,

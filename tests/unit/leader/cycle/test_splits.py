@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.execution.split_intents import SplitIntent
 from bundlekeel.leader.state.documents import Desired
 from bundlekeel.model.errors import AdminTimeout
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.ports import DocumentChange
-from bundlekeel.views.plans import PlanRequest
 from tests.support.builders import bundle_name
 from tests.support.memory_admin import Fault
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
 from bundlekeel.leader.gate.in_force import pause_in_force
 from bundlekeel.leader.state import shared_state
@@ -17,7 +18,6 @@ from bundlekeel.model.averages import Averages
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import StaleWrite, StoreError
 from bundlekeel.ports import DocumentChange, RawClusterView
-from bundlekeel.views.plans import PlanRequest
 from tests.support.builders import bundle_name, stored
 from tests.support.world import FakeCluster, FakeSidecar
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
-from bundlekeel.leader.execution.move import MoveRequest
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest, intent_path
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import (
     AdminFault,

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.leader.execution.intents import MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits
 from bundlekeel.model.codes import Code
 from tests.support.executor_bench import BUNDLE, B, Bench, C, SlowAdmin, fleet
 

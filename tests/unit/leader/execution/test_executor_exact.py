@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from bundlekeel.leader.execution.intents import MoveOutcome, intent_path
-from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest, refusal_code
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest, intent_path
+from bundlekeel.leader.execution.move import ExecutorLimits, refusal_code
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminRefused, AdminTimeout, CodecError, LeadershipLost, RedirectLoop, StoreError
 from bundlekeel.model.plan import Refusal

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits
 from bundlekeel.leader.state.cycle_state import CycleState
 from bundlekeel.leader.state.shared_state import MOVES, STATE
 from bundlekeel.model.codes import Code

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bundlekeel.leader.execution.splits import SplitRefused, SplitRequest, cut_of
+from bundlekeel.leader.execution.splits import SplitRefused, cut_of
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import AdminTimeout, LeadershipLost
 from bundlekeel.model.load import TopicLoad
@@ -25,9 +25,9 @@ LOWER, UPPER = 0x00000000, 0x40000000
 HALF = 0x20000000
 
 
-def request(rule: str = "hot", at: tuple[int, ...] = (), *, halves: bool = False, bundle: str = BUNDLE) -> SplitRequest:
+def request(rule: str = "hot", at: tuple[int, ...] = (), *, halves: bool = False, bundle: str = BUNDLE) -> Split:
     """A split of the bundle."""
-    return SplitRequest(bundle=bundle, broker=B, rule=rule, max_bundles=128, at=at, halves=halves)
+    return Split(bundle=bundle, broker=B, rule=rule, value=2.0, limit=1.0, hits=0, at=at, halves=halves)
 
 
 def positions(result: Any) -> list[int]:
@@ -253,7 +253,16 @@ async def test_splits_of_an_earlier_term_are_not_begun() -> None:
         async def ended(_outcome: Any) -> None:
             return None
 
-        expected = Split(bundle=next(iter(cluster.shares)), broker="b1:8080", rule="topics", value=2.0, limit=1.0)
+        expected = Split(
+            bundle=next(iter(cluster.shares)),
+            broker="b1:8080",
+            rule="topics",
+            value=2.0,
+            limit=1.0,
+            hits=0,
+            at=(),
+            halves=False,
+        )
         return await sidecar.executor.split(
             [expected], epoch=epoch, cycle=7, max_bundles=128, prepare=lambda _split: None, on_outcome=ended
         )

@@ -16,8 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from bundlekeel.leader.execution.executor import TermExecutor
-from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts, MoveRequest
+from bundlekeel.leader.execution.intents import MoveOutcome, MoveRequest
+from bundlekeel.leader.execution.move import ExecutorLimits, LeaderTerm, MovePorts
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import LeadershipLost
 from bundlekeel.model.members import Member

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundlekeel.leader.execution.intents import intent_path
-from bundlekeel.leader.execution.move import ExecutorLimits, MoveRequest
+from bundlekeel.leader.execution.intents import MoveRequest, intent_path
+from bundlekeel.leader.execution.move import ExecutorLimits
 from bundlekeel.model.channel_states import UnitState
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import (

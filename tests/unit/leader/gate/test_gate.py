@@ -12,7 +12,8 @@ import pytest
 from bundlekeel.leader.gate.gate import CHECKS, Action, Gate, GateCheck, GateQuestion, Obstacle
 from bundlekeel.leader.gate.in_force import lasts, mode_in_force, pause_in_force, scopes_paused
 from bundlekeel.leader.state.documents import Desired, LastingRequest, OperatorRequest, Pause
-from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import TakeoverRecord
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.errors import Forbidden
 from tests.support.builders import bundle_name
@@ -25,7 +26,7 @@ TASK = "req-1"
 REQUEST = OperatorRequest(by="ann", reason="r", since_ms=1)
 ENDED = LastingRequest(by="ann", reason="r", since_ms=1, until_ms=1)
 RECORD = TakeoverRecord(by="ann", reason="r", wall_ms=1, overrides={}, runtime={})
-ASIDE = replace(RECORD, active=False, ended=TakeoverEnd(by="deadman", reason="r", wall_ms=2, deadman=True))
+ASIDE = replace(RECORD, active=False, ended=EndedView(by="deadman", reason="r", wall_ms=2, deadman=True))
 PARTIAL = replace(RECORD, namespaces=("other/ns",))
 # What each check answers when it alone fails.
 CODES = {
@@ -262,7 +263,7 @@ async def test_what_is_left_to_the_brokers_is_not_moved(sidecar: FakeSidecar) ->
         (RECORD, False),
         (replace(ASIDE, active=True), False),
         (replace(RECORD, active=False), False),
-        (replace(ASIDE, ended=TakeoverEnd(by="ann", reason="r", wall_ms=2)), False),
+        (replace(ASIDE, ended=EndedView(by="ann", reason="r", wall_ms=2, deadman=False)), False),
         (ASIDE, True),
     ],
 )

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.execution.intents import MoveOutcome
 from bundlekeel.leader.state import documents, shared_state
 from bundlekeel.leader.state.cycle_state import CycleState
@@ -29,7 +30,6 @@ from bundlekeel.leader.state.takeover_record import FAILSAFE, TAKEOVER
 from bundlekeel.model.errors import CodecError, LeadershipLost, StoreError
 from bundlekeel.planning.guard.state import RecentMove
 from bundlekeel.ports import Document
-from bundlekeel.views.plans import PlanRequest
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.world import FakeCluster, FakeSidecar
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from bundlekeel.leader.state import partial_takeover
-from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverEnd, TakeoverRecord, decode_takeover
+from bundlekeel.leader.state.responses import EndedView
+from bundlekeel.leader.state.takeover_record import EXCLUDED, TakeoverRecord, decode_takeover
 from bundlekeel.model.errors import CodecError
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.requests.takeover import SHEDDING
@@ -34,7 +35,7 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
     none_ours = replace(record, namespaces=NAMES)
     assert decode_takeover(none_ours.encode()) == none_ours
     ended = replace(
-        record, excluded_by_us=NAMES, active=False, ended=TakeoverEnd(by="b", reason="x", wall_ms=2, deadman=True)
+        record, excluded_by_us=NAMES, active=False, ended=EndedView(by="b", reason="x", wall_ms=2, deadman=True)
     )
     assert decode_takeover(ended.encode()) == ended
     assert partial_takeover.namespaces_of(replace(ended, namespaces=NAMES)) == ()

@@ -10,7 +10,7 @@ import pytest
 from bundlekeel.model.codes import Code
 from bundlekeel.model.counters import CounterReading
 from bundlekeel.model.load import BrokerEndpoint
-from bundlekeel.views.go_live import live_loads_check
+from bundlekeel.requests.doctor_checks import live_loads_check
 from tests.unit.pulsar.counters.test_counters import BROKERS, BUNDLE, Stage, played
 
 

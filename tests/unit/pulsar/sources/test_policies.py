@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import ConfigError, NotFound, SnapshotError
 from bundlekeel.model.names import bundle_for_hash, parse_topic
 from bundlekeel.model.policies import IsolationPolicy, Policies
 from bundlekeel.requests.assignments import assignments
-from bundlekeel.views.plans import PlanRequest
 from tests.support.world import BROKERS, FakeCluster, FakeSidecar, with_params
 from tests.unit.leader.cycle.test_plan_metrics import values as metric
 

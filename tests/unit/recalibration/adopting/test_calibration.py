@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from bundlekeel.leader.cycle.plan_responses import PlanRequest
 from bundlekeel.leader.state.documents import Pause
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, SnapshotError
 from bundlekeel.model.parameters import Parameters
 from bundlekeel.recalibration.rules.adoption import noted
 from bundlekeel.settings.load import LoadedSettings
-from bundlekeel.views.plans import PlanRequest
 from bundlekeel.wiring.outside import Outside
 from tests.support.memory_calibration import MemoryCalibration
 from tests.support.threshold_cases import as_bytes, document, measures, proposed

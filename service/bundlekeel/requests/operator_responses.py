@@ -1,22 +1,20 @@
-"""Responses about operators' requests for brokers and bundles."""
+"""Responses about operators' requests for brokers and bundles: drains, warm-ups, pins, exclusions, pauses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
+from bundlekeel.leader.gate.responses import PauseView
+from bundlekeel.leader.state.responses import TaskKind
 from bundlekeel.model.codes import Code
 from bundlekeel.model.doc import Answer, Doc
-from bundlekeel.model.response_fields import (
-    CODE_OR_EMPTY,
-    Broker,
-    Bundle,
-    By,
-    Detail,
-    Reason,
-    SinceMs,
-)
-from bundlekeel.views.picture import PauseView
+from bundlekeel.model.response_fields import CODE_OR_EMPTY, Broker, Bundle, By, Detail, Hash, Reason, Sentence, SinceMs
+from bundlekeel.requests.manual_move_responses import DryRun, Held, HeldExplanation, Review
+
+ReviewAction = Annotated[str, Doc("possible action on a review", grows=("approve", "discard", "stop"))]
+
 
 UntilMs = Annotated[int, Doc("end time; 0: it lasts until an operator ends it")]
 Matched = Annotated[int | None, Doc("number of known bundles that match now; null: unknown. 0 can be intended")]
@@ -131,6 +129,31 @@ class OperationsView(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping(Answer):
+    """A task that starts no further move."""
+
+    task: Annotated[str, Doc("id of the task")]
+    state: Annotated[str, Doc("no further move starts", of=("stopping",))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocationView(Answer):
+    """The moves of a drain or a warm-up."""
+
+    broker: Broker
+    dry_run: DryRun
+    bundles: Annotated[int, Doc("drain: number of bundles it owns; warm-up: number of bundles it receives")]
+    moves: Annotated[list[MoveView], Doc("moves, in order")]
+    refusals: Annotated[list[RefusalView], Doc("bundles that do not move for now, with reasons")]
+    refusal_counts: Annotated[dict[str, int], Doc("number of refusals by code", keys=Code)]
+    eta_seconds: Annotated[float | None, Doc("estimated duration of these moves; null: none may move")]
+    sentence: Sentence
+    detail: Detail
+    held: Held = ""
+    held_explanation: HeldExplanation = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CordonedView(Answer):
     """A newly cordoned broker."""
 
@@ -167,3 +190,38 @@ class ResumedScopeView(Answer):
     scope: Annotated[str, Doc("scope whose pause was ended")]
     reason: Reason
     by: By
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted(Answer):
+    """A plan that waits for the leader or for a review."""
+
+    hash: Hash
+    moves: Annotated[int, Doc("number of moves")]
+    splits: Annotated[int, Doc("number of splits")]
+    task: Annotated[str, Doc("id of the task; empty (not null): still proposed")]
+    state: Annotated[
+        str, Doc("waiting (for the leader) or proposed (to a second operator)", of=("waiting", "proposed"))
+    ]
+    review: Review
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewView(Answer):
+    """A change that one operator proposed and another one must approve."""
+
+    id: Annotated[str, Doc("`hash` of the proposed change")]
+    kind: TaskKind
+    title: Annotated[str, Doc("proposed change, as text")]
+    by: Annotated[str, Doc("operator who proposed the change")]
+    reason: Reason
+    at_ms: Annotated[int, Doc("time of the proposal")]
+    state: Annotated[
+        str,
+        Doc("state of the review", of=("proposed", "approved", "executing", "done", "aborted", "discarded", "expired")),
+    ]
+    reviewer: Annotated[str, Doc("operator who approved or discarded it; empty: none yet")]
+    remark: Annotated[str, Doc("reason that the reviewer entered")]
+    decided_ms: Annotated[int, Doc("time of the approval or refusal; 0: not yet")]
+    task: Annotated[str, Doc("id of the task; empty: none yet")]
+    actions: Annotated[list[ReviewAction], Doc("actions that are possible now: approve, discard, stop")]
