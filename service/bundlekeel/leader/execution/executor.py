@@ -487,7 +487,9 @@ class Executor:
         return self.request.task if self.request is not None else str(cycle)
 
     def _confirm_seconds(self, usual: float) -> float:
-        return self.durations.confirm_seconds(self._ports.load_manager(), usual, _CONFIRM_SHARE * self._limits.intent_seconds)
+        return self.durations.confirm_seconds(
+            self._ports.load_manager(), usual, _CONFIRM_SHARE * self._limits.intent_seconds
+        )
 
     def _ended(self, outcome: MoveOutcome) -> None:
         if outcome.outcome == "done" and outcome.moving_seconds:
