@@ -86,11 +86,7 @@ def plan(inputs: PlanInput) -> PlanResult:
         decision = Decision(verdict=obstacle, memory=inputs.memory)
         explain_wrong_limits(decision, draft)
         return _whole(relocation, _result(inputs, draft, decision, ledger, ()))
-    splits = (
-        choose_splits(replace(inputs, ledger=books), draft)
-        if hold is None
-        else SplitChoice(hits=inputs.memory.split_hits)
-    )
+    splits = choose_splits(inputs, draft, books) if hold is None else SplitChoice(hits=inputs.memory.split_hits)
     limits = limits_of(snapshot, inputs.policies, books)
     if limits is not None:
         draft.restrict(limits.mask, limits.group)

@@ -15,7 +15,7 @@ from bundlekeel.planning.memory import StrategyMemory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What all moves and splits depend on.
+    """Input of every rule for moves and splits.
 
     `owned`: bundles by draining broker, from the broker's own list, reported or not. `brokers_split`: the brokers' own
     automatic split is on, so Bundlekeel does not apply the four limits. `namespace_bundles`: number of bundles by

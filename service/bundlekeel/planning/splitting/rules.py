@@ -34,6 +34,7 @@ from bundlekeel.model.snapshot import BundleTable
 from bundlekeel.model.text_format import numbered
 from bundlekeel.planning.draft import Draft
 from bundlekeel.planning.guard.scope import excluded_bundles, not_taken_over
+from bundlekeel.planning.ledger import Ledger
 from bundlekeel.planning.memory import Hits
 from bundlekeel.planning.situation import Situation
 
@@ -68,23 +69,21 @@ class _Candidate:
         return self.value / self.limit
 
 
-def choose_splits(inputs: Situation, draft: Draft) -> SplitChoice:
-    """Choose the bundles to split, those furthest above a limit first, as far as the budgets allow."""
+def choose_splits(inputs: Situation, draft: Draft, ledger: Ledger) -> SplitChoice:
+    """Choose the bundles to split, those furthest above a limit first, as far as the budgets allow.
+
+    `ledger`: the ledger of the draft, which contains the moves that this plan has chosen before.
+    """
     if not inputs.params.split_enabled:
         return SplitChoice()
     candidates = _candidates(inputs, draft)
     if not candidates:
         return SplitChoice()
-    obstacles = _obstacles(inputs)
+    obstacles = _obstacles(inputs, ledger)
     left_alone = _left_alone(inputs, candidates)
-    splits: list[Split] = []
-    refusals: list[Refusal] = []
-    hits: dict[str, Hits] = {}
-    planned: Counter[int] = Counter()
-    counts, most = (
-        _namespace_counts(inputs.snapshot.bundles, inputs.namespace_bundles),
-        inputs.params.split_max_bundles,
-    )
+    splits, refusals = list[Split](), list[Refusal]()
+    hits, planned = dict[str, Hits](), Counter[int]()
+    counts, most = _namespace_counts(inputs.snapshot.bundles, inputs.namespace_bundles), inputs.params.split_max_bundles
     for candidate in candidates:
         name, broker = _names(inputs, candidate.row)
         bundle_hits = _counted(inputs, candidate.row)
@@ -282,15 +281,15 @@ def _counted(inputs: Situation, row: int) -> Hits:
     return Hits(side="split", low=last.low + 1, reported=reported, at_ms=now)
 
 
-def _obstacles(inputs: Situation) -> dict[str, tuple[Code, str]]:
+def _obstacles(inputs: Situation, ledger: Ledger) -> dict[str, tuple[Code, str]]:
     """Return the bundles that must not be split now, with the reason."""
     now, guard = inputs.snapshot.wall_ms, inputs.guard
     until = now - int(1000 * inputs.params.cool_down_seconds)
-    under_way = inputs.ledger.under_way()
+    under_way = ledger.under_way()
     return {
         **{name: _why(failed.code) for name, failed in guard.split_failed.items() if failed.at_ms > until},
         **{name: (Code.PINNED, "") for name, expiry in guard.pinned.items() if not expiry or expiry > now},
-        **dict.fromkeys(inputs.ledger.not_yet_reported_bundles(inputs.params, now), (Code.UNSETTLED, "")),
+        **dict.fromkeys(ledger.not_yet_reported_bundles(inputs.params, now), (Code.UNSETTLED, "")),
         **dict.fromkeys(under_way, (Code.IN_TRANSIT, "")),
         **dict.fromkeys(guard.frozen, (Code.FROZEN_INTENT, "")),
     }
