@@ -22,20 +22,23 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Cut:
-    """A feature, and what disappears with it. `word`: in each test of the feature."""
+    """A feature, and what disappears with it."""
 
     feature: str
-    word: str
     sections: tuple[str, ...]
     commands: tuple[str, ...]
     paths: str
     tasks: tuple[str, ...]
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The words that only tests of the feature contain."""
+        return frozenset((*self.sections, *self.commands))
+
 
 CUTS = (
     Cut(
         feature="quotas",
-        word="quota",
         sections=("quotas",),
         commands=("quota",),
         paths="/api/v1/quotas",
@@ -94,8 +97,8 @@ def needs(file: Path, feature: str, above: frozenset[Path] = frozenset()) -> boo
     return any(needs(source, feature, above | {file}) for source in sources if source.exists() and source not in above)
 
 
-def find_tests_of(word: str, file: Path) -> Iterator[str]:
-    """Yield the tests of a file whose code contains a word."""
+def find_tests_of(words: frozenset[str], file: Path) -> Iterator[str]:
+    """Yield the tests of a file whose code contains one of these words."""
     text = file.read_text(encoding="utf-8")
     for outer in ast.parse(text).body:
         inside = outer.body if isinstance(outer, ast.ClassDef) else [outer]
@@ -104,7 +107,7 @@ def find_tests_of(word: str, file: Path) -> Iterator[str]:
             if (
                 isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
                 and node.name.startswith("test")
-                and word in code
+                and any(word in code for word in words)
             ):
                 names = [outer.name] if isinstance(outer, ast.ClassDef) else []
                 yield "::".join([str(file.relative_to(ROOT)), *names, node.name])
@@ -130,6 +133,6 @@ def left_out(cut: Cut) -> list[str]:
     files = sorted((ROOT / "tests/unit").rglob("test_*.py"))
     importers = [str(path.relative_to(ROOT)) for path in files if needs(path, cut.feature)]
     paths = [f"tests/unit/{cut.feature}", "tests/unit/dev", "tests/unit/wiring/test_features.py", *importers]
-    names = [name for path in files for name in find_tests_of(cut.word, path)]
-    keywords = f"not {cut.word} and not drift"
+    names = [name for path in files for name in find_tests_of(cut.words, path)]
+    keywords = " and ".join(f"not {word}" for word in (*sorted(cut.words), "drift"))
     return ["-k", keywords, *(f"--ignore={path}" for path in paths), *(f"--deselect={name}" for name in names)]
