@@ -1,6 +1,6 @@
 """Generate the example, its picture and the table of parameters on the pages of docs/strategies.
 
-Every page shows the same six brokers, so that the strategies can be compared. The plan is the daemon's own `plan()`,
+Every page shows the same six brokers, so that the strategies can be compared. The plan is the sidecar's own `plan()`,
 called again with fresh reports until the strategy acts. `python -m dev.docs write` puts both between the page's marks.
 """
 

@@ -84,7 +84,7 @@ class TestAsRecorded:
     """The recorded settings through the recorded history."""
 
     def test_same_plans(self) -> None:
-        """Every plan has the recorded hash: what the back-test plans on is, bit by bit, what the daemon saw."""
+        """Every plan has the recorded hash: what the back-test plans on is, bit by bit, what the sidecar saw."""
         records = history(WHOLE)
         traffic = traffic_of(frames(records), dtype=np.float64)
         found: list[tuple[bool, str]] = []

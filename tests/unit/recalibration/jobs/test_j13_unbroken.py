@@ -137,7 +137,7 @@ def with_unbroken(before: float, after: float) -> dict[str, Any]:
 
 
 class TestRefusal:
-    """What the daemon, and before it the job, says of it."""
+    """What the sidecar, and before it the job, says of it."""
 
     @pytest.mark.parametrize(
         ("before", "after", "good"), [(0.1, 0.1009, True), (0.1, 0.05, True), (0.1, 0.1011, False), (0.1, 0.122, False)]

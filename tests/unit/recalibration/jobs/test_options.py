@@ -267,7 +267,7 @@ def test_a_password_that_only_the_sidecars_have_is_not_needed(
 
 
 def test_rules_of_the_settings(history: Path) -> None:
-    """All of those by which the daemon checks, with its cluster and cycle; without settings its defaults."""
+    """All of those by which the sidecar checks, with its cluster and cycle; without settings its defaults."""
     loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
     given = parser().parse_args(["--history", "h", "--out", "o"])
     found = options_of(given, loaded)
