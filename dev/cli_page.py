@@ -22,22 +22,22 @@ from bundlekeel.wiring.features import commands
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
-_OF_EVERY = "Options of every command that asks a sidecar"
+_OF_CHANGES = ("reason", "by", "yes", "wait", "within")
+_COMMON = "[common options](#common-options)"
 
 _INTRO = """\
-A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
-else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
-`run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`, `config`, `token`, `history`, `replay`,
-`simulate`, `decide`, `journal verify` and `version` need no running sidecar; `doctor --for act`, `where --if-unowned`
-and `config show --running` do. Commands that change something through a sidecar need its unix socket (mode 0600) while
-no authentication is configured.
+A command finds a running sidecar by `--url`, `--socket`, or the settings file (`-c`): its unix socket if there is one,
+else its host and port. The environment can set the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
+These commands need no running sidecar: `run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`,
+`config`, `token`, `history`, `replay`, `simulate`, `decide`, `journal verify` and `version`. These do: `doctor --for
+act`, `where --if-unowned` and `config show --running`. Without authentication, commands that change something through
+a sidecar need its unix socket (mode 0600).
 
-`-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers ([their units](api.md)). Into a
-pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON takes a line each time then.
-`NO_COLOR` and `COLUMNS` are heeded. `-h` after any command shows its options, `bundlekeel --version` the release,
-`bundlekeel --install-completion` sets up the shell.
+Tables have human units, JSON and YAML raw numbers ([their units](api.md)). In a pipe every row is one line. With
+`--watch`, JSON is one line per output. `NO_COLOR` and `COLUMNS` are respected. `-h` after any command shows its
+options. `bundlekeel --install-completion` sets up the shell.
 
-[Which commands act at once](../operations/by-hand.md#which-commands-act-at-once), and which are dry runs first."""
+[Which commands act immediately](../operations/by-hand.md#which-commands-act-at-once), and which are dry runs first."""
 
 _DECIDE = """\
 ## `decide`: lines in and out
@@ -78,14 +78,28 @@ def cli_page() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None), commands()))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
-    lines += [f"## {_OF_EVERY}", "", *_table(_shared(root))]
+    lines += [
+        "## Common options",
+        "",
+        "A command that asks a sidecar has these; one that asks once lacks `--watch`:",
+        "",
+    ]
+    shared = [item for item in root.commands["brokers"].params if item.name in _SHARED]
+    lines += [
+        *(_item(_names(item), item) for item in shared),
+        "",
+        "Commands that change something have some of these:",
+        "",
+    ]
+    changes = {item.name: item for item in root.commands["drain"].params if item.name in _OF_CHANGES}
+    lines += [*(_item(_names(item), item) for item in changes.values()), ""]
     panel = ""
     for name, top in root.commands.items():
         if top.rich_help_panel != panel:
             panel = top.rich_help_panel
             lines += [f"## {panel}", ""]
         for path, command in _commands({name: top}, "bundlekeel"):
-            lines += _command(path, command)
+            lines += _command(path, command, changes)
             if examples := EXAMPLES.get(path.removeprefix("bundlekeel "), ()):
                 lines += ["```", *(f"bundlekeel {line}" for line in examples), "```", ""]
     lines += [_DECIDE, *_notes(), "", *_recalibrate()]
@@ -114,26 +128,26 @@ def _commands(commands: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any
             yield here, command
 
 
-def _command(path: str, command: Any) -> list[str]:
+def _command(path: str, command: Any, changes: Mapping[str, Any]) -> list[str]:
+    """Return the section of a command. `changes`: options of commands that change something, explained once."""
     arguments = [item for item in command.params if item.param_type_name == "argument"]
-    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
     usage = " ".join([path, *(_usage(item) for item in arguments)])
     lines = [f"### `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
-    asks = any(item.name == "url" for item in options)
+    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
+    names = {item.name for item in options}
+    asks = "url" in names
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
-    body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
-    without = "" if any(item.name == "watching" for item in options) else " but `--watch` and `--interval`"
-    also = [f"Also: [{_OF_EVERY}](#{_OF_EVERY.lower().replace(' ', '-')}){without}.", ""]
-    return [*lines, *_table(body), *(also if asks else [])]
+    explained = [item for item in own if item.name in changes and _meaning(item) == _meaning(changes[item.name])]
+    body = [_item(f"`{_usage(item)}`", item) for item in arguments]
+    body += [_item(_names(item), item) for item in own if item not in explained]
+    also = [f"`{item.opts[0]}`{' (required)' if item.required else ''}" for item in explained]
+    also += [_COMMON if "watching" in names else f"{_COMMON} without `--watch`"] if asks else []
+    return [*lines, *([*body, ""] if body else []), *([f"Also: {', '.join(also)}.", ""] if also else [])]
 
 
-def _shared(root: Any) -> list[str]:
-    """The options that `session.connected` gives, read off one such command."""
-    return [_row(_names(item), item) for item in root.commands["brokers"].params if item.name in _SHARED]
-
-
-def _table(body: list[str]) -> list[str]:
-    return ["| | meaning | default |", "| --- | --- | --- |", *body, ""] if body else []
+def _meaning(option: Any) -> str:
+    """Return the help without the condition under which the option is required."""
+    return str(option.help).rstrip(".").partition("; ")[0]
 
 
 def _usage(argument: Any) -> str:
@@ -145,15 +159,15 @@ def _names(option: Any) -> str:
     return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
 
 
-def _row(name: str, item: Any) -> str:
+def _item(name: str, item: Any) -> str:
     help_text, words = getattr(item, "help", None) or "", _choices(item)
     meaning = help_text if all(word in help_text for word in words) else f"{help_text} ({', '.join(words)})"
     if getattr(item, "envvar", None):
         meaning += f" `{item.envvar}`"
     default = item.default
     plain = "" if default in (None, False, "", ()) or callable(default) else str(getattr(default, "value", default))
-    cell = "required" if item.required else plain
-    return f"| {name} | {meaning.strip()} | {cell} |".replace("  ", " ")
+    needed = item.required and item.param_type_name == "option"
+    return f"- {name}: {meaning.strip()}{' Required.' if needed else f' Default: {plain}.' if plain else ''}"
 
 
 def _choices(item: Any) -> list[str]:
