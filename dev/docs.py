@@ -136,28 +136,28 @@ _ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def settings_page() -> str:
     """docs/reference/settings.md."""
+    live = ", ".join(f"`{row.key}`" for row in rows() if is_live(row.key))
     lines = [
         "# Settings",
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Every key of the settings file, with its default. Later sources win:",
-        "defaults, the YAML file, the secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file a key,",
-        "named `admin__token`), the environment (`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command",
-        "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds. In the",
-        "environment and in secrets lists of names are separated by commas, and lists and mappings may be JSON.",
+        "Every key of the settings file, with its default. Later sources take precedence: defaults, the YAML file, the",
+        "secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file per key, named `admin__token`), the environment",
+        "(`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command line. A duration is `10s`, `500ms`, `1m`,",
+        "`2h`, `1d` or a number of seconds. In the environment and in secrets, lists of names are separated by commas,",
+        "and lists and mappings may be JSON.",
         "",
-        "`bundlekeel config check FILE` names wrong values, and when there is none what does not fit together: run it",
-        "again until it says `ok`.",
-        "`bundlekeel config show --origin` says where each value is; with `--running` it asks the sidecar,",
-        "which knows what brokers, calibration and a partial takeover add.",
-        "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
+        "`bundlekeel config check FILE` reports wrong values, and then combinations that do not fit together: run it",
+        "again until it prints `ok`. `bundlekeel config show --origin` shows the source of each value, and `--running`",
+        "the values of the sidecar, which can come from brokers, calibration and a partial takeover. All keys",
+        "as a file with comments: `config/bundlekeel.example.yaml`. Parameters have [their own page](parameters.md).",
         "",
-        "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
-        "once on SIGHUP. A file with a mistake is refused whole; the settings before it stay in force. What needs no",
-        "restart holds from the next cycle; what does is named in the journal (`bundlekeel journal --kind settings`)",
-        "and the log, and counted in `bundlekeel_settings_restart_needed`.",
-        "Change the file of every sidecar: the leader's parameters are those that count.",
+        "A sidecar reads a changed file within five seconds (a mounted ConfigMap, too), and immediately on SIGHUP. It",
+        "refuses a file with an error as a whole, and keeps the earlier settings.",
+        f"{live} take effect with the next cycle.",
+        "All other keys need a restart. The journal (`bundlekeel journal --kind settings`) and the log name them, and",
+        "`bundlekeel_settings_restart_needed` counts them. Change the file of every sidecar; the leader's applies.",
         "",
     ]
     sections: dict[str, list[list[str]]] = {}
@@ -166,7 +166,7 @@ def settings_page() -> str:
         section = first if first in _MORE or first != row.key else ""
         sections.setdefault(section, []).extend([_cells(row.key, row), *_item_cells(row.key)])
     for name, body in sections.items():
-        lines += [*_section_head(name), *table(["key", "default", "allowed", "restart", "meaning"], body), ""]
+        lines += [*_section_head(name), *table(["key", "default", "allowed", "meaning"], body), ""]
     return "\n".join(lines)
 
 
@@ -190,7 +190,7 @@ def _purpose(name: str) -> str:
 
 def _cells(key: str, row: SettingRow) -> list[str]:
     default = "none, give one" if row.default is PydanticUndefined else _code(plain(row.default, row))
-    return [f"`{key}`", default, row.allowed, "no" if is_live(key) else "yes", row.why]
+    return [f"`{key}`", default, row.allowed.replace("duration like 500ms or 1m", "duration"), row.why]
 
 
 def _item_cells(key: str) -> list[list[str]]:
