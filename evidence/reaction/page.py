@@ -85,24 +85,6 @@ def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
     )
 
 
-def run_rows(results: Sequence[Result]) -> list[Row]:
-    """Return the rows of all runs."""
-    rows: list[Row] = []
-    for result in results:
-        spread = Spread.of(move.gap_seconds for move in result.moves)
-        rows.append(
-            (
-                *(result.contender, str(result.number), f"{result.start_ratio:.2f}", f"{result.end_ratio:.2f}"),
-                "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
-                str(len(result.moves)),
-                *(f"{value:.2f}" for value in (spread.median, spread.p95, spread.worst)),
-                f"{result.noise.count}, worst {result.noise.worst:.2f}",
-                f"{result.lost} of {result.acked}",
-            )
-        )
-    return rows
-
-
 def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
     """Return the row of one contender under a load that moves: medians of its runs."""
     courses = [over_time(result.timeline) for result in results]
@@ -121,12 +103,6 @@ def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
 def _pairs_of(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result]]]:
     pairs = [(contender, results_of(contender, variant, raw)) for contender in CONTENDERS]
     return [(contender, results) for contender, results in pairs if results]
-
-
-RUN_HEADER = (
-    *("contender", "run", "max/mean before", "after", "seconds to even", "moves"),
-    *("gap median", "p95", "worst", "gaps apart from moves", "lost"),
-)
 
 
 def _reached(results: Sequence[Result]) -> str:
@@ -172,13 +148,14 @@ def page(raw: Path = RAW) -> str:
         "",
         *_quiet(raw),
         *_turning(raw),
-        "## What differs from stock",
+        "## Brokers' settings that differ from stock",
         "",
-        *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in pairs]),
+        *table(
+            ("balancer", "mode", "settings", "of the brokers"),
+            [_settings_row(item) for item, _ in pairs if _settings_of(item)],
+        ),
         "",
-        "## Every run",
-        "",
-        *table(RUN_HEADER, [row for _, results in pairs for row in run_rows(results)]),
+        "`evidence/reaction/results` contains every run with its moves and gaps.",
     ]
     return "\n".join([*lines, ""])
 
@@ -287,7 +264,7 @@ def _settings_row(contender: Contender) -> Row:
     cells = [
         f"`{key}={value.rpartition('.')[2] if '.impl.' in value else value}`" for key, value in _settings_of(contender)
     ]
-    return (contender.title, contender.mode, contender.statistics, "<br>".join(cells) or "nothing")
+    return (contender.title, contender.mode, contender.statistics, "<br>".join(cells))
 
 
 def _settings_of(contender: Contender) -> list[tuple[str, str]]:
