@@ -52,11 +52,11 @@ _GROUPS = {
     Code.OVERLOADED: "Verdicts, in Pulsar's words",
     Code.SOLE_BROKER: "Verdicts, ours",
     Code.SAME_BROKER: "Refusals of a candidate",
-    Code.OWNER_CHANGED: "Moves that were not begun, or did not end where they were asked to",
+    Code.OWNER_CHANGED: "Moves that did not start, or did not end as requested",
     Code.SPLITTING: "Splits that are not made",
     Code.OUT_OF_RANGE: "Proposed thresholds that are not adopted",
     Code.TOPIC_POLICIES_OFF: "Rates of topics in quota groups, and resource groups",
-    Code.EMPTY_REPORT: "Records that could not be read as they stand",
+    Code.EMPTY_REPORT: "Records that could not be read completely",
 }
 # Sections of the example, by the field that begins them.
 _SECTIONS = {
@@ -222,12 +222,13 @@ def parameters_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Set them under `parameters` by our name or by any of Pulsar's keys (then in Pulsar's unit), each once.",
-        f"These may also stand at the top of the file: {', '.join(f'`{name}`' for name in TOP_LEVEL)}.",
-        "With `adopt_broker_settings: true` the brokers' own values hold, their shedder and placement among them,",
-        "unless they are set here: write `strategy: avg` to keep it.",
-        "That goes for stock values too: 1,000 msg/s, 1 MiB/s and 10 MiB/s are then minima (`min_unload_*`), which a",
-        "small cluster may never reach; write `minUnloadMessage: 0` and so on beside it.",
+        "Set them below `parameters`, each once, by Bundlekeel's name or by one of Pulsar's keys, in Pulsar's unit.",
+        f"{', '.join(f'`{name}`' for name in TOP_LEVEL)} may also be at the top of the file.",
+        "A parameter in seconds can be a duration such as `30m`.",
+        "",
+        "With `adopt_broker_settings: true` the brokers' own values apply, also their shedder and placement, unless",
+        "they are set here: `strategy: avg` keeps it. Pulsar's defaults of 1,000 msg/s, 1 MiB/s and 10 MiB/s are then",
+        "minima (`min_unload_*`) that a small cluster may never reach: set `minUnloadMessage: 0` and so on.",
         "",
     ]
     body = [
@@ -235,7 +236,7 @@ def parameters_page() -> str:
             f"`{row['name']}`",
             _code(row["default"]),
             row["unit"],
-            row["allowed"],
+            row["allowed"].replace(", or a duration like 30m", ""),
             "<br>".join(f"`{key}`" for key in row["pulsar_keys"]),
             row["used_by"],
             row["why"],
@@ -248,8 +249,8 @@ def parameters_page() -> str:
         "",
         "## What may be calibrated",
         "",
-        "The [recalibration](../operations/recalibrate.md) proposes these parameters only, between these ends. One",
-        "proposal changes each by `calibration.max_steps` steps at most.",
+        "The [recalibration](../operations/recalibrate.md) proposes only these parameters, within their ranges. One",
+        "proposal changes each by at most `calibration.max_steps` steps.",
         "",
         *table(["name", "range", "step", "strategies"], _calibrated_rows()),
         "",
@@ -264,8 +265,8 @@ def codes_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "A code is one word that says why something was done or not. It is in plans, verdicts, the journal and the",
-        "answers of the API, and is a label of the metrics that count them.",
+        "A code is one word for the reason why something was done or not. Plans, verdicts, the journal and responses",
+        "of the API contain codes, and metrics count them.",
     ]
     body: list[list[str]] = []
     for code in Code:
@@ -285,14 +286,14 @@ def gate_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the",
-        "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
-        "same question is asked again, after reading from the store what people asked for.",
+        "One gate decides on every change of the cluster. It makes the checks in the order of the second table, and",
+        "the first failed check is the result, with its [code](codes.md). Before each move and split it checks again,",
+        "after it has re-read the operators' requests.",
         "",
-        *table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
+        *table(["action", "meaning"], [[_words(action.name), action.value] for action in Action]),
         "",
-        "Takeover, handback and the failsafe job ask no gate: they run without a sidecar, by the takeover record;",
-        "the failsafe job looks for a sign of life again before each of its writes.",
+        "Takeover, handback and the failsafe job do not use the gate: they run without a sidecar, by the takeover",
+        "record. The failsafe job checks for a completed cycle again before each of its writes.",
         "",
     ]
     rows = [
@@ -311,9 +312,9 @@ def metrics_page() -> str:
     """docs/reference/metrics.md: every metric with type, labels and meaning."""
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
-    text = "Every sidecar has these at `/metrics`, in Prometheus' text format or as OpenMetrics. Bundles are no labels."
+    text = "Every sidecar serves these at `/metrics`, as Prometheus' text or OpenMetrics. No label contains a bundle."
     process = (
-        "On Linux also the usual figures of a process, under our prefix: `bundlekeel_process_cpu_seconds_total`, "
+        "On Linux also those of the process: `bundlekeel_process_cpu_seconds_total`, "
         "`..._resident_memory_bytes`, `..._virtual_memory_bytes`, `..._open_fds`, `..._max_fds` and "
         "`..._start_time_seconds`."
     )
