@@ -336,16 +336,16 @@ def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
     schema = {key: value for option in reversed(options) for key, value in option.items()}
     if "enum" in schema:
         kind = f"one of {', '.join(schema['enum'])}"
-    elif "minimum" in schema:
-        kind = f"{schema['minimum']} to {schema['maximum']}" if "maximum" in schema else f"from {schema['minimum']} on"
+    elif "maximum" in schema:
+        kind = f"{schema['minimum']} to {schema['maximum']}"
     else:
-        kind = {"boolean": "true or false", "string": "text"}.get(schema["type"], schema["type"])
+        kind = ""
     default = item["schema"].get("default")
     if item["required"]:
-        kind += ", required"
-    elif default not in (None, ""):
+        kind = kind or "required"
+    elif kind and default is not None:
         kind += f", default {json.dumps(default)}"
-    return f"`{item['name']}` ({kind})"
+    return f"`{item['name']}`{f' ({kind})' if kind else ''}"
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
 _OF_CHANGES = ("reason", "by", "yes", "wait", "within")
+_OF_PERIODS = ("since", "until")
 _COMMON = "[common options](#common-options)"
 
 _INTRO = """\
@@ -56,21 +57,19 @@ out  {"bench":N,"decode_ms_median":..,"plan_ms_median":..}
 out  {"error":{"line":n,"field":"reset.config.x","reason":"..."}}
 ```
 
-A reset prints nothing and starts with empty memory; without one, `avg` runs with its defaults. After a refused reset
-nothing is decided until the next one. `config` takes Pulsar's keys and units: an unknown key is an error, a known one
-that no strategy reads is not. A bad line is answered with an error. The exit code is 1 if errors were the only answers,
-else 0.
+A reset prints nothing and starts with empty memory. Without one, `avg` runs with its defaults. After a refused reset
+nothing is decided until the next one. `config` takes Pulsar's keys and units. An unknown key is an error; a known key
+that no strategy reads is ignored. A bad line returns an error. The exit code is 1 if there were only errors, else 0.
 
-Records are those of the brokers' znodes and topics. Of `LocalBrokerData` these count: `cpu`, `directMemory`,
+Records are those of the brokers' znodes and topics. Of `LocalBrokerData` these are used: `cpu`, `directMemory`,
 `bandwidthIn`, `bandwidthOut` (`usage`, `limit`), the four `msg...` sums, `bundles`, `lastUpdate`, and `lastStats` with
-each bundle's present traffic (without it a bundle counts as idle in the corrected forms).
+each bundle's present traffic (without it a bundle is idle in the corrected forms).
 
-`compat` `"4.0"` or `"4.2"` (a text) gives what Pulsar's own class of that release answers, bare: no guard, no policies,
-any value of a threshold, a bundle that `bundles` does not name is no candidate; `to` then holds the destinations that
-AvgShedder and TransferShedder couple, and others only when the reset names a `placement`. Without a strategy it is
-`threshold` there, as in a broker.
+With `compat` `"4.0"` or `"4.2"` (a string) the result is that of Pulsar's own class, without guard and policies, for
+any threshold. A bundle that `bundles` does not contain is not a candidate. `to` contains the destinations of AvgShedder
+and TransferShedder, and others only if the reset contains a `placement`. The default strategy is then `threshold`.
 
-`bench` runs N more turns on the last input (memory advances as in any turn); it decodes the reports' text each time.
+`bench` repeats the last turn N times, with decoding. Memory advances as in any turn.
 """
 
 
@@ -78,28 +77,25 @@ def cli_page() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None), commands()))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
-    lines += [
-        "## Common options",
-        "",
-        "A command that asks a sidecar has these; one that asks once lacks `--watch`:",
-        "",
-    ]
-    shared = [item for item in root.commands["brokers"].params if item.name in _SHARED]
-    lines += [
-        *(_item(_names(item), item) for item in shared),
-        "",
-        "Commands that change something have some of these:",
-        "",
-    ]
-    changes = {item.name: item for item in root.commands["drain"].params if item.name in _OF_CHANGES}
-    lines += [*(_item(_names(item), item) for item in changes.values()), ""]
+    commands = root.commands
+    kinds = (
+        ("A command that asks a sidecar has these; one that asks once lacks `--watch`:", commands["brokers"], _SHARED),
+        ("Commands that change something have some of these:", commands["drain"], _OF_CHANGES),
+        ("Commands that read a period have these:", commands["verdicts"], _OF_PERIODS),
+    )
+    lines += ["## Common options", ""]
+    common: dict[str, Any] = {}
+    for text, command, names in kinds:
+        options = {item.name: item for item in command.params if item.name in names}
+        lines += [text, "", *(_item(_names(item), item) for item in options.values()), ""]
+        common |= options
     panel = ""
-    for name, top in root.commands.items():
+    for name, top in commands.items():
         if top.rich_help_panel != panel:
             panel = top.rich_help_panel
             lines += [f"## {panel}", ""]
         for path, command in _commands({name: top}, "bundlekeel"):
-            lines += _command(path, command, changes)
+            lines += _command(path, command, common)
             if examples := EXAMPLES.get(path.removeprefix("bundlekeel "), ()):
                 lines += ["```", *(f"bundlekeel {line}" for line in examples), "```", ""]
     lines += [_DECIDE, *_notes(), "", *_recalibrate()]
@@ -128,8 +124,8 @@ def _commands(commands: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any
             yield here, command
 
 
-def _command(path: str, command: Any, changes: Mapping[str, Any]) -> list[str]:
-    """Return the section of a command. `changes`: options of commands that change something, explained once."""
+def _command(path: str, command: Any, common: Mapping[str, Any]) -> list[str]:
+    """Return the section of a command. `common`: options of several commands, explained once."""
     arguments = [item for item in command.params if item.param_type_name == "argument"]
     usage = " ".join([path, *(_usage(item) for item in arguments)])
     lines = [f"### `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
@@ -137,7 +133,7 @@ def _command(path: str, command: Any, changes: Mapping[str, Any]) -> list[str]:
     names = {item.name for item in options}
     asks = "url" in names
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
-    explained = [item for item in own if item.name in changes and _meaning(item) == _meaning(changes[item.name])]
+    explained = [item for item in own if item.name in common and _meaning(item) == _meaning(common[item.name])]
     body = [_item(f"`{_usage(item)}`", item) for item in arguments]
     body += [_item(_names(item), item) for item in own if item not in explained]
     also = [f"`{item.opts[0]}`{' (required)' if item.required else ''}" for item in explained]
@@ -145,9 +141,9 @@ def _command(path: str, command: Any, changes: Mapping[str, Any]) -> list[str]:
     return [*lines, *([*body, ""] if body else []), *([f"Also: {', '.join(also)}.", ""] if also else [])]
 
 
-def _meaning(option: Any) -> str:
-    """Return the help without the condition under which the option is required."""
-    return str(option.help).rstrip(".").partition("; ")[0]
+def _meaning(option: Any) -> tuple[str, str]:
+    """Return the default, and the help without the condition under which the option is required."""
+    return _default(option), str(option.help).rstrip(".").partition("; ")[0]
 
 
 def _usage(argument: Any) -> str:
@@ -164,10 +160,14 @@ def _item(name: str, item: Any) -> str:
     meaning = help_text if all(word in help_text for word in words) else f"{help_text} ({', '.join(words)})"
     if getattr(item, "envvar", None):
         meaning += f" `{item.envvar}`"
-    default = item.default
-    plain = "" if default in (None, False, "", ()) or callable(default) else str(getattr(default, "value", default))
+    plain = _default(item)
     needed = item.required and item.param_type_name == "option"
     return f"- {name}: {meaning.strip()}{' Required.' if needed else f' Default: {plain}.' if plain else ''}"
+
+
+def _default(item: Any) -> str:
+    value = item.default
+    return "" if value in (None, False, "", ()) or callable(value) else str(getattr(value, "value", value))
 
 
 def _choices(item: Any) -> list[str]:

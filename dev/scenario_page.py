@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bundlekeel.simulator import scenario
 from bundlekeel.simulator.scenario import EVENTS, Event, Scenario
-from bundlekeel.simulator.sim_files import shipped, suite
+from bundlekeel.simulator.sim_files import suite
 from bundlekeel.simulator.simulate_report import COLUMNS
 from dev import NOTE
 from dev.markdown import table
@@ -26,7 +26,6 @@ A scenario is a YAML file. Times are minutes unless the field names another unit
 capacity 1. Lists of brokers can contain ranges (`[0-3, 7]`). A wrong field or value is refused with its place. To
 start: [write a scenario](../operations/simulate.md#write-a-scenario)."""
 
-_EXAMPLE = "15-human-unloads"
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
@@ -44,7 +43,6 @@ def format_page() -> str:
     """Return the page of the format: `Scenario` first, then its parts, in the order of the file."""
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
-    lines += [f"An example, the shipped `{_EXAMPLE}`:", "", "```yaml", shipped()[_EXAMPLE].rstrip(), "```", ""]
     for item in sorted(classes, key=lambda item: item is not Scenario):
         lines += [f"## {item.__name__}", "", str(inspect.getdoc(item)), ""]
         lines += [*table(["field", "what", "default", "meaning"], _fields(item)), ""]
