@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -200,10 +201,7 @@ def _swing(swing: tuple[int, int, float, int, str, float], who: str, seed: int) 
 
 
 def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
-    """Return the tables of swings and their goals, without rows in which no balancer usually moves a bundle.
-
-    Noises between the first and the last one have only their goals.
-    """
+    """Return the tables of swings and their goals. Noises between the first and the last one have only their goals."""
     lines = (
         []
         if any(noises)
@@ -215,22 +213,34 @@ def jitter_section(noises: Sequence[float], results: Results) -> list[str]:
         ]
     )
     for noise in noises:
-        rows, idle = [], 0
-        for name, _ in _swings():
-            cells_by_name: dict[str, list[str]] = {}
-            for who in (COUNTERS, REPORTS, NATIVE):
-                results_by_half = [results.runs(f"{name} {half} {noise} {who}") for half in HALVES]
-                cells_by_name[who] = [_first_and_later(runs) for runs in results_by_half]
-            is_idle = all(cell.startswith(("0+0", "-")) for cells in cells_by_name.values() for cell in cells)
-            idle += is_idle
-            rows += [] if is_idle else [[*_named(name), who, *cells] for who, cells in cells_by_name.items()]
-        head = ("brokers", "shape", "swing", "balancer", *(f"{half} s" for half in HALVES))
         lines.append(f"{chr(10) * bool(lines)}### Noise {noise:.0%}\n")
         if noise in (NOISES[0], NOISES[-1]):
-            lines += table(head, rows)
-            lines.append(f"\nIn {idle} more combinations of brokers, shape and swing all medians are 0+0.\n")
+            lines += _jitter_table(noise, results)
         lines += _judge(results, noise)
     return lines
+
+
+def _jitter_table(noise: float, results: Results) -> list[str]:
+    """Return the table of one noise, without rows and columns in which no median is above zero."""
+    rows, idle = [], 0
+    for name, _ in _swings():
+        by_balancer = {
+            who: [_first_and_later(results.runs(f"{name} {half} {noise} {who}")) for half in HALVES]
+            for who in (COUNTERS, REPORTS, NATIVE)
+        }
+        is_idle = all(map(_is_idle, chain(*by_balancer.values())))
+        idle += is_idle
+        rows += [] if is_idle else [[*_named(name), who, *cells] for who, cells in by_balancer.items()]
+    head = ("brokers", "shape", "swing", "balancer", *(f"{half} s" for half in HALVES))
+    shown = [at for at in range(len(head)) if not all(_is_idle(row[at]) for row in rows)]
+    return [
+        *(table([head[at] for at in shown], [[row[at] for at in shown] for row in rows]) if rows else ()),
+        f"\nIn {idle} more combinations of brokers, shape and swing, and in shorter periods, all medians are 0+0.\n",
+    ]
+
+
+def _is_idle(cell: str) -> bool:
+    return cell == "-" or cell.startswith("0+0")
 
 
 def _named(name: str) -> list[str]:
