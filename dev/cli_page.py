@@ -77,11 +77,11 @@ def cli_page() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None), commands()))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
-    commands = root.commands
+    tops = root.commands
     kinds = (
-        ("A command that asks a sidecar has these; one that asks once lacks `--watch`:", commands["brokers"], _SHARED),
-        ("Commands that change something have some of these:", commands["drain"], _OF_CHANGES),
-        ("Commands that read a period have these:", commands["verdicts"], _OF_PERIODS),
+        ("A command that asks a sidecar has these; one that asks once lacks `--watch`:", tops["brokers"], _SHARED),
+        ("Commands that change something have some of these:", tops["drain"], _OF_CHANGES),
+        ("Commands that read a period have these:", tops["verdicts"], _OF_PERIODS),
     )
     lines += ["## Common options", ""]
     common: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def cli_page() -> str:
         lines += [text, "", *(_item(_names(item), item) for item in options.values()), ""]
         common |= options
     panel = ""
-    for name, top in commands.items():
+    for name, top in tops.items():
         if top.rich_help_panel != panel:
             panel = top.rich_help_panel
             lines += [f"## {panel}", ""]
