@@ -44,19 +44,18 @@ from tests.support.spied import Spied
 from tests.support.world import PATIENT
 
 _INTRO = f"""\
-All fields, of bodies too: `config/openapi.json`. A running sidecar serves it as `/api/v1/openapi.json` (role viewer);
-on TCP without `api.auth` it lacks the routes marked *socket*, which that port does not have. The document contains an
-example request and response of each route.
+`config/openapi.json` describes each route: role, parameters, fields, statuses, and an example request and response. A
+running sidecar serves it as `/api/v1/openapi.json` (role viewer). On TCP without `api.auth` it lacks the routes that
+change something, as that port does. This page contains the rest.
 
-**What v1 keeps.** Any release may add routes to `/api/v1`, fields to answers, optional fields to bodies, and words
-to every field of text that has no `enum`. Ignore those that you do not know. `x-extensible-enum` lists
-the words of this release, of the names of a mapping below `propertyNames`. What is there is not removed and does not
-change its meaning within v1, but for the wording of sentences: an incompatible form gets `/api/v2` beside v1. What is
-to go is named `deprecated` in the OpenAPI document and in the changelog for at least one minor release before. A field
-of a body or a parameter that is not known is refused (422): `version` of `/whoami` says which release answers.
+**What v1 keeps.** Each release may add routes, fields of responses, optional fields of bodies, and values of text
+fields without `enum`. Ignore those that you do not know. `x-extensible-enum` lists the values of this release (below
+`propertyNames`: the names of a mapping). Nothing is removed and no meaning changes within v1, except the wording of
+sentences. An incompatible form gets `/api/v2` next to v1. What will be removed is `deprecated` in the document and in
+the changelog for at least one minor release before. Unknown parameters and fields of a body are refused (422);
+`version` of `/whoami` is the release that responds.
 
-The document is OpenAPI 3.1; `openapi-spec-validator` 0.9.0 has no complaint. The types of these generators compile and
-read the examples of `/state` and `/journal`, and a record of a kind that they do not know (`OtherRecord`):
+The document is OpenAPI 3.1. The types of these generators compile and read the examples:
 
 ```text
 openapi-python-client generate --path config/openapi.json                                        # Python, 0.29.1
@@ -65,77 +64,68 @@ datamodel-codegen --input config/openapi.json --input-file-type openapi --enum-f
 oapi-codegen -generate types,client -package bundlekeel -o bundlekeel.go config/openapi.json     # Go, v2.8.2
 ```
 
-`ogen` v1.24.0 and `oapi-codegen` v2.5.0 refuse the document: `exclusiveMinimum` is a number since 3.1. Without
-`--enum-field-as-literal` `datamodel-codegen` gives the name `State` to a word list, and not to the answer of `/state`.
-A record that lacks fields of its kind becomes `OtherRecord` in `datamodel-codegen` without an error: look at `kind`.
-In Go look at the `Kind` of `AsOtherRecord()` first: `AsMoveRecord()` does not.
+`ogen` v1.24.0 and `oapi-codegen` v2.5.0 refuse the document, because `exclusiveMinimum` is a number since 3.1. Without
+`--enum-field-as-literal`, `datamodel-codegen` names a list of words `State`, and not the response of `/state`. Read the
+`kind` of a record first: `datamodel-codegen` turns a record that lacks fields into `OtherRecord` without an error. In
+Go, use the `Kind` of `AsOtherRecord()`, because `AsMoveRecord()` does not check it.
 
-- **Where**: each sidecar answers, at `http://127.0.0.1:8090` (`api.host`, `api.port`; `https` with `api.tls`, with a
-  certificate of the client where `client_ca_file` asks for one) and at its unix socket. What only
-  the leader can do is passed on to it; no route of `/api/v1` sends you elsewhere. A follower that is asked for a plan
-  asks the leader, and plans by itself when that does not answer (`by_leader` is false then). With `api.auth` asking
-  the leader needs `api.auth.peer_token_file`. Loads, reasons, verdicts and records of cycles are those of the sidecar
-  that is asked: the leader has the newest, and `leader` of `GET /state` has its address.
-- **Who may**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials, and routes marked
-  *socket* exist only on the unix socket (`api.socket`, mode 0600), their dry runs too: TCP has no route that changes
-  anything. With `api.auth` TCP has all routes: `GET` needs role viewer (no token with `api.auth.anonymous_reads`),
-  everything else operator, the mode admin. A [token](../operations/security.md#who-may-use-the-api) is sent as
-  `Authorization: Bearer TOKEN`.
+- **Addresses**: each sidecar responds at `http://127.0.0.1:8090` (`api.host`, `api.port`; `https` with `api.tls`) and
+  at its unix socket. It forwards requests that only the leader can fulfil; no route of `/api/v1` redirects. A follower
+  requests a plan from the leader, and plans itself if the leader does not respond (`by_leader` is then false). With
+  `api.auth` this needs `api.auth.peer_token_file`. Loads, reasons, verdicts and records of cycles are those of the
+  requested sidecar. The leader has the newest; `leader` of `GET /state` contains its address.
+- **Roles**: without `api.auth`, reads, `POST /plans` and `POST /assignments` need no credentials. All other routes
+  exist only on the unix socket (`api.socket`, mode 0600), so TCP cannot change anything. With `api.auth`, TCP has all
+  routes. `GET` needs the role viewer (no token with `api.auth.anonymous_reads`), `PUT /mode` admin, everything else
+  operator. Send a [token](../operations/security.md#who-may-use-the-api) as `Authorization: Bearer TOKEN`.
 - **Host** must be a loopback name, `api.host`, or listed in `api.allowed_hosts` (`*` for any, `.example.com` for a
-  domain); else 421. Probes and metrics also answer to any IP address, because kubelet and Prometheus ask so.
-- **Writes** take `application/json` only (415), mutations a JSON object in UTF-8 (400), of this Origin only (403),
-  up to {MAX_BODY_BYTES // 1024} KiB (413) that arrive within {BODY_SECONDS:.0f} s (408). A request ends after
-  {REQUEST_SECONDS:.0f} s, and a read that waits for a store after {off_loop.READ_SECONDS:.0f} s (504).
-  There is no CORS.
-- **Names in paths** (bundles, topics, namespaces, patterns) may be written as they are or with `%2F` and `%3A`; `?`,
-  `#` and `%` in them only as `%3F`, `%23` and `%25`. A proxy in between must leave both alone, and must not merge `//`.
-- **`DELETE`** takes its `reason` as a parameter of the query or, like the others, in a body, which some clients and
-  proxies do not pass on. With a body the query's is not read.
-- **Paths** with control characters are refused (400).
-- **HEAD** answers as GET does, without a body. OPTIONS is not answered (405).
-- **Request id**: each answer has one as `X-Request-ID`, a problem as `request_id` in its body too. The log lines of the
-  request name it, so a 500 leads to its traceback; where a follower asks the leader, those of both. A request may bring
-  its own: 1 to 128 letters, digits and `.` `_` `:` `/` `+` `=` `-`; any other is replaced.
-- **Limits**: {MAX_CONCURRENT} requests at once (`api.max_concurrent`), and {MAX_CONCURRENT // 4} more
-  that only changes may use; else 503 `too-busy`. {MAX_CONNECTIONS} connections
-  (`api.max_connections`), a quarter of them from one address, and {PROBE_CONNECTIONS} more
-  for `/livez` and `/readyz` alone. A new connection takes the place of the one that has waited longest for a request;
-  idle connections are closed after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes
-  at once in addition to the requests, and as many of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at
-  most a quarter of `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`.
-  Responses that are being sent may have {MAX_SENDING_BYTES // 2**20} MiB together: a read that would exceed that
-  gets 503 `too-busy`. A client that does not take {PIECE_BYTES // 1024} KiB within {READ_SECONDS:.0f} s is cut off.
-  After {ApiAuthSettings().failures_per_minute} wrong credentials in a minute an address gets 429.
-  There is no other limit of rate.
-- **Caches** keep nothing (`Cache-Control: no-store`); there is no `ETag`.
-- **`by`** in a body says who asks, on the unix socket; with `api.auth` it is the name of the credentials. `DELETE`
-  takes it in a body only, not in its query.
-- **Events**: `/events` sends the event `change` with marks as JSON, at the beginning and when one of them differs, the
-  comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, and the event `end` before the stream ends:
-  ask again then.
-- **Go**: reach the unix socket by `DialContext` of the transport, and let its `IdleConnTimeout` be below
-  {KEEP_ALIVE_SECONDS} s. Write names in paths with `url.PathEscape`; `JoinPath` merges `//`. A client for `/events` has
-  no `Timeout`: that would end the stream.
-- **Page**: `/ui/` is the web page, with a policy of its own; `/` leads there.
-- **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 when one fails.
+  domain); else 421. Probes and metrics also accept any IP address, because kubelet and Prometheus use one.
+- **Writes** take only `application/json` (415), as a JSON object in UTF-8 (400), from this Origin (403), up to
+  {MAX_BODY_BYTES // 1024} KiB (413) within {BODY_SECONDS:.0f} s (408). A request ends after {REQUEST_SECONDS:.0f} s,
+  and a read of a store after {off_loop.READ_SECONDS:.0f} s (504). There is no CORS.
+- **Names in paths** may contain `/` and `:` or `%2F` and `%3A`, but `?`, `#` and `%` only as `%3F`, `%23` and `%25`. A
+  proxy must not change these or merge `//`. Control characters are refused (400).
+- **`DELETE`** takes `reason` as a query parameter, or in a body, which some clients and proxies drop. With a body the
+  parameter is ignored.
+- **HEAD** responds as GET without a body. OPTIONS is refused (405).
+- **Request id**: each response contains one as `X-Request-ID`, a problem also as `request_id`. The log lines of the
+  request contain it, also the leader's. A request may bring its own: 1 to 128 letters, digits and
+  `.` `_` `:` `/` `+` `=` `-`; any other is replaced.
+- **Limits**: {MAX_CONCURRENT} concurrent requests (`api.max_concurrent`) and {MAX_CONCURRENT // 4} more for changes;
+  else 503 `too-busy`. {MAX_CONNECTIONS} connections (`api.max_connections`), at most a quarter of them from one
+  address, and {PROBE_CONNECTIONS} more for `/livez` and `/readyz`. A new connection replaces the one that has been idle
+  longest; idle connections are closed after {KEEP_ALIVE_SECONDS} s. {MAX_OPEN} probes in addition to the requests, and
+  as many requests of `/metrics` and the page. {MAX_STREAMS} streams of `/events`, at most a quarter of
+  `api.max_concurrent`, each of which counts as a request; else 503 `too-many-streams`. Responses in transit:
+  {MAX_SENDING_BYTES // 2**20} MiB together; a read above that gets 503 `too-busy`. A client that does not take
+  {PIECE_BYTES // 1024} KiB within {READ_SECONDS:.0f} s is disconnected. After
+  {ApiAuthSettings().failures_per_minute} wrong credentials per minute an address gets 429.
+- **Caches** store nothing (`Cache-Control: no-store`). There is no `ETag`.
+- **`by`** in a body names the requester on the unix socket. With `api.auth` it is the name of the credentials.
+  `DELETE` takes it only in a body.
+- **Events**: `/events` sends the event `change` with marks as JSON, at the start and when one of them differs, the
+  comment `: still here` after {HEARTBEAT_SECONDS:.0f} s without a change, and the event `end`. Connect again then.
+- **Go**: reach the unix socket by `DialContext` of the transport, with an `IdleConnTimeout` below
+  {KEEP_ALIVE_SECONDS} s. Write names in paths with `url.PathEscape`; `JoinPath` merges `//`. A client for `/events`
+  must not have a `Timeout`.
+- **Page**: `/ui/` is the web page; `/` redirects to it.
+- **Probes**: `?verbose` lists the checks as `[+]name ok` and `[-]name reason`; 503 if one fails.
 
 {UNITS}"""
 
 _PROBLEMS = """\
 Errors are `application/problem+json` (RFC 9457) with `type`, `title`, `status`, `detail` and `request_id`. A conflict
-(409) adds `code`, the reason, and `difference`, the reasons as text; what is forbidden (403 `forbidden`) adds `code`.
-Probes fail as text (503). What is no HTTP gets 400 as text without an id. The document lists the statuses of each
-route, with an example of each.
+(409) adds `code` and `difference`, the reasons as text; 403 `forbidden` adds `code`. Probes fail with text (503). A
+request that is not HTTP gets 400 with text.
 
-A wrong value (422) adds `errors`: for each fault `field`, `reason`, and, where they are known, `value` (what was given)
-and `allowed`. `field`, `value` and `allowed` beside `errors` are those of the first fault. A request is compared with
-the OpenAPI document first, and all faults of that are listed. What is refused where it is used (a parameter of a
-strategy, a member of a quota group) comes alone."""
+A wrong value (422) adds `errors`, one per fault: `field`, `reason`, and, if known, `value` and `allowed`. The fields of
+the first fault are also next to `errors`. A request is compared with the OpenAPI document first, and all its faults are
+listed. A value that is refused later (a parameter of a strategy, a member of a quota group) is reported alone."""
 
 _REQUESTS = """\
-A dry run says what would be done. Then the same is asked for with a `reason`, and the leader carries it out as a task.
-A plan has a `hash`, and exactly that plan is carried out. A move by hand is planned anew with `execute`: the answer
-says where to, and its `hash` finds it in `/tasks`. A drain or a warm has no `hash`.
+A dry run shows the change. The same request with a `reason` makes it: the leader executes it as a task. A plan has a
+`hash`, and exactly that plan is executed. A manual move is planned again with `execute`; its response contains the
+destination, and its `hash` is in `/tasks`. A drain or warm has no `hash`.
 
 ```sh
 ask() { curl -sS --unix-socket bundlekeel.sock -H Content-Type:application/json "$@"; }
@@ -145,69 +135,63 @@ ask http://localhost/api/v1/tasks/req-0000000012                                
 ask -d '{"reason": "too slow"}' http://localhost/api/v1/tasks/req-0000000012/stop            # no further move
 ```
 
-- **Moves and splits by hand** (`transfer`, `unload`, `split`) are dry runs until `execute` is true. Then the answer has
-  a `task`, too. A dry run answers 200 also when it is refused. `refusals` is what would be a 409 with `execute`.
-  `held` is the code of the mode or pause that would be a 403, or of what keeps the leader from moving anything:
-  then the task would fail.
-- **A task** is `waiting` until the leader takes it, then `running`. Ask every few seconds. After 10 minutes of waiting
-  it is not begun any more. While nobody leads it stays `waiting`: end your asking by a time of your own. Once 50
-  newer tasks have begun or ended it is forgotten (404). It ends as
-    - `done`: carried out. Of a plan, or of the unload of a namespace, at least one bundle moved: each row of `moves`
-      says by its `outcome` what became of it. Only `done` and `released` did as asked. Of a plan with splits, one
-      split is enough. Splits have no row in `moves`: `detail` counts them, and the journal has each.
-    - `failed`: nothing ended as asked, or it ended before all was begun, or its leader is gone. Bundles may have moved
-      all the same: see `landed_elsewhere` and `unknown` in `moves`; where the leader is gone the journal has them.
-      `detail`, `difference` and the `code` of each of `moves` say why.
-    - `stopped`: somebody stopped it. What was not begun is `refused` in `moves`.
-- **With `review: required`** the state is `proposed` and there is no task: `GET /reviews` has it (its `id` is the
-  answer's `review`), with its `task` once a second person has approved it. `task` is null until then (empty text in
-  the answer to `execute` of a plan and in `GET /reviews`). After a day without a task it is `expired`.
-- **Drains and warms** have no task: `GET /operations` says how far they are, and what holds all of them (`held`). A
-  drained broker is kept empty until `uncordon`.
-- **200 and 202**: `execute` of a plan and `stop` answer 202, with the task's path as `Location`. All other changes
-  answer 200, with that header where they have a `task`. 200 does not say that a move is done: what has a `task` is
-  left for the leader, as with 202.
-- **Other sidecars** show a change within about a second; the one that was asked shows it at once.
+- **Manual moves and splits** (`transfer`, `unload`, `split`) are dry runs unless `execute` is true; then the response
+  contains a `task`. A dry run gets 200 also if it is refused: `refusals` contains what would be a 409, `held` the code
+  of a 403 (mode, pause) or of the obstacle that would let the task fail.
+- **A task** is `waiting` until the leader takes it, then `running`. Poll it every few seconds. It is not started after
+  10 minutes of waiting; without a leader it stays `waiting`, so set your own limit. It is deleted (404) after 50 newer
+  tasks. Its end is
+    - `done`: at least one bundle moved, or one split was made. `outcome` in each row of `moves` is the result of that
+      move; only `done` and `released` are as requested. Splits have no rows: `detail` counts them, and the journal
+      lists them.
+    - `failed`: no move ended as requested, the task ended early, or its leader is gone. Bundles may have moved: see
+      `landed_elsewhere` and `unknown` in `moves`, or the journal if the leader is gone. `detail`, `difference` and the
+      `code` of each move contain the reasons.
+    - `stopped`: an operator stopped it. Moves that had not started are `refused`.
+- **With `review: required`** the state is `proposed`, and `task` is null (an empty string in the response to `execute`
+  of a plan and in `GET /reviews`). The `review` of the response is an `id` in `GET /reviews`, which contains the task
+  once a second operator has approved it. A proposal is `expired` after a day.
+- **Drains and warms** have no task. `GET /operations` shows their progress and the obstacle of all of them (`held`). A
+  drained broker stays empty until `uncordon`.
+- **200 and 202**: `execute` of a plan and `stop` respond 202, with the task's path as `Location`. All other changes
+  respond 200, with that header if they have a `task`. A change with a `task` is not complete yet, also with 200.
+- **Other sidecars** show a change within about a second, the requested one immediately.
 
-| status | safe to send again? |
+| status | safe to repeat? |
 |---|---|
-| 429, 503 `too-busy`, 503 `no-picture` | yes, after `Retry-After`: nothing was begun |
-| 500, 502, 504, 503 `store-unavailable`, no answer | it may have been carried out: by the rules below |
-| 409 | look at `code` first; the same request gets the same answer while things are as they are |
+| 429, 503 `too-busy`, 503 `no-picture` | yes, after `Retry-After`: nothing was started |
+| 500, 502, 504, 503 `store-unavailable`, no response | it may have been executed: see below |
+| 409 | read `code` first; the result stays the same until the cluster changes |
 | 400, 401, 403, 404, 405, 408, 413, 415, 421, 422 | no: change the request first (408: send the body faster) |
 
-When an answer is lost (504, 500, a broken connection, and of a change also 502 and 503 `store-unavailable`, because
-its write may have arrived), the request may have been carried out, or not. With any other 503 nothing was begun.
+After a lost response (504, 500, a broken connection; for changes also 502 and 503 `store-unavailable`, because the
+write may have arrived), the request may have been executed:
 
-- **Changes nothing**: every `GET`, `POST /plans`, `POST /assignments`.
-- **May be sent again**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The same holds then, with the newer
-  reason; `seconds` begin anew. `resume` also ends a pause that somebody began meanwhile.
-- **May be sent again, 404 when it is ended already**: every `DELETE`, `uncordon`.
-- **May be sent again, 409 when that is decided, ended or in force already**: `approve`, `discard`, `stop`, and with
-  their `digest` `thresholds/adopt` and `thresholds/revert` (404 when nothing is adopted any more). Without it they may
-  adopt a proposal that came meanwhile, or take back what earlier nights adopted, too.
-- **Look first**: `execute` of a plan, and `transfer`, `unload` and `split` with `execute`. Each that is sent is a task
-  of its own. Look for its `hash` in `GET /tasks`, with `review: required` also in `GET /reviews`, whose `id` it is. The
-  same move made earlier has the same hash: put something into each `reason` that no other has, and look for that, too.
-  Or compare `left_ms`, when it was asked for by the clock of the sidecar that was asked, which may differ from yours.
-  What is not there may still come until 120 s after it was sent: look until then before you send again.
+- **No change at all**: every `GET`, `POST /plans`, `POST /assignments`.
+- **Repeat it**: every `PUT`, `drain`, `warm`, `cordon`, `pause`, `resume`. The newer reason counts, and `seconds` start
+  again. `resume` also ends a pause that another operator started in between.
+- **Repeat it; 404 means it has ended already**: every `DELETE`, `uncordon`.
+- **Repeat it; 409 means it was done already**: `approve`, `discard`, `stop`; with `digest` also `thresholds/adopt` and
+  `thresholds/revert` (404: nothing is adopted any more). Without `digest` they may adopt a newer proposal, or revert
+  an earlier adoption, too.
+- **Check first**: `execute` of a plan; `transfer`, `unload` and `split` with `execute`. Each request is another task.
+  Search its `hash` in `GET /tasks`, and with `review: required` its `id` in `GET /reviews`. An earlier, equal move has
+  the same hash: send a unique `reason`, or compare `left_ms`, the time of the request by the clock of that sidecar. A
+  request can appear up to 120 s after it was sent, so wait that long before you repeat it.
 
-The leader looks at each task again right before it begins: a plan, a transfer or the split of a bundle that was carried
-out already ends as `failed` (`difference` says why), or is refused at once (409). Two may do more when they are sent
-again later: an `unload` moves the bundle on, unless its cool-down refuses that, and a split that names a topic or
-`LARGEST` divides again."""
+The leader checks each task again before it starts. A plan, a transfer or the split of a bundle that was executed before
+ends as `failed`, or is refused with 409. Two others can do more when repeated: `unload` moves the bundle again, unless
+its cool-down refuses that, and a split of a topic or of `LARGEST` divides again."""
 
 _LISTS = f"""\
-Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) are cut at it. A
-full one has the header `Link: <ADDRESS>; rel="next"`: ask that address (a path and a query, of the same server) for the
-page that follows, until an answer has no such header. A page has at most {MOST_ROWS} rows; a higher `limit` is refused.
-Other lists are whole, of what is kept: `/tasks` has the newest
-50 that began or ended, `/reviews` the newest 50, `/plans` those of the last 15 minutes, at most 100,
-that this sidecar made or was asked for: the leader has the most.
+Lists with a `limit` (`/bundles`, `/verdicts`, `/journal`, `/channel/bundles`, `/channel/findings`) have pages of at
+most {MOST_ROWS} rows. A full page has the header `Link: <ADDRESS>; rel="next"`, with the path and query of the next
+page. Other lists are complete: `/tasks` contains the newest 50 that were started or have ended, `/reviews` the newest
+50, `/plans` at most 100 of the last 15 minutes that this sidecar made or received. The leader has the most.
 
-**An empty list is no proof.** A sidecar that has no picture yet (it has read nothing, or has no
-[seat](../operations/sizing.md#how-many-sidecars)) answers `/brokers`, `/bundles` and `/verdicts` with 200 and `[]`, and
-not with 503. Ask first: `/readyz` answers 200, and `seat` of `GET /state` is not null.
+**An empty list can mean "not known".** A sidecar without a snapshot or a
+[seat](../operations/sizing.md#how-many-sidecars) responds to `/brokers`, `/bundles` and `/verdicts` with 200 and `[]`.
+Check first that `/readyz` responds 200 and `seat` of `GET /state` is not null.
 
 ```python
 import httpx
@@ -222,48 +206,41 @@ while address:
     address = answer.links.get("next", {{}}).get("url")
 ```
 
-- Loads change between two pages of `/bundles`, so a bundle may come twice, or not at all. When the bundle `after` is
-  gone, the answer is 404: begin again.
-- `since_ms` and `until_ms` are inclusive: a record of that very millisecond is in the answer. The next page of
-  `/journal` begins at the oldest record of this one, so records of that millisecond come twice. A page of one
-  millisecond is followed by what is before it: take a `limit` above the records of a millisecond.
-- With `kind=move` the newest 10,000 moves of all sidecars are there, and with `kind=effect` their newest 200 effects,
-  whatever time is asked for: an answer without `Link` has all that is kept.
-- Of its own records a sidecar has the newest 2,000 of all kinds together in memory. Without `since_ms` and `until_ms`
-  (both 0) `/verdicts` and `/journal` look through these alone (and moves of all sidecars), and an answer without `Link`
-  has all of these. With a time that they do not reach back to, the newest 32 MiB of the journal's files are read too:
-  `since_ms=1` asks for all of them. Next pages ask for a time. What is older is in the files alone (`journal.path` and
-  its rotated ones).
-- **To follow the journal**: ask each of `members` of `GET /state` every few seconds with `since_ms` = the newest
-  `wall_ms` you have of it, less 10 minutes, and follow the pages. Compare a move or split by `intent` (empty when it
-  was never begun: then by `bundle`, `cycle` and `wall_ms`), a cycle by `cycle` and `wall_ms`, any other by the whole
-  record. Moves are the same on all sidecars; all other records belong to the sidecar that was asked. Replace a move
-  that you have: it may have its `effect` by now. Drop any other record that you have. The order in which records appear
-  is not that of their times: a cycle is written after its moves. For effects of all sidecars ask with `kind=effect`,
-  too.
-- Answers are not compressed. 100,000 rows of `/bundles` are about 60 MB.
-- A time that is not set (an end that a person sets, something that has not happened yet) is null or 0, as its field
-  says; treat both as none.
+- Loads change between two pages of `/bundles`, so a bundle can appear twice or not at all. If the bundle `after` is
+  gone, the response is 404: start again.
+- `since_ms` and `until_ms` are inclusive. The next page of `/journal` starts at the oldest record of this one, so
+  records of that millisecond appear twice. Use a `limit` above the number of records in a millisecond.
+- `kind=move` returns the newest 10,000 moves of all sidecars, `kind=effect` their newest 200 effects, whatever the
+  period.
+- A sidecar has its newest 2,000 records of all kinds in memory. Without `since_ms` and `until_ms`, `/verdicts` and
+  `/journal` return only these, and the moves of all sidecars. For an earlier time they also read the newest 32 MiB of
+  the journal's files; `since_ms=1` requests all of them. Older records are only in the files (`journal.path` and
+  rotated ones).
+- **To follow the journal**: request it from each of `members` of `GET /state` every few seconds, with `since_ms` = the
+  newest `wall_ms` that you have, minus 10 minutes, and follow the pages. Identify a move or split by `intent` (if
+  empty: by `bundle`, `cycle` and `wall_ms`), a cycle by `cycle` and `wall_ms`, any other by the whole record. Replace
+  a move that you have, because it may have its `effect` now. Drop any other record that you have. Records are not in
+  the order of their times: a cycle is written after its moves. For effects of all sidecars, add a request with
+  `kind=effect`.
+- Responses are not compressed. 100,000 rows of `/bundles` are about 60 MB.
 
-There are four ways to say "none", and each field says which is its own. **null**: not known, or there is none; most
-fields have it. **0**: a time in ms that is not set, and a limit that is not known. **Empty text**: no name, code,
-detail or address. **-1**: no number where 0 is one: `seat` and `epoch` of a sidecar in `members` (of
-`GET /state` itself they are null), `epoch` in a record of a move or split; no limit in a rate written to a topic."""
+There are four ways to say "none", and each field says which is its own. **null**: unknown or none; most fields. **0**:
+a time in ms that is not set, a limit that is not known. **Empty string**: no name, code, detail or address. **-1**: no
+number where 0 is one: `seat` and `epoch` in `members` (null in `GET /state` itself), `epoch` in a record of a move or
+split; no limit in a rate of a topic."""
 
 
 _RECORDS = """\
-`/journal` and the `history` of a `why` have records: objects with the fields of their `kind`. Each has `kind`,
-`wall_ms` (when it happened; of a move and a split: when it ended; of a cycle: the time of its picture) and `sentence`
-(the same in words, for people: do not parse it). The other fields are always there, unless the table says "only" or
-"not". Later releases may have further kinds and fields: ignore those you do not know. Codes are those of
-[Codes](codes.md) where nothing else is said.
+`/journal` and the `history` of a `why` contain records. Each has `kind`, `wall_ms` (its time; of a move and a split the
+end, of a cycle the time of its snapshot) and `sentence` (for people: do not parse it), and the fields of its kind. They
+are always present, unless a line below says "only" or "not". Later releases may add kinds and fields: ignore those that
+you do not know. `code` is one of the [codes](codes.md), unless the line says otherwise.
 
-Moves are those of all sidecars; so are effects, where `kind=effect` is asked for. All other records, and effects
-without that, are those of the sidecar that is asked: ask each of them for the whole (`members` of `GET /state` has
-their addresses)."""
+Moves are those of all sidecars, and so are effects with `kind=effect`. All other records are those of the requested
+sidecar."""
 
 _LINES = """\
-A line of the journal's file (`journal.path`) ends with these fields, which answers leave out:"""
+A line of the journal's file (`journal.path`) ends with these fields, which responses omit:"""
 
 
 def api_page() -> str:
@@ -274,18 +251,20 @@ def api_page() -> str:
     for tag in _tags(document):
         of_it = [_route(document, *route) for route in routes if _group(*route) == tag["name"]]
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
-        lines += [*table(["route", "role", "where", "query and body", "answer"], of_it), ""]
+        lines += [*table(["route", "query and body", "response"], of_it), ""]
     lines += ["## From a dry run to the end", "", _REQUESTS, "", "## Lists", "", _LISTS, ""]
     lines += ["## Records of the journal", "", _RECORDS, ""]
     schemas = document["components"]["schemas"]
-    records = [
-        (kind, f"`{field}`", item["description"])
-        for kind, record in RECORDS.items()
-        for field, item in schemas[record.__name__]["properties"].items()
-        if field not in schemas[OtherRecord.__name__]["properties"]
-    ]
-    lines += [*table(["kind", "field", "what it holds"], records), "", _LINES, ""]
-    lines += [*table(["field", "what it holds"], ((f"`{field}`", text) for field, text in MEMBERS.items())), ""]
+    common = schemas[OtherRecord.__name__]["properties"]
+    for kind, record in RECORDS.items():
+        fields = schemas[record.__name__]["properties"].items()
+        lines += [
+            f"### `{kind}`",
+            "",
+            *(_field(name, item["description"]) for name, item in fields if name not in common),
+        ]
+        lines.append("")
+    lines += ["### In the file", "", _LINES, "", *(_field(name, text) for name, text in MEMBERS.items()), ""]
     lines += ["## Problems", "", _PROBLEMS, ""]
     lines += [f"`type` is `{TYPE_PREFIX}` and the word of the second column.", ""]
     problems = ((status, f"`{slug}`", when) for (status, slug), when in KINDS.items())
@@ -312,7 +291,7 @@ def _conflict() -> list[str]:
         ),
         "",
         *table(
-            ["status", "code", "what it means"],
+            ["status", "code", "meaning"],
             (
                 (status, f"`{code}`", text)
                 for status, words in ((409, CONFLICTS), (403, FORBIDDEN))
@@ -337,17 +316,16 @@ def _group(path: str, _: str, operation: dict[str, Any]) -> str:
 
 
 def _route(document: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> tuple[str, ...]:
-    where = "socket" if "mutations" in operation.get("tags", ()) else "both"
     parameters = [_query(document, item) for item in operation.get("parameters", ()) if item["in"] == "query"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     if body is not None:
         parameters.append(f"body {_schema_name(body)}")
     description = " ".join([f"{operation['summary']}.", *operation.get("description", "").split()])
-    return f"`{method.upper()} {path}`", _role(operation), where, ", ".join(parameters), description
+    return f"`{method.upper()} {path}`", ", ".join(parameters), description
 
 
-def _role(operation: dict[str, Any]) -> str:
-    return next((roles[0] for need in operation.get("security", ()) for roles in need.values()), "anybody")
+def _field(name: str, text: str) -> str:
+    return f"- `{name}`: {text}"
 
 
 def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
@@ -358,18 +336,16 @@ def _query(document: dict[str, Any], item: dict[str, Any]) -> str:
     schema = {key: value for option in reversed(options) for key, value in option.items()}
     if "enum" in schema:
         kind = f"one of {', '.join(schema['enum'])}"
-    elif "minimum" in schema:
-        kind = f"{schema['minimum']} to {schema['maximum']}" if "maximum" in schema else f"from {schema['minimum']} on"
-    elif "maxLength" in schema:
-        kind = f"up to {schema['maxLength']} characters"
+    elif "maximum" in schema:
+        kind = f"{schema['minimum']} to {schema['maximum']}"
     else:
-        kind = {"boolean": "true or false"}.get(schema["type"], schema["type"])
+        kind = ""
     default = item["schema"].get("default")
     if item["required"]:
-        kind += ", required"
-    elif default not in (None, ""):
+        kind = kind or "required"
+    elif kind and default is not None:
         kind += f", default {json.dumps(default)}"
-    return f"`{item['name']}` ({kind})"
+    return f"`{item['name']}`{f' ({kind})' if kind else ''}"
 
 
 def _schema_name(schema: dict[str, Any]) -> str:

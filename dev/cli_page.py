@@ -22,22 +22,23 @@ from bundlekeel.wiring.features import commands
 from dev import NOTE
 
 _SHARED = ("output", "watching", "interval", "config", "socket", "url", "token_file", "tls_ca", "tls_cert", "tls_key")
-_OF_EVERY = "Options of every command that asks a sidecar"
+_OF_CHANGES = ("reason", "by", "yes", "wait", "within")
+_OF_PERIODS = ("since", "until")
+_COMMON = "[common options](#common-options)"
 
 _INTRO = """\
-A running sidecar is found by `--url`, `--socket`, or the settings file (`-c`): its unix socket when there is one,
-else its host and port; the environment may say the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
-`run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`, `config`, `token`, `history`, `replay`,
-`simulate`, `decide`, `journal verify` and `version` need no running sidecar; `doctor --for act`, `where --if-unowned`
-and `config show --running` do. Commands that change something through a sidecar need its unix socket (mode 0600) while
-no authentication is configured.
+A command finds a running sidecar by `--url`, `--socket`, or the settings file (`-c`): its unix socket if there is one,
+else its host and port. The environment can set the same (`BUNDLEKEEL_URL`, `BUNDLEKEEL_SOCKET`, `BUNDLEKEEL_CONFIG`).
+These commands need no running sidecar: `run`, `doctor`, `where`, `takeover`, `handback`, `deadman`, `uninstall`,
+`config`, `token`, `history`, `replay`, `simulate`, `decide`, `journal verify` and `version`. These do: `doctor --for
+act`, `where --if-unowned` and `config show --running`. Without authentication, commands that change something through
+a sidecar need its unix socket (mode 0600).
 
-`-o table|wide|json|yaml`: tables have human units, JSON and YAML raw numbers ([their units](api.md)). Into a
-pipe every row is one line. `--watch` prints again every `--interval` seconds; JSON takes a line each time then.
-`NO_COLOR` and `COLUMNS` are heeded. `-h` after any command shows its options, `bundlekeel --version` the release,
-`bundlekeel --install-completion` sets up the shell.
+Tables have human units, JSON and YAML raw numbers ([their units](api.md)). In a pipe every row is one line. With
+`--watch`, JSON is one line per output. `NO_COLOR` and `COLUMNS` are respected. `-h` after any command shows its
+options. `bundlekeel --install-completion` sets up the shell.
 
-[Which commands act at once](../operations/by-hand.md#which-commands-act-at-once), and which are dry runs first."""
+[Which commands act immediately](../operations/by-hand.md#which-commands-act-at-once), and which are dry runs first."""
 
 _DECIDE = """\
 ## `decide`: lines in and out
@@ -56,21 +57,19 @@ out  {"bench":N,"decode_ms_median":..,"plan_ms_median":..}
 out  {"error":{"line":n,"field":"reset.config.x","reason":"..."}}
 ```
 
-A reset prints nothing and starts with empty memory; without one, `avg` runs with its defaults. After a refused reset
-nothing is decided until the next one. `config` takes Pulsar's keys and units: an unknown key is an error, a known one
-that no strategy reads is not. A bad line is answered with an error. The exit code is 1 if errors were the only answers,
-else 0.
+A reset prints nothing and starts with empty memory. Without one, `avg` runs with its defaults. After a refused reset
+nothing is decided until the next one. `config` takes Pulsar's keys and units. An unknown key is an error; a known key
+that no strategy reads is ignored. A bad line returns an error. The exit code is 1 if there were only errors, else 0.
 
-Records are those of the brokers' znodes and topics. Of `LocalBrokerData` these count: `cpu`, `directMemory`,
+Records are those of the brokers' znodes and topics. Of `LocalBrokerData` these are used: `cpu`, `directMemory`,
 `bandwidthIn`, `bandwidthOut` (`usage`, `limit`), the four `msg...` sums, `bundles`, `lastUpdate`, and `lastStats` with
-each bundle's present traffic (without it a bundle counts as idle in the corrected forms).
+each bundle's present traffic (without it a bundle is idle in the corrected forms).
 
-`compat` `"4.0"` or `"4.2"` (a text) gives what Pulsar's own class of that release answers, bare: no guard, no policies,
-any value of a threshold, a bundle that `bundles` does not name is no candidate; `to` then holds the destinations that
-AvgShedder and TransferShedder couple, and others only when the reset names a `placement`. Without a strategy it is
-`threshold` there, as in a broker.
+With `compat` `"4.0"` or `"4.2"` (a string) the result is that of Pulsar's own class, without guard and policies, for
+any threshold. A bundle that `bundles` does not contain is not a candidate. `to` contains the destinations of AvgShedder
+and TransferShedder, and others only if the reset contains a `placement`. The default strategy is then `threshold`.
 
-`bench` runs N more turns on the last input (memory advances as in any turn); it decodes the reports' text each time.
+`bench` repeats the last turn N times, with decoding. Memory advances as in any turn.
 """
 
 
@@ -78,14 +77,25 @@ def cli_page() -> str:
     """Return the page."""
     root: Any = typer.main.get_command(make_app(lambda: cast(Wiring, None), commands()))
     lines = ["# Command line", "", f"<!-- {NOTE} -->", "", _INTRO, "", f"{EPILOG}.", ""]
-    lines += [f"## {_OF_EVERY}", "", *_table(_shared(root))]
+    tops = root.commands
+    kinds = (
+        ("A command that asks a sidecar has these; one that asks once lacks `--watch`:", tops["brokers"], _SHARED),
+        ("Commands that change something have some of these:", tops["drain"], _OF_CHANGES),
+        ("Commands that read a period have these:", tops["verdicts"], _OF_PERIODS),
+    )
+    lines += ["## Common options", ""]
+    common: dict[str, Any] = {}
+    for text, command, names in kinds:
+        options = {item.name: item for item in command.params if item.name in names}
+        lines += [text, "", *(_item(_names(item), item) for item in options.values()), ""]
+        common |= options
     panel = ""
-    for name, top in root.commands.items():
+    for name, top in tops.items():
         if top.rich_help_panel != panel:
             panel = top.rich_help_panel
             lines += [f"## {panel}", ""]
         for path, command in _commands({name: top}, "bundlekeel"):
-            lines += _command(path, command)
+            lines += _command(path, command, common)
             if examples := EXAMPLES.get(path.removeprefix("bundlekeel "), ()):
                 lines += ["```", *(f"bundlekeel {line}" for line in examples), "```", ""]
     lines += [_DECIDE, *_notes(), "", *_recalibrate()]
@@ -114,26 +124,26 @@ def _commands(commands: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any
             yield here, command
 
 
-def _command(path: str, command: Any) -> list[str]:
+def _command(path: str, command: Any, common: Mapping[str, Any]) -> list[str]:
+    """Return the section of a command. `common`: options of several commands, explained once."""
     arguments = [item for item in command.params if item.param_type_name == "argument"]
-    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
     usage = " ".join([path, *(_usage(item) for item in arguments)])
     lines = [f"### `{usage}`", "", re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or "")), ""]
-    asks = any(item.name == "url" for item in options)
+    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
+    names = {item.name for item in options}
+    asks = "url" in names
     own = [item for item in options if item.name != "help" and not (asks and item.name in _SHARED)]
-    body = [_row(f"`{_usage(item)}`", item) for item in arguments] + [_row(_names(item), item) for item in own]
-    without = "" if any(item.name == "watching" for item in options) else " but `--watch` and `--interval`"
-    also = [f"Also: [{_OF_EVERY}](#{_OF_EVERY.lower().replace(' ', '-')}){without}.", ""]
-    return [*lines, *_table(body), *(also if asks else [])]
+    explained = [item for item in own if item.name in common and _meaning(item) == _meaning(common[item.name])]
+    body = [_item(f"`{_usage(item)}`", item) for item in arguments]
+    body += [_item(_names(item), item) for item in own if item not in explained]
+    also = [f"`{item.opts[0]}`{' (required)' if item.required else ''}" for item in explained]
+    also += [_COMMON if "watching" in names else f"{_COMMON} without `--watch`"] if asks else []
+    return [*lines, *([*body, ""] if body else []), *([f"Also: {', '.join(also)}.", ""] if also else [])]
 
 
-def _shared(root: Any) -> list[str]:
-    """The options that `session.connected` gives, read off one such command."""
-    return [_row(_names(item), item) for item in root.commands["brokers"].params if item.name in _SHARED]
-
-
-def _table(body: list[str]) -> list[str]:
-    return ["| | meaning | default |", "| --- | --- | --- |", *body, ""] if body else []
+def _meaning(option: Any) -> tuple[str, str]:
+    """Return the default, and the help without the condition under which the option is required."""
+    return _default(option), str(option.help).rstrip(".").partition("; ")[0]
 
 
 def _usage(argument: Any) -> str:
@@ -145,15 +155,19 @@ def _names(option: Any) -> str:
     return ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
 
 
-def _row(name: str, item: Any) -> str:
+def _item(name: str, item: Any) -> str:
     help_text, words = getattr(item, "help", None) or "", _choices(item)
     meaning = help_text if all(word in help_text for word in words) else f"{help_text} ({', '.join(words)})"
     if getattr(item, "envvar", None):
         meaning += f" `{item.envvar}`"
-    default = item.default
-    plain = "" if default in (None, False, "", ()) or callable(default) else str(getattr(default, "value", default))
-    cell = "required" if item.required else plain
-    return f"| {name} | {meaning.strip()} | {cell} |".replace("  ", " ")
+    plain = _default(item)
+    needed = item.required and item.param_type_name == "option"
+    return f"- {name}: {meaning.strip()}{' Required.' if needed else f' Default: {plain}.' if plain else ''}"
+
+
+def _default(item: Any) -> str:
+    value = item.default
+    return "" if value in (None, False, "", ()) or callable(value) else str(getattr(value, "value", value))
 
 
 def _choices(item: Any) -> list[str]:

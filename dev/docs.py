@@ -52,11 +52,11 @@ _GROUPS = {
     Code.OVERLOADED: "Verdicts, in Pulsar's words",
     Code.SOLE_BROKER: "Verdicts, ours",
     Code.SAME_BROKER: "Refusals of a candidate",
-    Code.OWNER_CHANGED: "Moves that were not begun, or did not end where they were asked to",
+    Code.OWNER_CHANGED: "Moves that did not start, or did not end as requested",
     Code.SPLITTING: "Splits that are not made",
     Code.OUT_OF_RANGE: "Proposed thresholds that are not adopted",
     Code.TOPIC_POLICIES_OFF: "Rates of topics in quota groups, and resource groups",
-    Code.EMPTY_REPORT: "Records that could not be read as they stand",
+    Code.EMPTY_REPORT: "Records that could not be read completely",
 }
 # Sections of the example, by the field that begins them.
 _SECTIONS = {
@@ -136,28 +136,28 @@ _ITEMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def settings_page() -> str:
     """docs/reference/settings.md."""
+    live = ", ".join(f"`{row.key}`" for row in rows() if is_live(row.key))
     lines = [
         "# Settings",
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Every key of the settings file, with its default. Later sources win:",
-        "defaults, the YAML file, the secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file a key,",
-        "named `admin__token`), the environment (`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command",
-        "line. Durations are written `10s`, `500ms`, `1m`, `2h`, `1d` or as a number of seconds. In the",
-        "environment and in secrets lists of names are separated by commas, and lists and mappings may be JSON.",
+        "Every key of the settings file, with its default. Later sources take precedence: defaults, the YAML file, the",
+        "secrets directory (`BUNDLEKEEL_SECRETS_DIR`, one file per key, named `admin__token`), the environment",
+        "(`BUNDLEKEEL__CYCLE__INTERVAL=5s` is `cycle.interval`), the command line. A duration is `10s`, `500ms`, `1m`,",
+        "`2h`, `1d` or a number of seconds. In the environment and in secrets, lists of names are separated by commas,",
+        "and lists and mappings may be JSON.",
         "",
-        "`bundlekeel config check FILE` names wrong values, and when there is none what does not fit together: run it",
-        "again until it says `ok`.",
-        "`bundlekeel config show --origin` says where each value is; with `--running` it asks the sidecar,",
-        "which knows what brokers, calibration and a partial takeover add.",
-        "All keys as a file with comments: `config/bundlekeel.example.yaml`; [parameters](parameters.md) apart.",
+        "`bundlekeel config check FILE` reports wrong values, and then combinations that do not fit together: run it",
+        "again until it prints `ok`. `bundlekeel config show --origin` shows the source of each value, and `--running`",
+        "the values of the sidecar, which can come from brokers, calibration and a partial takeover. All keys",
+        "as a file with comments: `config/bundlekeel.example.yaml`. Parameters have [their own page](parameters.md).",
         "",
-        "A running sidecar reads the file again within five seconds of a change (a mounted ConfigMap as well), and at",
-        "once on SIGHUP. A file with a mistake is refused whole; the settings before it stay in force. What needs no",
-        "restart holds from the next cycle; what does is named in the journal (`bundlekeel journal --kind settings`)",
-        "and the log, and counted in `bundlekeel_settings_restart_needed`.",
-        "Change the file of every sidecar: the leader's parameters are those that count.",
+        "A sidecar reads a changed file within five seconds (a mounted ConfigMap, too), and immediately on SIGHUP. It",
+        "refuses a file with an error as a whole, and keeps the earlier settings.",
+        f"{live} take effect with the next cycle.",
+        "All other keys need a restart. The journal (`bundlekeel journal --kind settings`) and the log name them, and",
+        "`bundlekeel_settings_restart_needed` counts them. Change the file of every sidecar; the leader's applies.",
         "",
     ]
     sections: dict[str, list[list[str]]] = {}
@@ -166,7 +166,7 @@ def settings_page() -> str:
         section = first if first in _MORE or first != row.key else ""
         sections.setdefault(section, []).extend([_cells(row.key, row), *_item_cells(row.key)])
     for name, body in sections.items():
-        lines += [*_section_head(name), *table(["key", "default", "allowed", "restart", "meaning"], body), ""]
+        lines += [*_section_head(name), *table(["key", "default", "allowed", "meaning"], body), ""]
     return "\n".join(lines)
 
 
@@ -190,7 +190,7 @@ def _purpose(name: str) -> str:
 
 def _cells(key: str, row: SettingRow) -> list[str]:
     default = "none, give one" if row.default is PydanticUndefined else _code(plain(row.default, row))
-    return [f"`{key}`", default, row.allowed, "no" if is_live(key) else "yes", row.why]
+    return [f"`{key}`", default, row.allowed.replace("duration like 500ms or 1m", "duration"), row.why]
 
 
 def _item_cells(key: str) -> list[list[str]]:
@@ -222,12 +222,13 @@ def parameters_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Set them under `parameters` by our name or by any of Pulsar's keys (then in Pulsar's unit), each once.",
-        f"These may also stand at the top of the file: {', '.join(f'`{name}`' for name in TOP_LEVEL)}.",
-        "With `adopt_broker_settings: true` the brokers' own values hold, their shedder and placement among them,",
-        "unless they are set here: write `strategy: avg` to keep it.",
-        "That goes for stock values too: 1,000 msg/s, 1 MiB/s and 10 MiB/s are then minima (`min_unload_*`), which a",
-        "small cluster may never reach; write `minUnloadMessage: 0` and so on beside it.",
+        "Set them below `parameters`, each once, by Bundlekeel's name or by one of Pulsar's keys, in Pulsar's unit.",
+        f"{', '.join(f'`{name}`' for name in TOP_LEVEL)} may also be at the top of the file.",
+        "A parameter in seconds can be a duration such as `30m`.",
+        "",
+        "With `adopt_broker_settings: true` the brokers' own values apply, also their shedder and placement, unless",
+        "they are set here: `strategy: avg` keeps it. Pulsar's defaults of 1,000 msg/s, 1 MiB/s and 10 MiB/s are then",
+        "minima (`min_unload_*`) that a small cluster may never reach: set `minUnloadMessage: 0` and so on.",
         "",
     ]
     body = [
@@ -235,7 +236,7 @@ def parameters_page() -> str:
             f"`{row['name']}`",
             _code(row["default"]),
             row["unit"],
-            row["allowed"],
+            row["allowed"].replace(", or a duration like 30m", ""),
             "<br>".join(f"`{key}`" for key in row["pulsar_keys"]),
             row["used_by"],
             row["why"],
@@ -248,8 +249,8 @@ def parameters_page() -> str:
         "",
         "## What may be calibrated",
         "",
-        "The [recalibration](../operations/recalibrate.md) proposes these parameters only, between these ends. One",
-        "proposal changes each by `calibration.max_steps` steps at most.",
+        "The [recalibration](../operations/recalibrate.md) proposes only these parameters, within their ranges. One",
+        "proposal changes each by at most `calibration.max_steps` steps.",
         "",
         *table(["name", "range", "step", "strategies"], _calibrated_rows()),
         "",
@@ -264,8 +265,8 @@ def codes_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "A code is one word that says why something was done or not. It is in plans, verdicts, the journal and the",
-        "answers of the API, and is a label of the metrics that count them.",
+        "A code is one word for the reason why something was done or not. Plans, verdicts, the journal and responses",
+        "of the API contain codes, and metrics count them.",
     ]
     body: list[list[str]] = []
     for code in Code:
@@ -285,14 +286,14 @@ def gate_page() -> str:
         "",
         f"<!-- {NOTE} -->",
         "",
-        "Whatever changes a cluster asks one gate first. The checks are made in the order of the second table; the",
-        "first that fails is the answer, with its [code](codes.md). Before each single move and split the",
-        "same question is asked again, after reading from the store what people asked for.",
+        "One gate decides on every change of the cluster. It makes the checks in the order of the second table, and",
+        "the first failed check is the result, with its [code](codes.md). Before each move and split it checks again,",
+        "after it has re-read the operators' requests.",
         "",
-        *table(["action", "what is meant"], [[_words(action.name), action.value] for action in Action]),
+        *table(["action", "meaning"], [[_words(action.name), action.value] for action in Action]),
         "",
-        "Takeover, handback and the failsafe job ask no gate: they run without a sidecar, by the takeover record;",
-        "the failsafe job looks for a sign of life again before each of its writes.",
+        "Takeover, handback and the failsafe job do not use the gate: they run without a sidecar, by the takeover",
+        "record. The failsafe job checks for a completed cycle again before each of its writes.",
         "",
     ]
     rows = [
@@ -311,9 +312,9 @@ def metrics_page() -> str:
     """docs/reference/metrics.md: every metric with type, labels and meaning."""
     kinds = {metric.name: "gauge" if metric.kind == "table" else metric.kind for metric in METRICS}
     rows = [[_code(f"{PREFIX}{item.name}"), kinds[item.name], ", ".join(item.labels), item.help] for item in METRICS]
-    text = "Every sidecar has these at `/metrics`, in Prometheus' text format or as OpenMetrics. Bundles are no labels."
+    text = "Every sidecar serves these at `/metrics`, as Prometheus' text or OpenMetrics. No label contains a bundle."
     process = (
-        "On Linux also the usual figures of a process, under our prefix: `bundlekeel_process_cpu_seconds_total`, "
+        "On Linux also those of the process: `bundlekeel_process_cpu_seconds_total`, "
         "`..._resident_memory_bytes`, `..._virtual_memory_bytes`, `..._open_fds`, `..._max_fds` and "
         "`..._start_time_seconds`."
     )

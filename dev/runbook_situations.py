@@ -152,7 +152,7 @@ class SampleService(FakeService):
         return replace(super().channel(), **self._at.channel)
 
     def channel_findings(self) -> list[ChannelFinding]:
-        """Return the core's finding for a bundle that has been releasing for two hours, unless the channel is in order.
+        """Return the finding for a bundle that has been releasing for two hours, unless the channel is in order.
         It uses the clock, because the command prints ages.
         """
         if not self._at.channel.get("findings", True):

@@ -9,26 +9,23 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bundlekeel.simulator import scenario
-from bundlekeel.simulator.scenario import EVENTS, Event, Expect, Scenario
-from bundlekeel.simulator.sim_files import shipped, suite
+from bundlekeel.simulator.scenario import EVENTS, Event, Scenario
+from bundlekeel.simulator.sim_files import suite
 from bundlekeel.simulator.simulate_report import COLUMNS
 from dev import NOTE
 from dev.markdown import table
 
 _INTRO = """\
-`bundlekeel simulate NAME` runs one of them, `bundlekeel simulate --suite` all of them; what the simulator models and
-how to write a scenario: [simulate](../operations/simulate.md). `pip364-` scenarios are those of the table of five
-properties (`bundlekeel simulate --pair all`). `bundlekeel simulate --list` has them with their sizes, `bundlekeel
-simulate --show NAME` prints the file, to begin one of your own with; [its format](scenario-format.md). Numbers without
-a scenario stand for situations that this virtual cluster does not model, such as an unload that hangs, a leader that
-dies or a store that does not answer: the [fault tests](failure-tests.md) have those."""
+`bundlekeel simulate NAME` runs one of them, `--suite` all, and `--pair all` the table of PIP-364's five properties
+(`pip364-`). `bundlekeel simulate --show NAME` prints the file with its expectations, as a template for your own:
+[format](scenario-format.md), [how to](../operations/simulate.md). Missing numbers are situations that this virtual
+cluster does not model, such as an unload that hangs or a leader that dies: see the [fault tests](failure-tests.md)."""
 
 _FORMAT = """\
-A scenario is a YAML file. Times are minutes unless the field says otherwise, loads are shares of a broker of capacity
-1, and lists of brokers know ranges (`[0-3, 7]`). A field that is not known, a wrong kind and a value out of range are
-refused with their place. How to begin: [write a scenario](../operations/simulate.md#write-a-scenario)."""
+A scenario is a YAML file. Times are minutes unless the field names another unit. Loads are shares of a broker of
+capacity 1. Lists of brokers can contain ranges (`[0-3, 7]`). A wrong field or value is refused with its place. To
+start: [write a scenario](../operations/simulate.md#write-a-scenario)."""
 
-_EXAMPLE = "15-human-unloads"
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
@@ -38,7 +35,7 @@ def scenarios_page() -> str:
     lines += ["## Columns of the answer", "", *table(["column", "what"], [[c.title, c.why] for c in COLUMNS]), ""]
     for item in suite():
         lines += [f"## `{item.name}`", "", f"{item.title}. {item.about}".strip(), ""]
-        lines += [f"{_size(item)}. Source: {item.source}.", "", f"Expected: {_expected(item.expect)}.", ""]
+        lines += [f"{_size(item)}. Source: {item.source}.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -46,7 +43,6 @@ def format_page() -> str:
     """Return the page of the format: `Scenario` first, then its parts, in the order of the file."""
     classes = [item for item in vars(scenario).values() if isinstance(item, type) and is_dataclass(item)]
     lines = ["# Format of scenarios", "", f"<!-- {NOTE} -->", "", _FORMAT, ""]
-    lines += [f"An example, the shipped `{_EXAMPLE}`:", "", "```yaml", shipped()[_EXAMPLE].rstrip(), "```", ""]
     for item in sorted(classes, key=lambda item: item is not Scenario):
         lines += [f"## {item.__name__}", "", str(inspect.getdoc(item)), ""]
         lines += [*table(["field", "what", "default", "meaning"], _fields(item)), ""]
@@ -83,17 +79,3 @@ def _kind(kind: Any) -> str:
 def _size(item: Scenario) -> str:
     events = f", {len(item.events)} events" if len(item.events) > 1 else ", 1 event" if item.events else ""
     return f"{item.broker_count} brokers, {item.bundle_count} bundles, {item.minutes:g} minutes{events}"
-
-
-def _expected(expect: Expect) -> str:
-    blank = Expect()
-    expectations = [(field.name, getattr(expect, field.name)) for field in fields(Expect)]
-    return ", ".join(f"`{name}` {_value(value)}" for name, value in expectations if value != getattr(blank, name))
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return " ".join(str(part) if not hasattr(part, "broker") else f"broker {part.broker}" for part in value)
-    return f"{value:g}" if isinstance(value, float | int) else str(value)

@@ -1,6 +1,6 @@
-"""Generate the example, its picture and the table of parameters on the pages of docs/strategies.
+"""Generate the example, its picture and the list of parameters on the pages of docs/strategies.
 
-Every page shows the same six brokers, so that the strategies can be compared. The plan is the daemon's own `plan()`,
+Every page shows the same six brokers, so that the strategies can be compared. The plan is the sidecar's own `plan()`,
 called again with fresh reports until the strategy acts. `python -m dev.docs write` puts both between the page's marks.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -25,9 +26,7 @@ from bundlekeel.model.snapshot import build_snapshot
 from bundlekeel.planning.engine import PlanInput, plan
 from bundlekeel.planning.memory import StrategyMemory
 from bundlekeel.pulsar.formats.report import decode_report
-from bundlekeel.settings.describe import parameter_rows
 from bundlekeel.simulator.page import BAD, svg
-from dev.markdown import table
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "docs/strategies"
@@ -114,16 +113,9 @@ def _example_lines(name: str) -> list[str]:
 
 
 def _parameter_lines(name: str) -> list[str]:
-    rows = {row["name"]: row for row in parameter_rows()}
-    cells = [
-        [f"`{item}`", "`{}`".format(json.dumps(rows[item]["default"]).strip('"')), rows[item]["unit"]]
-        for item in parameters_of(name)
-    ]
-    return [
-        "The meaning of each, and Pulsar's key: [parameters](../reference/parameters.md).",
-        "",
-        *table(["parameter", "default", "unit"], cells),
-    ]
+    names = ", ".join(f"`{item}`" for item in parameters_of(name))
+    text = f"[Defaults and meanings](../reference/parameters.md) of {names}."
+    return textwrap.wrap(text, 150, break_long_words=False, break_on_hyphens=False)
 
 
 def _picture(name: str) -> str:

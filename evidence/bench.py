@@ -193,17 +193,6 @@ def decode_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     return header, cells
 
 
-def scaling_table(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Ours by bundle: a column that is no larger than the one before is linear or better."""
-    cells: dict[str, list[str]] = {}
-    for row in rows:
-        cells.setdefault(row.strategy, []).append(f"{1000 * row.ours.plan.median / row.bundles:.2f}")
-        if row.strategy == NATIVE[0]:
-            cells.setdefault("decode", []).append(f"{1000 * row.ours.decode.median / row.bundles:.2f}")
-    sizes = dict.fromkeys(row.size for row in rows)
-    return ["", *sizes], [[name, *figures] for name, figures in cells.items()]
-
-
 def _ratio(java: Timing | None, other: Timing | None, part: Literal["decode", "plan"]) -> str:
     if java is None or other is None:
         return "-"
@@ -237,7 +226,6 @@ def main() -> None:
     tables = {
         "Plan, milliseconds: median (least-most)": plan_table(rows),
         "Decode, milliseconds: median (least-most)": decode_table(rows),
-        "Microseconds a bundle, ours: plan by strategy, and decode": scaling_table(rows),
         "Memory: largest resident size of `decide`, averages of all bundles included": (
             ["brokers x bundles", "MB"],
             memory,

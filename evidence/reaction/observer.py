@@ -1,6 +1,6 @@
 """Watches a run from outside: clients' acknowledged messages, and who says it owns which bundle. Once a second.
 
-Neither the daemon nor the brokers' statistics (a minute old with stock settings) have a part in it.
+Neither the sidecar nor the brokers' statistics (a minute old with stock settings) have a part in it.
 """
 
 from __future__ import annotations

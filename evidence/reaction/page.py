@@ -85,24 +85,6 @@ def summary_row(contender: Contender, results: Sequence[Result]) -> Row:
     )
 
 
-def run_rows(results: Sequence[Result]) -> list[Row]:
-    """Return the rows of all runs."""
-    rows: list[Row] = []
-    for result in results:
-        spread = Spread.of(move.gap_seconds for move in result.moves)
-        rows.append(
-            (
-                *(result.contender, str(result.number), f"{result.start_ratio:.2f}", f"{result.end_ratio:.2f}"),
-                "-" if result.even_seconds is None else f"{result.even_seconds:.0f}",
-                str(len(result.moves)),
-                *(f"{value:.2f}" for value in (spread.median, spread.p95, spread.worst)),
-                f"{result.noise.count}, worst {result.noise.worst:.2f}",
-                f"{result.lost} of {result.acked}",
-            )
-        )
-    return rows
-
-
 def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
     """Return the row of one contender under a load that moves: medians of its runs."""
     courses = [over_time(result.timeline) for result in results]
@@ -121,12 +103,6 @@ def turning_row(contender: Contender, results: Sequence[Result]) -> Row:
 def _pairs_of(raw: Path, variant: str = "") -> list[tuple[Contender, list[Result]]]:
     pairs = [(contender, results_of(contender, variant, raw)) for contender in CONTENDERS]
     return [(contender, results) for contender, results in pairs if results]
-
-
-RUN_HEADER = (
-    *("contender", "run", "max/mean before", "after", "seconds to even", "moves"),
-    *("gap median", "p95", "worst", "gaps apart from moves", "lost"),
-)
 
 
 def _reached(results: Sequence[Result]) -> str:
@@ -160,7 +136,7 @@ def page(raw: Path = RAW) -> str:
         "",
         "## Medians",
         "",
-        "Of two runs both figures, in the order of the runs.",
+        "Of two runs both values, in their order.",
         "",
         *table(HEADER, [summary_row(contender, results) for contender, results in pairs]),
         "",
@@ -172,13 +148,14 @@ def page(raw: Path = RAW) -> str:
         "",
         *_quiet(raw),
         *_turning(raw),
-        "## What differs from stock",
+        "## Brokers' settings that differ from stock",
         "",
-        *table(("balancer", "mode", "settings", "of the brokers"), [_settings_row(item) for item, _ in pairs]),
+        *table(
+            ("balancer", "mode", "settings", "of the brokers"),
+            [_settings_row(item) for item, _ in pairs if _settings_of(item)],
+        ),
         "",
-        "## Every run",
-        "",
-        *table(RUN_HEADER, [row for _, results in pairs for row in run_rows(results)]),
+        "`evidence/reaction/results` contains every run with its moves and gaps.",
     ]
     return "\n".join([*lines, ""])
 
@@ -193,11 +170,11 @@ def with_medians(path: Path, raw: Path = RAW) -> str:
 
 # No result holds scores: brokers show them only in their logs.
 _CONDITIONS = (
-    "Pulsar's shedders do not look at max/mean. Each acts while a condition on the brokers' scores holds: "
-    "TransferShedder while their standard deviation is above 0.25, or one broker is nearly empty or overloaded "
-    "([its rules](../strategies/transfer.md#formula)), AvgShedder on pairs that are 15 or 40 points apart ([its rules]"
-    "(../strategies/avg.md)). The scores at the end were not recorded, so a row that ended uneven does not show "
-    "whether the shedder was slow or had reached its own aim. Why a run made no moves was not recorded, either."
+    "Pulsar's shedders do not use max/mean. TransferShedder acts while the standard deviation of the scores is above "
+    "0.25, or one broker is nearly empty or overloaded ([rules](../strategies/transfer.md#formula)), AvgShedder on "
+    "pairs that are 15 or 40 points apart ([rules](../strategies/avg.md)). The scores at the end were not recorded. So "
+    "a row that ended uneven does not show whether the shedder was slow or had reached its aim, nor why a run made no "
+    "moves."
 )
 
 
@@ -207,11 +184,11 @@ def _quiet(raw: Path) -> list[str]:
     if not pairs:
         return []
     method = (
-        f"The balancer is on for {QUIET.quiet_seconds:.0f} s while all topics have the same rate. Then the topics of "
+        f"The balancer runs for {QUIET.quiet_seconds:.0f} s while all topics have the same rate. Then the topics of "
         f"one broker get nearly all of the traffic (Zipf {step.ZIPF:g}), and each of the others {step.LEAST_RATE:g} "
-        "msg/s; no bundle is moved for that. The clock starts at this step. The load is that of the last "
-        f"{STEP_RATE_SECONDS:.0f} s. Each broker uses about half of its quarter of a core without traffic, so the CPU "
-        "use of brokers, which Bundlekeel evens out, differs less than their rates, which max/mean compares."
+        "msg/s, without a move. The clock starts at this step. The load is that of the last "
+        f"{STEP_RATE_SECONDS:.0f} s. Each broker uses about half of its quarter of a core without traffic. So its CPU "
+        "use, which Bundlekeel balances, differs less than the rates in max/mean."
     )
     header = (
         *("balancer", "mode", "run", "revision", "first move, s", "seconds to even"),
@@ -244,9 +221,9 @@ def _turning(raw: Path) -> list[str]:
     if not pairs:
         return []
     method = (
-        f"The same start, but every {TURN_SECONDS:.0f} s the rates go to other topics (each to the one a third of the "
-        "list further on), and the balancer is watched for as long as it is given, not only until the load is even; "
-        f"rates are those of the last {TURNING_RATE_SECONDS:.0f} s. Both figures over time begin with the switch."
+        f"As above, but every {TURN_SECONDS:.0f} s the rates move to other topics (each a third of the list further), "
+        f"and the balancer is observed for the whole time. Rates are those of the last {TURNING_RATE_SECONDS:.0f} s. "
+        "Values over time start when the balancer is turned on."
     )
     return [
         f"## A load that changes its place every {TURN_SECONDS:.0f} s",
@@ -263,22 +240,21 @@ def _turning(raw: Path) -> list[str]:
 def _method() -> list[str]:
     paragraphs = (
         f"The step: three brokers with {step.CORES} CPU cores each and {step.BUNDLES} bundles of one namespace; "
-        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics (Zipf 1.1), one producer "
-        f"and one consumer each, batches of up to {step.BATCH_MESSAGES}. A fresh cluster a run. All brokers serve a "
-        f"part for {step.SPREAD_SECONDS:.0f} s, then every bundle goes to one of them. The number of the run is the "
-        "seed of the skew, so all contenders meet the same ones.",
+        f"{step.RATE:,.0f} msg/s of {step.MESSAGE_BYTES} bytes over {step.TOPICS} topics (Zipf 1.1), each with one "
+        f"producer and one consumer, in batches of up to {step.BATCH_MESSAGES}. Each run has a new cluster. All "
+        f"brokers serve a part for {step.SPREAD_SECONDS:.0f} s, then every bundle moves to one of them. The number of "
+        "the run is the seed of the skew, so all balancers get the same ones.",
         f"The load of a broker is measured from outside, once a second: messages acknowledged in the last "
-        f"{RATE_SECONDS:.0f} s, topic by topic, counted for the owner that `ownedNamespaces` names. A run counts if it "
-        f"begins at max/mean {UNEVEN_RATIO} or more, with nine tenths of the traffic. No balancer is on for the first "
-        f"{step.WARM_SECONDS:.0f} s (statistics are a minute old; {step.FAST_WARM_SECONDS:.0f} s where they are fast). "
-        "The clock starts when the balancer is switched "
-        "on: native by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process, on shipped settings, after a "
-        f"takeover; Prometheus scrapes every {SCRAPE_SECONDS} s. It stops at max/mean {EVEN_RATIO}, held for "
-        f"{step.HELD_SECONDS:.0f} s; moves and gaps count for "
-        f"{step.AFTER_SECONDS:.0f} s more.",
-        "A move is a change of ownership; its gap is the longest time between two acknowledgements on a topic of the "
-        f"bundle around it, 0 below {step.GAP_FLOOR_SECONDS} s more than usual. Columns are medians of the runs, each "
-        "with its own median, 95th percentile (nearest rank) and worst of its moves; lost messages are the sum.",
+        f"{RATE_SECONDS:.0f} s, counted for the owner in `ownedNamespaces`. A run counts if it starts at max/mean "
+        f"{UNEVEN_RATIO} or more, with nine tenths of the traffic. No balancer runs for the first "
+        f"{step.WARM_SECONDS:.0f} s ({step.FAST_WARM_SECONDS:.0f} s with fast statistics). The clock starts when the "
+        "balancer is turned on: Pulsar's by `loadBalancerSheddingEnabled`, Bundlekeel by starting its process with "
+        "default settings after a "
+        f"takeover. Prometheus scrapes every {SCRAPE_SECONDS} s. The clock stops at max/mean {EVEN_RATIO}, held for "
+        f"{step.HELD_SECONDS:.0f} s; moves and gaps count for {step.AFTER_SECONDS:.0f} s more.",
+        "A move is a change of ownership. Its gap is the longest time between two acknowledgements on a topic of the "
+        f"bundle, 0 if less than {step.GAP_FLOOR_SECONDS} s above the usual one. Columns are medians of the runs, each "
+        "with the median, 95th percentile and worst of its moves; lost messages are the sum.",
     )
     return [line for paragraph in paragraphs for line in (*textwrap.wrap(paragraph, 118), "")][:-1]
 
@@ -287,7 +263,7 @@ def _settings_row(contender: Contender) -> Row:
     cells = [
         f"`{key}={value.rpartition('.')[2] if '.impl.' in value else value}`" for key, value in _settings_of(contender)
     ]
-    return (contender.title, contender.mode, contender.statistics, "<br>".join(cells) or "nothing")
+    return (contender.title, contender.mode, contender.statistics, "<br>".join(cells))
 
 
 def _settings_of(contender: Contender) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ def traffic(extensible_cluster: Cluster) -> Iterator[Traffic]:
 
 
 class Watched:
-    """The daemon's source over the real cluster, and the adapters below it."""
+    """The sidecar's source over the real cluster, and the adapters below it."""
 
     def __init__(self, out: Outside) -> None:
         self.source, self.admin, self.feed = out.source, out.admin, out.source._feed

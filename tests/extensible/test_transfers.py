@@ -82,7 +82,7 @@ async def carry_on(world: ExtensibleWorld, bundles: list[str]) -> list[MoveOutco
     """Move each bundle once, batch after batch, and check that each completed move reached its target.
 
     A bundle that moves again while its owner still creates its topics can stay in Releasing: one transfer in a thousand
-    (500 "topic policies cache initialization was aborted"), until the brokers' leader ends it. In the daemon,
+    (500 "topic policies cache initialization was aborted"), until the brokers' leader ends it. In the sidecar,
     cool-downs prevent that.
     """
     executor, rng = world.executor(ExecutorLimits(max_in_flight_per_broker=2)), random.Random(7)

@@ -1,4 +1,4 @@
-"""Policies on a real cluster: the daemon reads them, keeps to them, and answers for them as the cluster does."""
+"""Policies on a real cluster: the sidecar reads them, keeps to them, and answers for them as the cluster does."""
 
 from __future__ import annotations
 

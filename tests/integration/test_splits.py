@@ -1,4 +1,4 @@
-"""Splits on real brokers: cut where we say, seen in the boundaries, and a child moved by the daemon's next plan."""
+"""Splits on real brokers: cut where we say, seen in the boundaries, and a child moved by the sidecar's next plan."""
 
 from __future__ import annotations
 

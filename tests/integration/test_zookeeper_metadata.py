@@ -158,7 +158,7 @@ async def test_listeners_hear_of_lost_sessions(client: ZkClient) -> None:
 
 
 async def test_faults_are_ours(client: ZkClient) -> None:
-    """kazoo's exceptions become core errors. The error of a transaction contains the failed step and the reason."""
+    """kazoo's exceptions become our errors. The error of a transaction contains the failed step and the reason."""
     await client.create("/n", b"1")
     with pytest.raises(NodeExists):
         await client.create("/n")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def line_of(pairs: list[Pair]) -> bytes:
-    """A turn of the oracle, its entries as our codec writes them."""
+    """A turn of the oracle, its entries as `pulsar.formats` writes them."""
     entries = [b"null" if unit is None else encode_service_unit(unit) for pair in pairs for unit in pair]
     indexes = json.dumps([[2 * index, 2 * index + 1] for index in range(len(pairs))]).encode()
     return b'{"entries":[' + b",".join(entries) + b'],"pairs":' + indexes + b"}"

@@ -76,7 +76,7 @@ class Tables(RuleBasedStateMachine):
         return name, possible[name]
 
     def deliver(self, bundle: str, unit: ServiceUnit | None) -> bool:
-        """Give one message to both; same verdict, same table, and our codec and Jackson write the same."""
+        """Give one message to both; same verdict, same table, and `pulsar.formats` and Jackson write the same."""
         accepted = self.ours.apply(bundle, unit, self.clock)
         entry = b"null" if unit is None else encode_service_unit(unit)
         line = b'{"entries":[' + entry + b'],"messages":' + json.dumps([[bundle, 0]]).encode() + b"}"

@@ -27,7 +27,7 @@ EXCLUDED = "loadBalancerSheddingExcludedNamespaces"
 
 
 def picture(line: dict[str, Any]) -> TransferPicture:
-    """The line as `bundlekeel decide` reads it for the class: the JSON text, through the codec."""
+    """The line as `bundlekeel decide` reads it for the class: the JSON text, decoded."""
     snapshot, unread = TransferTurn.of(parse_line(json.dumps(line).encode())).picture()
     assert not unread, unread
     return snapshot

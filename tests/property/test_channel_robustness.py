@@ -1,4 +1,4 @@
-"""Whatever lies in the ownership channel: the codec answers or raises CodecError, and its answers can be judged."""
+"""Any bytes in the ownership channel are decoded or raise CodecError; decoded entries can be judged."""
 
 from __future__ import annotations
 

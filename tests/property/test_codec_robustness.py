@@ -1,4 +1,4 @@
-"""Whatever lies in the metadata store: the codec answers or raises CodecError; its answers are usable."""
+"""Any bytes in the metadata store are decoded or raise CodecError; decoded values can be used."""
 
 from __future__ import annotations
 

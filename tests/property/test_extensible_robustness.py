@@ -1,4 +1,4 @@
-"""Whatever lies in the load-data topics: the codec answers or raises CodecError, and its answers make a snapshot."""
+"""Any bytes in the load-data topics are decoded or raise CodecError; decoded loads make a snapshot."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_default_strategy_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=LONG) for name in BY_COUNTERS])
 def test_n_q_default_strategy_passes_by_counters(name: str) -> None:
-    """Loads come from counters, as in the daemon by default."""
+    """Loads come from counters, as in the sidecar by default."""
     assert simulate(SUITE[name], DEFAULT, 1).failed == ()
 
 

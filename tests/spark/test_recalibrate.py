@@ -77,7 +77,7 @@ def night(spark: SparkSession, small: Path, tmp_path_factory: pytest.TempPathFac
 
 
 def test_a_whole_night(night: Night, small: Path) -> None:
-    """Thresholds and report are written, the daemon can read them, and nothing else is left or touched."""
+    """Thresholds and report are written, the sidecar can read them, and nothing else is left or touched."""
     assert hashes(small) == night.before
     assert sorted(hashes(night.out)) == ["2023-11-16/report.html", "2023-11-16/thresholds.json"]
     assert [path.name for path in night.out.iterdir()] == ["2023-11-16"]
@@ -91,7 +91,7 @@ def test_a_whole_night(night: Night, small: Path) -> None:
     assert set(document.parameters) == set(SEARCH.names)
     assert document.previous == {name: getattr(SMALL.params, name) for name in SEARCH.names}
     assert set(document.evidence.strategies) == {"threshold"}
-    # The daemon objects to nothing but, maybe, that nothing was found to be better.
+    # The sidecar objects to nothing but, maybe, that nothing was found to be better.
     codes = {item.code for item in checked(document, SMALL.params, Adoption(min_days=3), document.created_ms)}
     assert codes <= {Code.NOT_BETTER, Code.WORSE_UNBROKEN, Code.NOTHING_NEW}
     assert (Code.NOTHING_NEW in codes) == (document.values == document.previous)

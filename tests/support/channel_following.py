@@ -1,4 +1,4 @@
-"""The daemon's view of ownership over a real extensible cluster: channel by variant, ownership by mode, the watch."""
+"""The sidecar's view of ownership over a real extensible cluster: channel by variant, ownership by mode, the watch."""
 
 from __future__ import annotations
 

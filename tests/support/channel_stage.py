@@ -31,7 +31,7 @@ TOPIC_CLASS = "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUn
 
 
 class ChannelStage:
-    """Three brokers, their channel (`topic` and `store`), and what the daemon makes of it. `lines`: of the journal."""
+    """Three brokers, their channel (`topic` and `store`), and what the sidecar makes of it. `lines`: of the journal."""
 
     def __init__(self, *, mode: str = "extensible") -> None:
         self.clock = TestClock()

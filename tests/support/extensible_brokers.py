@@ -16,7 +16,7 @@ from tests.support.memory_admin import BrokerModel, ModelReply, SplitSeen, Unloa
 
 
 class ExtensibleModel(BrokerModel):
-    """`BrokerModel` of the extensible load manager. `owner` reads it as a daemon reads the channel.
+    """`BrokerModel` of the extensible load manager. `owner` reads it as a sidecar reads the channel.
 
     `changes`: (bundle, state, destination, source) in the order published. `stuck_in`: the next transfer stays in this
     state, and its broker answers 500 after its own time-out; `own` ends it as the brokers' leader would.

@@ -1,4 +1,4 @@
-"""The simulator's virtual cluster with loads given in bytes/s and without scenario: for tests of the core in it."""
+"""The simulator's virtual cluster with loads given in bytes/s and without scenario: for tests of planning in it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def restart(cluster: VirtualCluster, broker: int) -> None:
 
 @dataclass(kw_only=True)
 class Driver:
-    """Runs cycles on a virtual cluster with the same books as the daemon."""
+    """Runs cycles on a virtual cluster with the same books as the sidecar."""
 
     cluster: VirtualCluster
     params: Parameters

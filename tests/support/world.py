@@ -1,4 +1,4 @@
-"""A whole sidecar, as it is wired, over fakes: for tests of the daemon's own behaviour."""
+"""A whole sidecar, as it is wired, over fakes: for tests of the sidecar's own behaviour."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ How the corrected strategies (`compat: none`) interpret a turn:
 * bundles under `recent` are cooling down; guard budgets and splits are off, so that the bare decision is visible;
 * `policies` (see `parse_policies`) restricts the destinations of bundles;
 * a broker or bundle with an unreadable record or value is omitted and listed under `excluded`; a missing value is 0.
-  (The daemon omits a broker with unknown load, and imputes its traffic.)
+  (The sidecar omits a broker with unknown load, and imputes its traffic.)
 
 A turn adds no sample; only strategy memory survives it.
 """

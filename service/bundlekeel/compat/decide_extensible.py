@@ -28,7 +28,7 @@ from bundlekeel.model.snapshot import Snapshot
 from bundlekeel.planning.guard.state import GuardState, RecentMove
 from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
 
-# The daemon's own limit is that of ZooKeeper; a caller's records may be larger.
+# The sidecar's own limit is that of ZooKeeper; a caller's records may be larger.
 MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 
 

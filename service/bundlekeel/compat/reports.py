@@ -100,7 +100,7 @@ def decode_columns(bundles: Mapping[str, _Text]) -> tuple[BundleColumns, tuple[t
 
 
 def decode_reports(brokers: Mapping[str, _Text], columns: BundleColumns, recent: Iterable[str] = ()) -> CompatPicture:
-    """Return the reports combined with bundle data that is in memory already, as in the daemon."""
+    """Return the reports combined with bundle data that is in memory already, as in the sidecar."""
     names, reports, hashes, excluded = _decode_all(brokers, _REPORT, _tolerant_report)
     count, index = len(names), columns.index
     usages = _matrix(map(_PAIR, chain.from_iterable(map(_RESOURCES, reports))), 4 * count, 2)

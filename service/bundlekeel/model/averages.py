@@ -22,7 +22,7 @@ DEFAULT_TRAFFIC = (50.0, 50.0, 50_000.0, 50_000.0)
 
 
 class Averages:
-    """Mutable store of averages by bundle; the daemon owns it, and snapshots copy from it.
+    """Mutable store of averages by bundle; the sidecar owns it, and snapshots copy from it.
 
     Columns as in `model.load.TRAFFIC`. A bundle that no report contains any more stays for some time, because a
     bundle in transit must not lose its history (Pulsar issue 20544).

@@ -1,4 +1,4 @@
-"""A broker's report, as columns. The codec creates it; averages and snapshot use it.
+"""A broker's report, as columns. `pulsar.formats` creates it; averages and snapshot use it.
 
 Source: Pulsar `LocalBrokerData`, `NamespaceBundleStats`, `ResourceUsage`: CPU in percent of one core, direct
 memory in MiB, bandwidth in kilobit/s, rates in msg/s and bytes/s.

@@ -1,4 +1,4 @@
-"""Times, counts and values as text. `core` does not use the clock or the calendar of the machine."""
+"""Times, counts and values as text, without the clock and the calendar of the machine."""
 
 from __future__ import annotations
 

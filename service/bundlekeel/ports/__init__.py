@@ -1,4 +1,4 @@
-"""Protocols between the daemon and the world. Adapters implement them; tests implement them in memory.
+"""Protocols between the sidecar and the world. Adapters implement them; tests implement them in memory.
 
 Every call that leaves the process is a coroutine with a time limit inside the adapter, raises only errors
 of `model.errors`, and never blocks the event loop. A fake passes the same contract tests as the real adapter

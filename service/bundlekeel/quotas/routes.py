@@ -41,7 +41,7 @@ class GroupBody(schemas.ReasonBody):
     dispatch_bytes: ByteLimit = None
 
     def group(self, name: str) -> QuotaGroup:
-        """Return the group as an object of the core."""
+        """Return the group as the rules use it."""
         limits = QuotaLimits(
             publish_messages=self.publish_messages,
             publish_bytes=self.publish_bytes,

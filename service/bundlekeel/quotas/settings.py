@@ -138,7 +138,7 @@ class QuotaSettings(Section):
         return self
 
     def declared(self) -> tuple[QuotaGroup, ...]:
-        """Return the groups as objects of the core, in the order of the file."""
+        """Return the groups as the rules use them, in the order of the file."""
         return tuple(
             QuotaGroup(
                 name=name,

@@ -206,7 +206,7 @@ class CapacitySettings(Section):
         return self
 
     def override(self, pattern: str) -> CapacityOverride:
-        """Return these limits as a value of `core`."""
+        """Return these limits as the model uses them."""
         ignored = tuple(name for name in ("cpu", "bandwidth", "direct_memory") if getattr(self, name))
         return CapacityOverride(
             pattern=pattern,
@@ -546,5 +546,5 @@ class Settings(BaseSettings):
 
     @property
     def capacity_overrides(self) -> tuple[CapacityOverride, ...]:
-        """The `capacity` section as values of `core`, in the order of the file."""
+        """The `capacity` section as the model uses it, in the order of the file."""
         return tuple(item.override(pattern) for pattern, item in self.capacity.items())

@@ -1,4 +1,4 @@
-"""Balancers of a virtual cluster: Bundlekeel with the daemon's state, the brokers' own loop, or none."""
+"""Balancers of a virtual cluster: Bundlekeel with the sidecar's state, the brokers' own loop, or none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bundlekeel.simulator.splitter import SimulatedSplitter
 
 # `cycle.interval`.
 CYCLE = 10.0
-# The daemon's code for an unusable report (codec: `load_fault`); usage above 100 % is usable.
+# The sidecar's code for an unusable report (`load_fault` of `pulsar.formats`); usage above 100 % is usable.
 UNUSABLE = {"nan": Code.NOT_A_NUMBER, "negative": Code.NEGATIVE_VALUE, "empty": Code.EMPTY_REPORT}
 
 
@@ -86,8 +86,8 @@ class RunBooks:
 class Bundlekeel(SimulatedLeader):
     """Runs cycles on a virtual cluster.
 
-    `live`: the daemon's reader of counters; None: loads come from reports. With counters a cycle starts as in the
-    daemon: as soon as there are new loads, at most five times in an interval.
+    `live`: the sidecar's reader of counters; None: loads come from reports. With counters a cycle starts as in the
+    sidecar: as soon as there are new loads, at most five times in an interval.
     """
 
     capacity: tuple[CapacityOverride, ...] = ()
@@ -127,7 +127,7 @@ class Bundlekeel(SimulatedLeader):
             self.cycle(cluster)
 
     def _read(self, cluster: VirtualCluster) -> RawClusterView:
-        """Return the brokers as the daemon sees them now."""
+        """Return the brokers as the sidecar sees them now."""
         cluster.reporter.take_fresh()  # only brokers' own balancers read reports one by one
         if self._reported is None or self._reported.generation != cluster.reporter.version:
             self._reported = reported(cluster)
@@ -138,7 +138,7 @@ class Bundlekeel(SimulatedLeader):
     def cycle(self, cluster: VirtualCluster) -> None:
         """Run one cycle: snapshot, plan, records, moves."""
         if self.shed_themselves:
-            # The daemon reads the brokers' settings in every cycle, and does not act in this case.
+            # The sidecar reads the brokers' settings in every cycle, and does not act in this case.
             self.books.cycles += 1
             self.books.verdicts[Code.BROKERS_SHED_THEMSELVES.value] += 1
             return

@@ -1,4 +1,4 @@
-"""Counters of the virtual brokers, as the daemon reads those of real ones (`pulsar.counters.counters`)."""
+"""Counters of the virtual brokers, as the sidecar reads those of real ones (`pulsar.counters.counters`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leader of a simulation: the same `plan()` as the daemon's, and its state between cycles.
+"""The leader of a simulation: the same `plan()` as the sidecar's, and its state between cycles.
 
 `simulate` and the back-test both use it. They differ in the source of their snapshots, and in how they execute moves
 and splits.

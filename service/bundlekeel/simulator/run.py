@@ -40,9 +40,9 @@ Source = Literal["counters", "reports"]
 class Contender:
     """A balancer to compare. `kind`: Bundlekeel's cycle, the brokers' own loop, or none.
 
-    `source`: Bundlekeel's loads come from the brokers' counters (the daemon's default), or only from their reports. The
-    brokers' own loop always reads reports. `parameters` override those of the scenario. `compared`: only for
-    comparison; its missed expectations are not failures.
+    `source`: Bundlekeel's loads come from the brokers' counters (as a sidecar's by default), or only from their
+    reports. The brokers' own loop always reads reports. `parameters` override those of the scenario. `compared`: only
+    for comparison; its missed expectations are not failures.
     """
 
     label: str
@@ -179,7 +179,7 @@ class Simulation:
         return balancer
 
     def _live(self, balancer: Bundlekeel) -> LiveLoads:
-        """Return the daemon's reader of counters, connected as in a leader."""
+        """Return the sidecar's reader of counters, connected as in a leader."""
         clock = VirtualClock()
         source = ClusterCounters(self.cluster, clock)
         # It reads only boundaries from the metadata.

@@ -279,7 +279,7 @@ def test_little_is_imported_for_little() -> None:
             "httpx",
             "kazoo",
             "bundlekeel.settings.model",
-            "bundlekeel.daemon",
+            "bundlekeel.leader",
         }, arguments
 
 

@@ -84,7 +84,7 @@ def test_every_form_of_an_import_is_read(tmp_path: Path, line: str, package: str
     assert imported(tmp_path) == {"a": {package}, "b": set(), "c": set()}
 
 
-@pytest.mark.parametrize(("start", "end"), [("core", "ports"), ("api", "sim")])
+@pytest.mark.parametrize(("start", "end"), [("model", "ports"), ("api", "simulator")])
 def test_an_import_against_the_arrows_is_noticed(start: str, end: str) -> None:
     """A new direction makes a circle, or an arrow that the page lacks."""
     graph = imported(SERVICE)

@@ -40,7 +40,7 @@ def test_the_page_counts_what_tests_noticed() -> None:
 
 def test_the_copy_has_the_layout_of_mutmut(tmp_path: Path) -> None:
     """`src` is mutated; tests that read `service` read the same files."""
-    prepare(ROOT, tmp_path, [GROUPS["guard"]], ["tests/unit/core", "tests/unit/no_such"])
+    prepare(ROOT, tmp_path, [GROUPS["guard"]], ["tests/unit/planning", "tests/unit/no_such"])
     assert (tmp_path / "src/bundlekeel/__init__.py").is_file() and not (tmp_path / "mutants/src").exists()
     assert (tmp_path / "mutants/tests").is_dir() and (tmp_path / "mutants/service").is_symlink()
     config = (tmp_path / "pyproject.toml").read_text(encoding="utf-8")

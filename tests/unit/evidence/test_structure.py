@@ -76,13 +76,13 @@ def test_words_of_generated_pages_are_counted_apart(tmp_path: Path) -> None:
 
 def test_files_above_the_limit_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """600 lines; above 400, and in a folder with more than 20 modules, a warning."""
-    folder = tmp_path / "service/bundlekeel/core"
+    folder = tmp_path / "service/bundlekeel/planning"
     folder.mkdir(parents=True)
     for number in range(21):
         (folder / f"m{number}.py").write_text("\n" * (401 + 200 * (number == 0)))
-    assert faults(tmp_path) == ["service/bundlekeel/core/m0.py: 601 lines, at most 600"]
+    assert faults(tmp_path) == ["service/bundlekeel/planning/m0.py: 601 lines, at most 600"]
     warnings = capsys.readouterr().out
-    assert "m1.py: 401 lines" in warnings and "core: 21 modules" in warnings
+    assert "m1.py: 401 lines" in warnings and "planning: 21 modules" in warnings
 
 
 def test_a_path_is_traced_across_tasks_and_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

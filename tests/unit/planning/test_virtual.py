@@ -1,4 +1,4 @@
-"""The core in a virtual cluster that reports as late and as rarely as Pulsar does, driven as the daemon drives it.
+"""Planning in a virtual cluster that reports as late and as rarely as Pulsar does, driven as the sidecar drives it.
 
 Run with `-s` to see time to balance and number of moves of each case.
 """

@@ -108,7 +108,7 @@ async def test_it_ends_with_its_last_listener(tmp_path: Path) -> None:
 
 
 async def test_it_does_not_outlive_a_killed_daemon(tmp_path: Path) -> None:
-    """The real child ends when the daemon is gone without a word."""
+    """The real child ends when the sidecar is gone without a word."""
     script = (
         "import asyncio\n"
         "from bundlekeel.wiring.clock import SystemClock\n"

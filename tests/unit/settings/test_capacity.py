@@ -1,4 +1,4 @@
-"""Limits of brokers that the settings set: how they reach the core, and which entry counts."""
+"""Limits of brokers that the settings set: how they reach planning, and which entry counts."""
 
 from __future__ import annotations
 

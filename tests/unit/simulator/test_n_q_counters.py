@@ -1,4 +1,4 @@
-"""The simulator reads counters of virtual brokers with the daemon's own reader."""
+"""The simulator reads counters of virtual brokers with the sidecar's own reader."""
 
 from __future__ import annotations
 

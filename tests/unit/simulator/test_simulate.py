@@ -176,7 +176,7 @@ def test_json_holds_every_figure(scenario: Path) -> None:
 
 @pytest.mark.parametrize(("options", "source"), [((), "counters"), (("--source", "reports"), "reports")])
 def test_n_q_the_source_is_a_choice(scenario: Path, options: tuple[str, ...], source: str) -> None:
-    """Counters by default, as in the daemon; brokers' own classes always read reports."""
+    """Counters by default, as in the sidecar; brokers' own classes always read reports."""
     result = invoke(str(scenario), *options, "--against", "native", "-o", "json")
     assert [run["source"] for run in json.loads(result.stdout)["runs"]] == [source, "reports"]
     assert f"avg reads {source}" in invoke(str(scenario), *options).stdout

@@ -47,7 +47,7 @@ class FindingCode(StrEnum):
     SPLIT_CHILDREN_MISSING = "SplitChildrenMissing", "the bundle was split, but no broker has taken over its children"
     TOMBSTONE_OVERDUE = "TombstoneOverdue", "the entry of a bundle without owner should have been removed by now"
     OWNED_TWICE = "OwnedTwice", "two entries, or two brokers, claim the same hashes at the same time"
-    # Reported by the daemon: about brokers, not single bundles.
+    # Reported by the sidecar: about brokers, not single bundles.
     OWNER_UNREACHABLE = "OwnerUnreachable", "a broker that owns bundles is registered, but refuses connections"
     VARIANT_DISAGREES = "VariantDisagrees", "brokers keep the channel in different places, or it is being migrated"
 

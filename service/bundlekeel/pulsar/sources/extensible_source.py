@@ -208,7 +208,7 @@ class ClusterSource:
         await self._feed.close()
         await self._registry.close()
 
-    # --- for the daemon --------------------------------------------------------------------------------------
+    # --- for the sidecar --------------------------------------------------------------------------------------
 
     def use_settings(self, settings_of: BrokerSettings) -> None:
         """Set the source of the brokers' statistics interval and time to live; stock values apply where it returns

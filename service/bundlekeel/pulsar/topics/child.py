@@ -1,7 +1,7 @@
 """The process that runs pulsar-client: one thread per topic, and messages as lines on standard output.
 
 A crash or a hang of the native client affects this process and nothing else. It ends when its standard input ends, so
-it never outlives the daemon.
+it never outlives the sidecar.
 """
 
 from __future__ import annotations

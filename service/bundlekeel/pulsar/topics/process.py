@@ -216,7 +216,7 @@ class TopicsProcess:
         self._url_in_use = setup.url
         pipe, limit = asyncio.subprocess.PIPE, 2 * self._options.max_bytes + _AROUND_BYTES
         try:
-            # The child has its own session: an interrupt at the terminal is for the daemon, which then ends the child.
+            # The child has its own session: an interrupt at the terminal is for the sidecar, which then ends the child.
             child = await asyncio.create_subprocess_exec(
                 *self._command, stdin=pipe, stdout=pipe, stderr=pipe, limit=limit, start_new_session=True
             )

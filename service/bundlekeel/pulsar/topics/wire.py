@@ -1,4 +1,4 @@
-"""Messages between the daemon and the process that runs pulsar-client: JSON, one message per line."""
+"""Messages between the sidecar and the process that runs pulsar-client: JSON, one message per line."""
 
 from __future__ import annotations
 

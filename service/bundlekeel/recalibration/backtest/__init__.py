@@ -1,7 +1,7 @@
-"""Back-tests: recorded traffic under other strategies and thresholds. Pure: standard library, numpy, `bundlekeel.core`.
+"""Back-tests: recorded traffic under other strategies and thresholds. Pure: standard library and numpy.
 
-It is next to the simulator and not in `core`, because it is a simulation with recorded traffic, uses the simulator's
-measures, and the daemon does not need it. Spark (`bundlekeel.recalibration.jobs`) only passes chunks to it.
+A back-test is a simulation with recorded traffic, and uses the simulator's measures. Spark
+(`bundlekeel.recalibration.jobs`) only passes chunks to it.
 """
 
 from bundlekeel.recalibration.backtest.frames import traffic_of

@@ -1,4 +1,4 @@
-"""The back-test: the same `plan()` as the daemon's, for each candidate, on the same recorded traffic.
+"""The back-test: the same `plan()` as the sidecar's, for each candidate, on the same recorded traffic.
 
 Traffic does not depend on the plans. Each candidate has its own ownership, memory, ledger, cool-downs and budgets. A
 broker with its recorded bundles has exactly its recorded report; other brokers get the difference by usage per unit of

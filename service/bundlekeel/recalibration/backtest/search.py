@@ -1,7 +1,7 @@
 """Search for settings: the candidates and their order. A callable returns their measures.
 
 `recalibration.rules.thresholds` defines the parameters, ranges and steps. In addition, the search tests the length of a
-cycle, which is a setting of the daemon and not a parameter.
+cycle, which is a setting of the sidecar and not a parameter.
 """
 
 from __future__ import annotations

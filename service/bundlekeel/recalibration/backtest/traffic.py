@@ -148,7 +148,7 @@ def chunks(traffic: RecordedTraffic, length: int, warm: int) -> Iterator[Chunk]:
 
 
 class Averaging:
-    """Averages of all bundles as in the daemon, period by period: a sample if the owner's report is new.
+    """Averages of all bundles as in the sidecar, period by period: a sample if the owner's report is new.
 
     They depend only on the recorded reports, so that all candidates share them. A bundle starts with its first recorded
     averages: the children of a split inherit their parent's.

@@ -1,7 +1,7 @@
 """Calibrated thresholds: parameters the nightly job may propose, its document, and the checks before adoption. Pure.
 
 `RANGES` lists the parameters that may be proposed, each with range, step and strategies. The job searches this grid,
-and the daemon rejects values outside of it, whatever ranges a document contains. They are narrower than the valid
+and the sidecar rejects values outside of it, whatever ranges a document contains. They are narrower than the valid
 ranges of the parameters: values within `RANGES` may be adopted without an operator. For the JSON form see
 `thresholds_json.py`.
 """

@@ -1,4 +1,4 @@
-"""One cycle of the daemon over fakes: what it does, refuses, records, and stores before it acts."""
+"""One cycle of the sidecar over fakes: what it does, refuses, records, and stores before it acts."""
 
 from __future__ import annotations
 

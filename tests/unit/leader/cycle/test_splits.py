@@ -1,4 +1,4 @@
-"""Splits in the daemon's cycle: carried out, booked, and their children in the very next plan."""
+"""Splits in the sidecar's cycle: carried out, booked, and their children in the very next plan."""
 
 from __future__ import annotations
 

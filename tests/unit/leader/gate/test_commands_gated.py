@@ -61,10 +61,10 @@ MAKERS: Final = {
 
 
 def _functions() -> Iterator[tuple[str, str, ast.AST]]:
-    """Every function outside of ports and adapters: its module, its name, its syntax tree."""
+    """Every function outside of ports and pulsar: its module, its name, its syntax tree."""
     for path in sorted(ROOT.rglob("*.py")):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        if module.split(".")[0] in ("ports", "adapters"):
+        if module.split(".")[0] in ("ports", "pulsar"):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

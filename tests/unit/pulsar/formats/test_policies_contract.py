@@ -1,4 +1,4 @@
-"""The fake `Metadata` keeps the promises about policies, and the codec reads them whole or not at all."""
+"""The fake `Metadata` keeps the promises about policies, and decoders read them whole or not at all."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ OVERRIDE = (CapacityOverride(pattern="*", ignore=("cpu",), throughput=20e6),)
 
 
 def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundles: str = "all") -> list[BrokerReport]:
-    """Reports as the daemon makes them: each broker's bundles (bytes/s each way) and score, through the book."""
+    """Reports as the sidecar makes them: each broker's bundles (bytes/s each way) and score, through the book."""
     book = ExtensibleBrokers(bundles="all" if bundles == "all" else "top", stats_interval=10.0)
     book.register({broker(row): BrokerEndpoint(broker_id=broker(row), web_url="http://x") for row in range(len(owned))})
     received, answers, number = {}, {}, 1

@@ -112,7 +112,7 @@ class Stage:
         await eventually(is_seen, within=30.0)
 
     async def until(self, holds: Callable[[RawClusterView], bool]) -> RawClusterView:
-        """The first picture of which this holds, waiting for pictures as the daemon does."""
+        """The first picture of which this holds, waiting for pictures as the sidecar does."""
         results: list[RawClusterView] = []
 
         async def is_seen() -> bool:

@@ -1,4 +1,4 @@
-"""The daemon and policies: read each cycle, asked once more before each move, answered for without a side effect."""
+"""The sidecar and policies: read each cycle, asked once more before each move, answered for without a side effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def isolated(cluster: FakeCluster, *policies: IsolationPolicy) -> None:
 
 
 async def test_a_bundle_that_only_its_broker_may_hold_is_never_unloaded() -> None:
-    """Scenario 12 through the whole daemon; without the policy the same cluster is balanced."""
+    """Scenario 12 through the whole sidecar; without the policy the same cluster is balanced."""
     cluster = FakeCluster()
     isolated(cluster, ONLY_FIRST)
     sidecar = await FakeSidecar(cluster).lead()

@@ -79,7 +79,7 @@ async def test_settings_of_people_are_not_judged_as_an_adoption() -> None:
 
 
 async def test_the_proposal_is_shown_with_the_fields_that_the_api_documents() -> None:
-    """All of them and no other, to the last interval: answers pass on what the codec of the document makes."""
+    """Responses contain all fields of the decoded document and no other, to the last interval."""
     sidecar = await ready(MemoryCalibration())
     await sidecar.calibration.check()
     shown, kind = (await sidecar.calibration.view()).document, TypeAdapter(ProposalView)

@@ -1,4 +1,4 @@
-"""Strategies that plan along: beside the cycle, with their own memory, seen in metrics and the next journal line."""
+"""Shadow strategies plan next to the cycle, with their own memory; metrics and the next journal line show them."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from tests.support.world import EAGER, FakeCluster, FakeSidecar, WallClock
 
 
 class Playing(FakeSidecar):
-    """With strategies that plan along."""
+    """A sidecar with shadow strategies."""
 
     def __init__(self, cluster: FakeCluster, *strategies: str, params: Parameters = EAGER, mode: str = "act") -> None:
-        self.given: list[PlanInput] = []
+        self.inputs: list[PlanInput] = []
         self.results: list[PlanResult] = []
         super().__init__(cluster, params=params, mode=mode, settings={"shadow.strategies": strategies})
-        self.cycle.listeners = (*self.cycle.listeners, self.heard)
+        self.cycle.listeners = (*self.cycle.listeners, self.record_plan)
 
-    def heard(self, _epoch: object, given: PlanInput | None, result: PlanResult | None, _record: object) -> None:
-        """Note what was planned."""
-        if given is not None and result is not None:
-            self.given.append(given)
+    def record_plan(self, _epoch: object, data: PlanInput | None, result: PlanResult | None, _record: object) -> None:
+        """Record input and result of a plan."""
+        if data is not None and result is not None:
+            self.inputs.append(data)
             self.results.append(result)
 
     async def play(self) -> None:
-        """Let them plan what they heard of."""
+        """Let the shadow strategies plan the recorded cycles."""
         if self.shadow_strategies is not None:
             async with asyncio.timeout(30):
                 await self.shadow_strategies.play()
 
     def line(self) -> Any:
-        """The last cycle's journal line."""
+        """Return the journal line of the last cycle."""
         return self.journal.tail(1, kind="cycle")[0]
 
 
 def planned(strategy: str) -> Plan:
-    """What a strategy plans for three brokers, one of which has everything."""
+    """Return the plan of a strategy for three brokers, one of which owns all bundles."""
     sidecar = FakeSidecar(FakeCluster(clock=WallClock()), params=replace(EAGER, strategy=strategy))
     return asyncio.run(_one_plan(sidecar))
 
@@ -57,47 +57,47 @@ async def _one_plan(sidecar: FakeSidecar) -> Plan:
 
 
 def test_a_plan_agrees_with_itself() -> None:
-    """No disagreement, no regret."""
-    made = planned("avg")
-    assert made.moves
-    found = compare_plans(made, made)
-    assert (found.disagreement, found.agreement, found.regret) == (0.0, "both_move", 0.0)
+    """Equal plans have neither disagreement nor regret."""
+    live = planned("avg")
+    assert live.moves
+    comparison = compare_plans(live, live)
+    assert (comparison.disagreement, comparison.agreement, comparison.regret) == (0.0, "both_move", 0.0)
 
 
 def test_plans_that_differ() -> None:
-    """Shares of moves, who acts alone, and which one leaves the brokers more even."""
-    made = planned("avg")
-    rest = replace(made, moves=(), loads=tuple(replace(row, score_after=row.score_before) for row in made.loads))
-    assert compare_plans(made, rest).agreement == "only_live" and compare_plans(rest, made).agreement == "only_shadow"
+    """The comparison has shares of moves, the strategy that acts alone, and the better balance."""
+    live = planned("avg")
+    rest = replace(live, moves=(), loads=tuple(replace(row, score_after=row.score_before) for row in live.loads))
+    assert compare_plans(live, rest).agreement == "only_live" and compare_plans(rest, live).agreement == "only_shadow"
     assert compare_plans(rest, rest).agreement == "both_rest" and compare_plans(rest, rest).disagreement == 0.0
-    assert compare_plans(made, rest).disagreement == 1.0
-    assert compare_plans(rest, made).regret > 0 > compare_plans(made, rest).regret
-    assert len(made.moves) > 1
-    fewer = replace(made, moves=made.moves[1:])
-    assert compare_plans(made, fewer).disagreement == pytest.approx(1 / len(made.moves))
+    assert compare_plans(live, rest).disagreement == 1.0
+    assert compare_plans(rest, live).regret > 0 > compare_plans(live, rest).regret
+    assert len(live.moves) > 1
+    fewer = replace(live, moves=live.moves[1:])
+    assert compare_plans(live, fewer).disagreement == pytest.approx(1 / len(live.moves))
 
 
 def test_drains_are_no_disagreement() -> None:
-    """They are asked for, whatever the strategy."""
-    made = planned("avg")
-    drains = replace(made, moves=tuple(replace(move, rule=DRAIN) for move in made.moves))
+    """An operator requests drains, for every strategy."""
+    live = planned("avg")
+    drains = replace(live, moves=tuple(replace(move, rule=DRAIN) for move in live.moves))
     assert compare_plans(drains, drains).agreement == "both_rest" and compare_plans(drains, drains).moves == 0
 
 
 async def test_a_shadow_of_avg_shedder_has_a_placement_of_its_own() -> None:
-    """In `compat` the other shedders plan along with Pulsar's default placement: half of AvgShedder is no pair."""
+    """With `compat` other shedders use Pulsar's default placement, because that of AvgShedder belongs to AvgShedder."""
     params = replace(EAGER, strategy="avg", placement="avg", compat="4.2")
     sidecar = Playing(FakeCluster(clock=WallClock()), "threshold", params=params)
     await sidecar.lead()
     await sidecar.cycle.turn()
     await sidecar.play()
     alone = replace(params, strategy="threshold", placement="least_long_term_message_rate")
-    expected = plan(replace(sidecar.given[0], params=alone, memory=StrategyMemory())).plan
+    expected = plan(replace(sidecar.inputs[0], params=alone, memory=StrategyMemory())).plan
     assert sidecar.shadow_strategies.news()["strategies"]["threshold"]["plan_hash"] == expected.hash
 
 
 async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those after it play, and its mistake is raised to the task that counts it."""
+    """The next strategies plan, and the task that counts errors gets the exception."""
 
     def broken(_: Context) -> Decision:
         raise ZeroDivisionError("theirs")
@@ -113,8 +113,8 @@ async def test_a_plugin_that_fails_costs_its_own_turn_only(monkeypatch: pytest.M
     assert set(sidecar.line()["shadow"]["strategies"]) == {"threshold"}
 
 
-async def test_they_plan_beside_the_cycle_and_are_told_with_the_next() -> None:
-    """Metrics at once, the journal line of the next cycle; the live strategy is not played against itself."""
+async def test_they_plan_after_the_cycle_and_are_in_the_next_journal_line() -> None:
+    """Metrics change immediately, the journal with the next cycle. The live strategy is not its own shadow."""
     sidecar = Playing(FakeCluster(clock=WallClock()), "avg", "threshold", "overload")
     await sidecar.lead()
     report = await sidecar.cycle.turn()
@@ -123,19 +123,19 @@ async def test_they_plan_beside_the_cycle_and_are_told_with_the_next() -> None:
     agreement = sidecar.metric("shadow_cycles_total")
     assert 'strategy="threshold"' in agreement and 'strategy="overload"' in agreement and '"avg"' not in agreement
     await sidecar.cycle.turn()
-    told = sidecar.line()["shadow"]
-    assert told["cycle"] == report.cycle and set(told["strategies"]) == {"threshold", "overload"}
-    wanted = plan(
-        replace(sidecar.given[0], params=replace(EAGER, strategy="threshold"), memory=type(sidecar.given[0].memory)())
+    shadow = sidecar.line()["shadow"]
+    assert shadow["cycle"] == report.cycle and set(shadow["strategies"]) == {"threshold", "overload"}
+    expected = plan(
+        replace(sidecar.inputs[0], params=replace(EAGER, strategy="threshold"), memory=type(sidecar.inputs[0].memory)())
     ).plan
-    assert told["strategies"]["threshold"]["plan_hash"] == wanted.hash
-    assert told["strategies"]["threshold"]["regret"] == compare_plans(sidecar.results[0].plan, wanted).regret
+    assert shadow["strategies"]["threshold"]["plan_hash"] == expected.hash
+    assert shadow["strategies"]["threshold"]["regret"] == compare_plans(sidecar.results[0].plan, expected).regret
     await sidecar.cycle.turn()
     assert "shadow" not in sidecar.line()
 
 
 async def test_nothing_of_it_touches_the_live_plan() -> None:
-    """The same plans with and without, and nothing but the live strategy's moves is made."""
+    """Plans are the same with and without shadows, and only moves of the live strategy are made."""
     plain, playing = (
         Playing(FakeCluster(clock=WallClock())),
         Playing(FakeCluster(clock=WallClock()), "threshold", "uniform"),
@@ -153,18 +153,18 @@ async def test_nothing_of_it_touches_the_live_plan() -> None:
 
 
 async def test_each_has_its_own_memory() -> None:
-    """Hit counts grow from cycle to cycle: what needs two fresh reports acts in the second cycle."""
+    """A strategy that needs two fresh reports acts in the second cycle."""
     context = Parameters(move_price=50)
     sidecar = Playing(FakeCluster(clock=WallClock()), "avg", params=replace(context, strategy="overload"))
     await sidecar.lead()
-    seen = []
+    moves = []
     for _ in range(3):
         await sidecar.cycle.turn()
         await sidecar.play()
-        seen.append(sidecar.shadow_strategies.news()["strategies"]["avg"]["moves"])
+        moves.append(sidecar.shadow_strategies.news()["strategies"]["avg"]["moves"])
         sidecar.clock.offset += 60
         sidecar.cluster.publish()
-    assert seen[0] == 0 and seen[1] > 0
+    assert moves[0] == 0 and moves[1] > 0
 
 
 async def test_a_cycle_does_not_wait() -> None:

@@ -1,4 +1,4 @@
-"""From figures of a back-test to the document, the page and the exit codes, without Spark."""
+"""Measures of a back-test become the document, the page and the exit codes, without Spark."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from bundlekeel.recalibration.rules.thresholds_json import digest_of, document_o
 BASE = Parameters()
 
 
-def page(document: Thresholds, shown: ReportInputs) -> str:
+def page(document: Thresholds, inputs: ReportInputs) -> str:
     """Return the page, with the quotes of commands as a reader sees them."""
-    return report.page(document, shown).replace("&#34;", '"').replace("&#39;", "'")
+    return report.page(document, inputs).replace("&#34;", '"').replace("&#39;", "'")
 
 
 CREATED = 1_700_600_000_000
@@ -49,7 +49,7 @@ HELD = DAYS[-4:]
 
 
 def figures(imbalance: float, moves: float) -> CandidateMeasures:
-    """Six hours with these figures."""
+    """Return measures of six hours."""
     return CandidateMeasures(
         seconds=21_600,
         weighted=21_600 * imbalance,
@@ -67,50 +67,50 @@ RESULTS = ((present(), 0.2, 20), (LAZY, 0.2, 8), (OTHER, 0.2, 4), (SLOW, 0.2, 19
 
 
 def tried() -> TriedCandidates:
-    """Candidates with the same figures every day, four blocks each."""
-    by_key = {item.key: {day: figures(*given) for day in range(14)} for item, *given in RESULTS}
+    """Return candidates with the same measures every day, in four blocks each."""
+    by_key = {item.key: {day: figures(*values) for day in range(14)} for item, *values in RESULTS}
     return TriedCandidates(present=present().key, candidates={item.key: item for item, *_ in RESULTS}, results=by_key)
 
 
-def told() -> EvidenceInput:
-    """What a run would put together of them."""
-    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
+def evidence_input() -> EvidenceInput:
+    """Return the evidence of a run with these candidates."""
+    selection = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     return EvidenceInput(
         base=BASE,
-        chosen=made.choice.candidate,
+        chosen=selection.choice.candidate,
         present=present(),
-        reason=made.choice.reason,
-        blocks={item.key: {number: figures(*given) for number in range(16)} for item, *given in RESULTS},
-        strategies=made.strategies,
+        reason=selection.choice.reason,
+        blocks={item.key: {number: figures(*values) for number in range(16)} for item, *values in RESULTS},
+        strategies=selection.strategies,
         held_out=HELD,
         data=Data(from_ms=CREATED - 14 * 86_400_000, until_ms=CREATED, days=DAYS, coverage=0.999, cycles=20_160),
         created_ms=CREATED,
         period_seconds=60.0,
-        advice=made.advice,
-        tried=made.values,
-        unbroken={item.key: figures(*given) for item, *given in RESULTS},
+        advice=selection.advice,
+        tried=selection.values,
+        unbroken={item.key: figures(*values) for item, *values in RESULTS},
     )
 
 
 def test_only_thresholds_of_the_strategy_in_force_are_chosen() -> None:
-    """Another strategy and another cycle may be better; they are told, not chosen."""
+    """Another strategy or cycle may be better. It is advice, and not chosen."""
     assert set(adoptable(tried()).candidates) == {present().key, LAZY.key}
-    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
-    assert made.choice.candidate == LAZY
-    assert made.strategies == {"threshold": OTHER.key}
-    assert made.values == {"avg_low_threshold_percent": {22.5}}
-    assert len(made.advice) == 1
-    assert "threshold" in made.advice[0]
+    selection = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
+    assert selection.choice.candidate == LAZY
+    assert selection.strategies == {"threshold": OTHER.key}
+    assert selection.values == {"avg_low_threshold_percent": {22.5}}
+    assert len(selection.advice) == 1
+    assert "threshold" in selection.advice[0]
 
 
 def test_as_far_as_one_night_goes_is_told() -> None:
-    """22.5 is three steps of 2.5 from 15: with a reach of three that is the end."""
-    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=3.0)
-    assert any("as far as one night may change it" in text for text in made.advice)
+    """22.5 is three steps of 2.5 from 15, the limit with a reach of three."""
+    selection = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=3.0)
+    assert any("as far as one night may change it" in text for text in selection.advice)
 
 
 @pytest.mark.parametrize(
-    ("names", "without", "said"),
+    ("names", "without", "message"),
     [
         (
             ("threshold_percent",),
@@ -121,43 +121,43 @@ def test_as_far_as_one_night_goes_is_told() -> None:
     ],
 )
 def test_nothing_to_search_is_said_before_the_search(
-    names: tuple[str, ...], without: Mapping[str, str], said: str
+    names: tuple[str, ...], without: Mapping[str, str], message: str
 ) -> None:
-    """Such a document would have no parameter, and no reader takes that."""
+    """Such a document would have no parameter, and every reader rejects it."""
     space = SearchSpace(base=BASE, names=names, without=without, reach=4.0)
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         check_searchable(space, SearchDepth(names=names))
     with pytest.raises(ConfigError, match="proposes nothing"):
-        document_of(thresholds_of(replace(told(), chosen=present(), tried={}), pyspark="4.3.0"))
+        document_of(thresholds_of(replace(evidence_input(), chosen=present(), tried={}), pyspark="4.3.0"))
 
 
 def test_what_is_left_as_it_is_is_named_with_the_reason() -> None:
-    """Of what was asked for; all that the strategy in force reads where nothing was named. The report lists it."""
+    """This covers the named parameters, or all that the active strategy reads. The report lists them."""
     why = without_hits(60.0, 10.0)
     names = ("avg_low_threshold_percent", "split_hit_count", "threshold_percent", "cool_down_seconds")
     space = SearchSpace(base=replace(BASE, cool_down_seconds=1.0), names=names, without=why, reach=4.0)
-    found = find_excluded(space)
-    assert found == {
+    reasons = find_excluded(space)
+    assert reasons == {
         "split_hit_count": "hit counts depend on the time between two cycles: 10 s as recorded, 60 s in the "
         "back-test; with --period 10 they are searched",
         "threshold_percent": "the active strategy avg does not read it",
         "cool_down_seconds": "its value 1 is outside of 60 to 14,400",
     }
     assert list(find_excluded(replace(space, names=()))) == [*("split_hit_count", "cool_down_seconds")]
-    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(left_alone=found))
+    text = page(thresholds_of(evidence_input(), pyspark="4.3.0"), ReportInputs(left_alone=reasons))
     table = text.partition("<h2>Thresholds</h2>")[2].partition("</section>")[0]
-    assert all(f"<li>{name}: {reason}</li>" in table for name, reason in found.items())
+    assert all(f"<li>{name}: {reason}</li>" in table for name, reason in reasons.items())
 
 
 def test_nothing_is_left_as_it_is() -> None:
-    """Where cycles are as long as recorded, and every value is in its range: no list."""
+    """There is no list if cycles are as long as recorded, and every value is in its range."""
     assert not without_hits(60.0, 55.0)
     assert not find_excluded(SearchSpace(base=BASE, reach=4.0))
-    assert "Not searched:" not in page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs())
+    assert "Not searched:" not in page(thresholds_of(evidence_input(), pyspark="4.3.0"), ReportInputs())
 
 
 def test_what_can_be_searched() -> None:
-    """One parameter, or a round without a grid, are enough; neither points nor rounds are not."""
+    """One parameter or a round without a grid is sufficient. No points and no rounds are an error."""
     space = SearchSpace(base=BASE, names=("avg_low_threshold_percent", "threshold_percent"), reach=4.0)
     check_searchable(space, SearchDepth())
     check_searchable(space, SearchDepth(points=1, rounds=1))
@@ -166,8 +166,8 @@ def test_what_can_be_searched() -> None:
 
 
 def test_the_document_is_one_that_the_daemon_adopts() -> None:
-    """It can be read back, nothing speaks against it, and its differences are paired."""
-    document = thresholds_of(told(), pyspark="4.3.0")
+    """It can be read again, has no objection, and its differences are paired."""
+    document = thresholds_of(evidence_input(), pyspark="4.3.0")
     assert parsed(json.dumps(document_of(document))) == document
     assert checked(document, BASE, AdoptionRules(), CREATED) == ()
     assert document.values == {"avg_low_threshold_percent": 22.5}
@@ -178,17 +178,22 @@ def test_the_document_is_one_that_the_daemon_adopts() -> None:
 
 
 def test_other_changes_are_named_where_there_are_some() -> None:
-    """A reader of one change alone would look for them."""
+    """The evidence of one change names the others."""
     low, both = "avg_low_threshold_percent", Candidate(name="both", changes=LAZY.changes | {"split_hit_count": 9})
-    alone = thresholds_of(told(), pyspark="4.3.0").parameters[low].evidence
+    alone = thresholds_of(evidence_input(), pyspark="4.3.0").parameters[low].evidence
     assert alone == "moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
-    given = replace(told(), chosen=both, blocks=told().blocks | {both.key: told().blocks[LAZY.key]}, unbroken={})
-    found = thresholds_of(given, pyspark="4.3.0").parameters[low].evidence
-    assert found == f"with the other changes: {alone}"
+    inputs = replace(
+        evidence_input(),
+        chosen=both,
+        blocks=evidence_input().blocks | {both.key: evidence_input().blocks[LAZY.key]},
+        unbroken={},
+    )
+    evidence = thresholds_of(inputs, pyspark="4.3.0").parameters[low].evidence
+    assert evidence == f"with the other changes: {alone}"
 
 
 def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
-    """Blocks that differ much among each other, but alike in both: the difference is certain, the means are not."""
+    """Blocks differ much, but in the same way before and after: the difference is certain, the means are not."""
     before = {number: figures(0.1 + 0.02 * number, 10 + number) for number in range(12)}
     after = {number: figures(0.1 + 0.02 * number, 9 + number) for number in range(12)}
     plain, apart = measures_of(after, seed=1), measures_of(after, seed=1, before=before)
@@ -201,9 +206,9 @@ def test_intervals_hold_the_mean_and_shrink_when_paired() -> None:
 
 
 def test_the_page_stands_alone() -> None:
-    """Every section is there, nothing is loaded from anywhere, and names are escaped."""
-    given = told()
-    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
+    """The page has every section, loads nothing, and escapes names."""
+    inputs = evidence_input()
+    selection = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     judged = [JudgedDay(day=DayFigures(date=date, coverage=1.0), verdict="good") for date in DAYS]
     judged[3] = JudgedDay(day=DayFigures(date=DAYS[3]), verdict="bad", reasons=("<b>torn</b>",))
     slopes = {
@@ -212,26 +217,26 @@ def test_the_page_stands_alone() -> None:
     rows = [{"broker": "b<1>", "resource": "cpu", "blind": False, "limit": 800.0, "base": 3.0, "error": 0.2} | slopes]
     figures_of = ("bytes", "bytes_peak", "growth", "clients", "moves_per_day", "clients_moved_per_day")
     space = {"name": "tenant/<ns>", "volatility": None} | dict.fromkeys(figures_of, 2e6)
-    shown = ReportInputs(
+    report_inputs = ReportInputs(
         judged=judged,
-        points=points_of(given, made),
-        blocks=block_series(given, [f"{date}" for date in HELD for _ in range(4)]),
+        points=points_of(inputs, selection),
+        blocks=block_series(inputs, [f"{date}" for date in HELD for _ in range(4)]),
         capacity=rows,
         week=[float(hour) for hour in range(168)],
         spaces=[space],
-        reason=given.reason,
-        clients=clients_of(given),
+        reason=inputs.reason,
+        clients=clients_of(inputs),
     )
-    document = thresholds_of(given, pyspark="4.3.0")
-    text = page(document, shown)
-    # As the sidecars know it, which read it.
+    document = thresholds_of(inputs, pyspark="4.3.0")
+    text = page(document, report_inputs)
+    # The digest is that of the document as sidecars read it.
     assert f"--digest {digest_of(parsed(json.dumps(document_of(document))))}</code>" in text
     assert re.findall(r"<h2>([^<]*)</h2>", text) == [
         *("Thresholds", "Evidence", "Candidates", "Days", "The week", "Namespaces", "Capacity", "Advice"),
     ]
     assert text.count("<svg") == 4
-    told_of = "On 4 days that the search did not use: moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200"
-    assert f"Proposed: avg_low_threshold_percent 15 -> 22.5.</b> {told_of}" in text.replace("&gt;", ">")
+    evidence = "On 4 days that the search did not use: moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200"
+    assert f"Proposed: avg_low_threshold_percent 15 -> 22.5.</b> {evidence}" in text.replace("&gt;", ">")
     assert not re.search(r"\d %(?! of a core)", text.partition("<body>")[2]), "one form"
     assert "<p>Cluster (unknown), created 20" in text
     assert 'class="number" data-head="limit">800 % of a core<' in text
@@ -245,15 +250,18 @@ def test_the_page_stands_alone() -> None:
 
 
 def test_adopting_is_told_of_where_something_is_proposed() -> None:
-    """Of thresholds that stay as they are the answer to it would be `NothingNew`."""
-    proposal = thresholds_of(told(), pyspark="4.3.0")
+    """Adopting unchanged thresholds would be refused with `NothingNew`."""
+    proposal = thresholds_of(evidence_input(), pyspark="4.3.0")
     rows = {name: replace(row, value=row.previous) for name, row in proposal.parameters.items()}
     text = page(replace(proposal, parameters=rows), ReportInputs())
     assert '<b class="">Nothing to change.</b> The thresholds in force stay: ' in text
     assert "thresholds adopt" not in text and '"proposed, unbroken"' in text and 'data-head="difference"' not in text
     assert "thresholds revert" not in text
     assert "thresholds adopt" in page(proposal, ReportInputs())
-    assert ["were not compared" in page(proposal, ReportInputs(compared=known)) for known in (True, False)] == [0, 1]
+    assert ["were not compared" in page(proposal, ReportInputs(compared=compared)) for compared in (True, False)] == [
+        0,
+        1,
+    ]
 
 
 OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
@@ -261,8 +269,8 @@ OLD = Objection(code=Code.TOO_OLD, field="data.until_ms", detail="5 days old")
 
 @pytest.mark.parametrize("objections", [(), (OLD,)])
 def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) -> None:
-    """Who decides reads that it is watched, and how to undo it; the terminal says the same."""
-    proposal = thresholds_of(told(), pyspark="4.3.0")
+    """Page and terminal explain the trial, and how to undo an adoption."""
+    proposal = thresholds_of(evidence_input(), pyspark="4.3.0")
     text = page(proposal, ReportInputs(objections=objections))
     _, _, after = text.partition("bundlekeel thresholds adopt")
     assert "<code>calibration.trial</code>" in after and "reverted automatically if balance or moves" in after
@@ -272,8 +280,8 @@ def test_the_way_back_is_told_with_the_command(objections: Sequence[Objection]) 
 
 
 def test_objections_say_whether_force_helps() -> None:
-    """Where it does, the command that has it ends their section; where it does not, there is no command."""
-    proposal = thresholds_of(told(), pyspark="4.3.0")
+    """If it helps, their section ends with the command; otherwise it has none."""
+    proposal = thresholds_of(evidence_input(), pyspark="4.3.0")
     text = page(proposal, ReportInputs(objections=[OLD]))
     head, _, section = text.partition("<h2>Objections</h2>")
     assert "thresholds diff" in head and "thresholds adopt" not in head
@@ -287,14 +295,16 @@ def test_objections_say_whether_force_helps() -> None:
 
 @pytest.mark.parametrize("code", [Code.NOT_BETTER, Code.WORSE_UNBROKEN])
 def test_what_is_worse_on_held_out_days_has_no_command(code: Code) -> None:
-    """A person could adopt it; the page says that nobody should."""
-    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(objections=[OLD, replace(OLD, code=code)]))
+    """An operator could adopt it, but the page advises against it."""
+    text = page(
+        thresholds_of(evidence_input(), pyspark="4.3.0"), ReportInputs(objections=[OLD, replace(OLD, code=code)])
+    )
     assert f"Do not adopt it ({code.value}): " in text and "thresholds adopt" not in text
 
 
 def test_the_head_says_first_that_sidecars_refuse() -> None:
-    """In the colour of a warning, with each code once; without an objection in that of good news."""
-    proposal = thresholds_of(told(), pyspark="4.3.0")
+    """The sentence has the colour of a warning and each code once; without an objection, that of success."""
+    proposal = thresholds_of(evidence_input(), pyspark="4.3.0")
     codes = (Code.TOO_OLD, Code.TOO_OLD, Code.OTHER_INTERVAL)
     text = page(proposal, ReportInputs(objections=[replace(OLD, code=code) for code in codes], reason="moves -60.0%"))
     state = "Not adopted automatically by the sidecars (TooOld, OtherInterval): avg_low_threshold_percent 15 -> 22.5"
@@ -309,34 +319,36 @@ def test_the_head_says_first_that_sidecars_refuse() -> None:
 
 
 def test_the_head_has_the_figures_of_the_unbroken_run() -> None:
-    """Blocks cannot show balance that is lost slowly, so that a gain in them alone may be none."""
-    text = headline(thresholds_of(told(), pyspark="4.3.0"), (), "moves -60.0%")[1]
-    said = "On 4 days that the search did not use: moves -60.0%. In one unbroken run over them: "
-    assert text == f"{said}moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
+    """Blocks cannot show a slow loss of balance, so a gain in blocks alone may be wrong."""
+    text = headline(thresholds_of(evidence_input(), pyspark="4.3.0"), (), "moves -60.0%")[1]
+    sentence = "On 4 days that the search did not use: moves -60.0%. In one unbroken run over them: "
+    assert text == f"{sentence}moves an hour 3.33 -> 1.33 (-60.0%), max/mean 1.200 -> 1.200 (part above 1: +0.0%)"
 
 
 def test_what_changes_is_explained() -> None:
-    """Below its name in the table, and below the head on a terminal; parameters that stay are not explained there."""
-    proposal = thresholds_of(told(), pyspark="4.3.0")
-    said = (
+    """The meaning is below the name in the table, and below the head on a terminal, for changed parameters only."""
+    proposal = thresholds_of(evidence_input(), pyspark="4.3.0")
+    meaning = (
         "scores may differ by this times the mean score (0 to 1); what exceeds it has a cost (see move_price) "
         "(percent points)"
     )
-    assert f"avg_low_threshold_percent<br><small>{said}</small></td>" in page(proposal, ReportInputs())
-    assert meanings(proposal) == (f"avg_low_threshold_percent: {said}",)
+    assert f"avg_low_threshold_percent<br><small>{meaning}</small></td>" in page(proposal, ReportInputs())
+    assert meanings(proposal) == (f"avg_low_threshold_percent: {meaning}",)
 
 
 def test_the_busiest_broker_is_compared_as_everywhere() -> None:
-    """max/mean is 1 where brokers are even, in every figure of the page; the document stores what lies above 1."""
-    given = told()
-    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
+    """Every max/mean on the page is 1 for balanced brokers. The document stores the part above 1."""
+    inputs = evidence_input()
+    selection = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     judged = [JudgedDay(day=DayFigures(date=DAYS[0], imbalance=0.25), verdict="good")]
-    shown = ReportInputs(judged=judged, points=points_of(given, made), blocks=block_series(given, HELD * 4))
-    document = thresholds_of(given, pyspark="4.3.0")
-    text = page(document, shown)
+    report_inputs = ReportInputs(
+        judged=judged, points=points_of(inputs, selection), blocks=block_series(inputs, HELD * 4)
+    )
+    document = thresholds_of(inputs, pyspark="4.3.0")
+    text = page(document, report_inputs)
     assert document.evidence.previous.imbalance.mean == pytest.approx(0.2)
     assert 'data-head="max/mean">1.250<' in text and 'data-head="in force">1.200<' in text
-    assert "lazy: max/mean 1.2000, 1.33 moves per hour" in {point.label for point in shown.points}
+    assert "lazy: max/mean 1.2000, 1.33 moves per hour" in {point.label for point in report_inputs.points}
     assert ">max/mean of score (1 is even)<" in text
     assert (
         'data-head="difference">+0.000 (+0.0%)<' in text and "imbalance" not in text.lower() and "0.2</td>" not in text
@@ -344,41 +356,41 @@ def test_the_busiest_broker_is_compared_as_everywhere() -> None:
 
 
 def test_the_days_of_the_search_can_be_compared_with_those_held_out() -> None:
-    """Which day was used for what, and what the proposal came to on either: chance shows in the difference."""
-    given = replace(told(), searched={LAZY.key: {0: figures(0.1, 6)}, present().key: {0: figures(0.3, 24)}})
-    made = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
+    """The page shows the use of each day, and the result of the proposal on both kinds of days."""
+    inputs = replace(evidence_input(), searched={LAZY.key: {0: figures(0.1, 6)}, present().key: {0: figures(0.3, 24)}})
+    selection = select(tried(), BASE, SearchDepth(), train=range(10), held_out=range(10, 14), reach=4.0)
     days = (*DAYS, "2023-11-22")
     judged = [JudgedDay(day=DayFigures(date=date), verdict="good") for date in days]
-    shown = ReportInputs(
-        judged=judged, points=points_of(given, made), searched=searched_of(given), clients=clients_of(given)
+    report_inputs = ReportInputs(
+        judged=judged, points=points_of(inputs, selection), searched=searched_of(inputs), clients=clients_of(inputs)
     )
-    document = thresholds_of(given, pyspark="4.3.0")
-    text = page(document, shown)
+    document = thresholds_of(inputs, pyspark="4.3.0")
+    text = page(document, report_inputs)
     used = re.findall(r'data-head="day">([\d-]+)<.*?data-head="used for">([\w ]+)<', text)
     assert used == list(zip(days, [*["search"] * 10, *["held out"] * 4, "left out"], strict=True))
     row = text.partition(">moves an hour<")[2].partition("</tr>")[0]
-    found = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
-    assert (found["in force, days of the search"], found["proposed, days of the search"]) == ("4", "1")
+    cells = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
+    assert (cells["in force, days of the search"], cells["proposed, days of the search"]) == ("4", "1")
     clients = text.partition("clients moved per hour<")[2].partition("</tr>")[0]
     assert 'data-head="proposed, days of the search">90<' in clients
     assert "Days of the search: they chose the proposal" in text
-    # Where nothing changes there is nothing to compare.
-    assert searched_of(replace(given, chosen=present())) == {}
+    # Without a change there is no comparison.
+    assert searched_of(replace(inputs, chosen=present())) == {}
 
 
 def test_the_cost_in_clients_is_shown() -> None:
-    """Producers and consumers that moves disconnect, beside the moves: 90 a move here."""
-    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(clients=clients_of(told())))
+    """The page shows producers and consumers that moves disconnect: 90 per move here."""
+    text = page(thresholds_of(evidence_input(), pyspark="4.3.0"), ReportInputs(clients=clients_of(evidence_input())))
     row = text.partition("clients moved per hour<")[2].partition("</tr>")[0]
-    found = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
-    assert (found["in force"], found["proposed"], found["difference"]) == ("300", "120", "-180 (-60.0%)")
-    assert (found["proposed, unbroken"], found["threshold"]) == ("120", "60")
+    cells = dict(re.findall(r'data-head="([^"]*)">([^<]*)<', row))
+    assert (cells["in force"], cells["proposed"], cells["difference"]) == ("300", "120", "-180 (-60.0%)")
+    assert (cells["proposed, unbroken"], cells["threshold"]) == ("120", "60")
 
 
 def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
-    """The balancer moved at its own interval; a coarser back-test moves less with the same thresholds."""
+    """The balancer planned at its own interval. A coarser back-test moves less with the same thresholds."""
     judged = [JudgedDay(day=DayFigures(date=DAYS[0], moves=4), verdict="good")]
-    document = thresholds_of(replace(told(), period_seconds=1800.0), pyspark="4.3.0")
+    document = thresholds_of(replace(evidence_input(), period_seconds=1800.0), pyspark="4.3.0")
     text = page(document, ReportInputs(judged=judged))
     assert "Planned again every 1,800 s. The result holds for balancers that plan as often." in text
     assert "A sidecar that plans more often, as with counters, acts sooner than this shows" in text
@@ -386,15 +398,15 @@ def test_figures_of_then_and_of_the_back_test_are_told_apart() -> None:
 
 
 def test_how_much_was_planned_of_each_day_is_shown() -> None:
-    """A held-out day with few plans says little; a day that was left out has none. Steps are those of `diff`."""
+    """A held-out day with few plans is weak evidence. An omitted day has none. Steps are those of `diff`."""
     judged = [JudgedDay(day=DayFigures(date=date, cycles=1440), verdict="good") for date in DAYS[-2:]]
-    text = page(thresholds_of(told(), pyspark="4.3.0"), ReportInputs(judged=judged, plans={DAYS[-1]: 1_437}))
+    text = page(thresholds_of(evidence_input(), pyspark="4.3.0"), ReportInputs(judged=judged, plans={DAYS[-1]: 1_437}))
     assert re.findall(r'data-head="plans">([^<]*)<', text) == ["", "1,437"]
     assert re.findall(r'data-head="steps">([^<]*)<', text) == ["3.0"]
 
 
 def test_shares() -> None:
-    """What was nothing before has no percentage."""
+    """A value that was 0 before has no percentage."""
     assert share(-1, 4) == "-25.0%"
     assert share(-0.0001, 4) == "+0.0%"
     assert share(0, 0) == "as before"
@@ -402,7 +414,7 @@ def test_shares() -> None:
 
 
 def test_the_command_without_a_history_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2 and a sentence; so for settings that record nothing, and for settings that are none."""
+    """Exit code 2 and a sentence, also for settings without history and for a missing file."""
     out = ("--out", str(tmp_path))
     assert main(out) == 2
     settings = tmp_path / "settings.yaml"
@@ -423,14 +435,14 @@ def test_the_command_without_a_history_is_wrong_usage(tmp_path: Path, capsys: py
     ],
 )
 def test_wrong_options_are_refused(wrong: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    """By argparse, which ends with 2."""
+    """Argparse refuses them with exit code 2."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(["--out", "x", *wrong])
     assert wrong[0] in capsys.readouterr().err
 
 
 def test_help_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """And examples."""
+    """The help also contains examples."""
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     text = capsys.readouterr().out

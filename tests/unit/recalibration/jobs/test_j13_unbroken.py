@@ -1,4 +1,4 @@
-"""One unbroken run over the held-out days: pieces of history in one course, and what a proposal is refused for."""
+"""One unbroken run over the held-out days: pieces of history as one course, and refusals of a proposal."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ CANDIDATES = [PRESENT, EAGER, EAGER_SPLITS]
 Plans = list[tuple[str, int, list[tuple[str, str, str]], list[str]]]
 
 
-def noted(found: Plans, candidate: Candidate, step: CandidateStep) -> None:
-    """Note what a step planned."""
+def record_plan(plans: Plans, candidate: Candidate, step: CandidateStep) -> None:
+    """Add the plan of a step to `plans`."""
     assert step.result is not None
     plan = step.result.plan
     moves = [(move.bundle, move.source, move.target) for move in plan.moves]
-    found.append((candidate.name, step.wall_ms, moves, [split.bundle for split in plan.splits]))
+    plans.append((candidate.name, step.wall_ms, moves, [split.bundle for split in plan.splits]))
 
 
 def wider(traffic: RecordedTraffic) -> RecordedTraffic:
-    """The same with a broker that is never there and a bundle that nobody reports, both first in the order of names."""
+    """Add an absent broker and an unreported bundle to the traffic, both first in the order of names."""
 
     def first(rows: Any, value: float, axis: int) -> Any:
         return np.insert(rows, 0, value, axis=axis)
@@ -70,66 +70,68 @@ def wider(traffic: RecordedTraffic) -> RecordedTraffic:
 
 
 class TestPieces:
-    """Blocks of history in one course."""
+    """Pieces of history are planned as one course."""
 
     @pytest.mark.parametrize("others", [False, True], ids=["same names", "other names"])
     def test_j13_pieces_are_planned_on_as_the_whole_is(self, others: bool) -> None:
-        """Every plan and figure is that of the whole, with moves and halves carried over, also where the next piece
-        knows other bundles and brokers."""
-        given = hours(BUSY, 6, 14)
+        """Plans and measures equal those of the whole. Moves and split bundles are kept between pieces, also if the
+        next piece has other bundles and brokers.
+        """
+        traffic = hours(BUSY, 6, 14)
         at_once, in_turn = Plans(), Plans()
-        whole = backtest(given, CANDIDATES, warm=30, observe=lambda *step: noted(at_once, *step))
+        whole = backtest(traffic, CANDIDATES, warm=30, observe=lambda *step: record_plan(at_once, *step))
         parts = [
             replace(part, traffic=wider(part.traffic)) if others and number % 2 else part
-            for number, part in enumerate(chunks(given, 60, 30))
+            for number, part in enumerate(chunks(traffic, 60, 30))
         ]
         # The first one has nothing before it.
         parts[0] = replace(parts[0], warm=30)
-        found = unbroken(parts, CANDIDATES, observe=lambda *step: noted(in_turn, *step))
+        rows = unbroken(parts, CANDIDATES, observe=lambda *step: record_plan(in_turn, *step))
         assert in_turn == at_once
         assert sum(len(moves) for _, _, moves, _ in at_once) > 20
         assert sum(len(splits) for *_, splits in at_once) > 2
-        assert [(row.candidate, row.day) for row in found] == [(row.candidate, row.day) for row in whole]
-        for one, other in zip(found, whole, strict=True):
+        assert [(row.candidate, row.day) for row in rows] == [(row.candidate, row.day) for row in whole]
+        for one, other in zip(rows, whole, strict=True):
             assert one.measures.row() == pytest.approx(other.measures.row())
 
     def test_j13_blocks_begin_at_the_recorded_placement_and_a_course_does_not(self) -> None:
-        """What a candidate moved in a piece is still there in the next one."""
-        given = hours(BUSY, 6, 10)
-        first, second = chunks(given, given.periods // 2, 0)
-        seen: list[CandidateStep] = []
-        unbroken([first, second], [EAGER], observe=lambda _, step: seen.append(step))
-        before, after = seen[first.traffic.periods - 1], seen[first.traffic.periods]
+        """A bundle that a candidate moved in one piece is at its new broker in the next one."""
+        traffic = hours(BUSY, 6, 10)
+        first, second = chunks(traffic, traffic.periods // 2, 0)
+        steps: list[CandidateStep] = []
+        unbroken([first, second], [EAGER], observe=lambda _, step: steps.append(step))
+        before, after = steps[first.traffic.periods - 1], steps[first.traffic.periods]
         assert before.inputs is not None and before.result is not None and after.inputs is not None
         moved = {move.bundle: move.target for move in before.result.plan.moves}
-        wanted = [moved.get(name) or place_of(before.inputs, name) for name in given.bundles]
-        recorded = [given.brokers[row] for row in second.traffic.owner[0]]
-        assert [place_of(after.inputs, name) for name in given.bundles] == wanted != recorded
+        expected = [moved.get(name) or place_of(before.inputs, name) for name in traffic.bundles]
+        recorded = [traffic.brokers[row] for row in second.traffic.owner[0]]
+        assert [place_of(after.inputs, name) for name in traffic.bundles] == expected != recorded
 
     def test_j13_a_day_that_is_left_out_between_two_pieces(self) -> None:
-        """The course goes on after it; what was recorded meanwhile counts for new bundles only, and for those of a
-        broker that is gone."""
-        given = hours(BUSY, 6, 10)
-        first, second = chunks(given, given.periods // 2, 0)
+        """The course continues after it. Recorded owners count only for new bundles, and for bundles of a broker that
+        left.
+        """
+        traffic = hours(BUSY, 6, 10)
+        first, second = chunks(traffic, traffic.periods // 2, 0)
         later = owned(second.traffic, np.where(second.traffic.owner == 0, 1, second.traffic.owner).astype(np.int64))
         later = replace(later, present=later.present & (np.arange(len(later.brokers)) > 0))
-        seen: list[CandidateStep] = []
-        found = unbroken(
-            [first, Chunk(traffic=later, warm=5)], [STILL, EAGER], observe=lambda _, step: seen.append(step)
+        steps: list[CandidateStep] = []
+        rows = unbroken(
+            [first, Chunk(traffic=later, warm=5)], [STILL, EAGER], observe=lambda _, step: steps.append(step)
         )
-        assert sum(row.measures.periods for row in found) == 2 * (given.periods - 5)
-        last = seen[-1].inputs
-        assert last is not None and given.brokers[0] not in last.snapshot.brokers.ids
-        assert len(last.snapshot.bundles) == len(given.bundles)
+        assert sum(row.measures.periods for row in rows) == 2 * (traffic.periods - 5)
+        last = steps[-1].inputs
+        assert last is not None and traffic.brokers[0] not in last.snapshot.brokers.ids
+        assert len(last.snapshot.bundles) == len(traffic.bundles)
 
     def test_j13_a_piece_that_is_there_already_changes_nothing(self) -> None:
-        """Its periods are passed over."""
+        """The second copy of a period is skipped."""
         piece = Chunk(traffic=hours(BUSY, 6, 8), warm=0)
         assert unbroken([piece, piece], [EAGER]) == unbroken([piece], [EAGER])
 
 
 def with_unbroken(before: float, after: float) -> dict[str, Any]:
-    """A good proposal whose unbroken run came to these imbalances."""
+    """Return a good proposal with these imbalances of its unbroken run."""
     evidence = document()["evidence"]
     return document(
         evidence=evidence | {"unbroken": {"previous": measures(before, 6.0), "chosen": measures(after, 4.0)}}
@@ -137,7 +139,7 @@ def with_unbroken(before: float, after: float) -> dict[str, Any]:
 
 
 class TestRefusal:
-    """What the daemon, and before it the job, says of it."""
+    """Objections of the sidecar and of the job."""
 
     @pytest.mark.parametrize(
         ("before", "after", "good"), [(0.1, 0.1009, True), (0.1, 0.05, True), (0.1, 0.1011, False), (0.1, 0.122, False)]
@@ -145,42 +147,44 @@ class TestRefusal:
     def test_j13_a_proposal_that_loses_balance_unbroken_is_refused(
         self, before: float, after: float, good: bool
     ) -> None:
-        """By more than the one percent that blocks have, by a code of its own and with both figures."""
-        found = checked(thresholds_of(with_unbroken(before, after)), Parameters(), AdoptionRules(), NOW_MS)
-        assert [item.code for item in found] == ([] if good else [Code.WORSE_UNBROKEN])
+        """A loss above one percent has its own code and both values."""
+        objections = checked(thresholds_of(with_unbroken(before, after)), Parameters(), AdoptionRules(), NOW_MS)
+        assert [item.code for item in objections] == ([] if good else [Code.WORSE_UNBROKEN])
         if not good:
-            assert f"max/mean {1 + before:.3f} -> {1 + after:.3f} " in found[0].detail
-            assert found[0].field == "evidence.unbroken"
+            assert f"max/mean {1 + before:.3f} -> {1 + after:.3f} " in objections[0].detail
+            assert objections[0].field == "evidence.unbroken"
 
     def test_j13_a_proposal_without_an_unbroken_run_is_refused(self) -> None:
         """The job makes no such run where it proposes no change."""
-        made = document()
-        made["evidence"]["unbroken"] = None
-        found = checked(thresholds_of(made), Parameters(), AdoptionRules(), NOW_MS)
-        assert [item.code for item in found] == [Code.WORSE_UNBROKEN]
-        assert "bundlekeel-recalibrate" in found[0].detail
+        proposal = document()
+        proposal["evidence"]["unbroken"] = None
+        objections = checked(thresholds_of(proposal), Parameters(), AdoptionRules(), NOW_MS)
+        assert [item.code for item in objections] == [Code.WORSE_UNBROKEN]
+        assert "bundlekeel-recalibrate" in objections[0].detail
 
     @pytest.mark.parametrize("value", [3, {}, {"previous": measures(0.1, 1.0)}])
     def test_j13_figures_that_are_none_are_refused_by_name(self, value: object) -> None:
-        """As any other field of the document."""
+        """The error names the field, as for any other field of the document."""
         with pytest.raises(ThresholdsError, match=r"evidence\.unbroken"):
             thresholds_of(document(evidence=document()["evidence"] | {"unbroken": value}))
 
     def test_j13_the_report_shows_both_figures(self) -> None:
-        """Beside those of the blocks; the document gives them back."""
-        made = parsed(json.dumps(document_of(thresholds_of(with_unbroken(0.1, 0.122)))))
-        found = checked(made, Parameters(), AdoptionRules(), NOW_MS)
-        shown = page(made, ReportInputs(objections=found))
-        assert "in force, unbroken" in shown and "proposed, unbroken" in shown
-        assert "WorseUnbroken" in shown and "1.122" in shown
+        """The report shows them next to the values of the blocks, and the stored document keeps them."""
+        thresholds = parsed(json.dumps(document_of(thresholds_of(with_unbroken(0.1, 0.122)))))
+        objections = checked(thresholds, Parameters(), AdoptionRules(), NOW_MS)
+        html = page(thresholds, ReportInputs(objections=objections))
+        assert "in force, unbroken" in html and "proposed, unbroken" in html
+        assert "WorseUnbroken" in html and "1.122" in html
 
     def test_j13_one_course_has_no_interval(self) -> None:
-        """Low and high are the mean, and the report shows that alone."""
+        """Low and high equal the mean, and the report shows only the mean."""
         one = CandidateMeasures(seconds=86_400.0, weighted=8640.0, moves=24.0)
-        found = measures_of({0: one}, seed=3)
-        assert (found.imbalance.low, found.imbalance.mean, found.imbalance.high) == pytest.approx((0.1, 0.1, 0.1))
-        unbroken = Unbroken(previous=found, chosen=found)
+        measured = measures_of({0: one}, seed=3)
+        assert (measured.imbalance.low, measured.imbalance.mean, measured.imbalance.high) == pytest.approx(
+            (0.1, 0.1, 0.1)
+        )
+        unbroken = Unbroken(previous=measured, chosen=measured)
         assert unbroken.chosen.moves_per_hour.mean == pytest.approx(1.0)
-        made = thresholds_of(document())
-        shown = page(replace(made, evidence=replace(made.evidence, unbroken=unbroken)), ReportInputs())
-        assert "<small>1 to 1<" not in shown and "<small>5.4 to 6.6<" in shown
+        thresholds = thresholds_of(document())
+        html = page(replace(thresholds, evidence=replace(thresholds.evidence, unbroken=unbroken)), ReportInputs())
+        assert "<small>1 to 1<" not in html and "<small>5.4 to 6.6<" in html

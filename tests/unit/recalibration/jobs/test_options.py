@@ -1,4 +1,4 @@
-"""Options of `bundlekeel-recalibrate`, and what it tells before Spark starts."""
+"""Options of `bundlekeel-recalibrate`, and its checks before Spark starts."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ DAYS = ["2023-11-13", "2023-11-14", "2023-11-15"]
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three days."""
+    """Write three days of history."""
     folder = tmp_path_factory.mktemp("three") / "history"
     write(World(seed=5, days=3, brokers=3, bundles=20, period_seconds=900), folder)
     return folder
 
 
-def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
-    """What `--explain` prints."""
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    """Return the output of `--explain`."""
     assert main([*arguments, "--explain"]) == 0
-    found: dict[str, object] = json.loads(capsys.readouterr().out)
-    return found
+    result: dict[str, object] = json.loads(capsys.readouterr().out)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
     ],
 )
 def test_values_that_cannot_be_are_refused(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """By name and value, with exit code 2, before anything starts."""
+    """The error names option and value, with exit code 2, before Spark starts."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(["--out", "x", f"{option}={value}"])
     assert f"argument {option}: {value!r}" in capsys.readouterr().err
@@ -63,26 +63,26 @@ def test_values_that_cannot_be_are_refused(option: str, value: str, capsys: pyte
     "master", ["local", "local[*]", "local[4]", "local[2, 3]", "spark://a:7077,b:7077", "yarn", "k8s://https://x:443"]
 )
 def test_masters(master: str) -> None:
-    """What Spark takes."""
+    """These forms of Spark are accepted."""
     assert parser().parse_args(["--out", "x", "--master", master]).master == master
 
 
 def test_more_days_than_there_have_been(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So people say: all of them."""
-    assert explained(capsys, "--history", str(history), "--out", "x", "--days", "999999")["days"] == DAYS
-    few = explained(capsys, "--history", str(history), "--out", "x", "--days", "2", "--min-days", "2")
+    """A large number of days selects all of them."""
+    assert explain(capsys, "--history", str(history), "--out", "x", "--days", "999999")["days"] == DAYS
+    few = explain(capsys, "--history", str(history), "--out", "x", "--days", "2", "--min-days", "2")
     assert few["days"] == DAYS[1:]
 
 
 def test_the_hour_that_is_still_written_is_left_out_and_today_is_no_whole_day(history: Path) -> None:
-    """What is written between listing and reading would be read of one hour only; at night today has a few hours."""
+    """A file written between listing and reading would belong to one hour only. At night, today has few hours."""
     at_night = Options(history=str(history), out="x", now=datetime(2023, 11, 15, 2, 30, tzinfo=UTC), days=1)
-    found = [(item.date, item.hour) for item in newest(at_night) if item.date != DAYS[2] or item.hour < 4]
-    assert found == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in (0, 1, 3)]
+    hours = [(item.date, item.hour) for item in newest(at_night) if item.date != DAYS[2] or item.hour < 4]
+    assert hours == [(DAYS[1], hour) for hour in range(24)] + [(DAYS[2], hour) for hour in (0, 1, 3)]
 
 
 def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No history could be enough: that is wrong usage, no refusal."""
+    """No history could be enough, so this is a usage error and not a refusal."""
     assert main(["--history", str(history), "--out", "x", "--days", "6"]) == 2
     assert "error: --days 6 is less than the 7 good days needed" in capsys.readouterr().err
 
@@ -90,7 +90,7 @@ def test_fewer_days_than_are_needed(history: Path, capsys: pytest.CaptureFixture
 def test_an_empty_history_is_refused_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where Spark could not start at all."""
+    """This also holds where Spark could not start."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "history").mkdir()
@@ -110,31 +110,31 @@ def test_too_few_days_are_refused_before_spark_starts(
     needed: str,
     left_out: Sequence[str],
 ) -> None:
-    """The names of the files say it: Spark would need minutes. A day that is left out cannot be a good one."""
+    """The names of the files are sufficient; Spark would need minutes. An omitted day cannot be a good one."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    given = ["--history", str(history), "--out", str(tmp_path / "out"), "--min-days", needed, *left_out]
+    arguments = ["--history", str(history), "--out", str(tmp_path / "out"), "--min-days", needed, *left_out]
     days = int(needed) - 1
-    said = f"history of {days} days; {needed} good days are needed"
-    assert main(given) == REFUSED
+    message = f"history of {days} days; {needed} good days are needed"
+    assert main(arguments) == REFUSED
     refused, _, last = capsys.readouterr().err.partition("\nerror: ")
     figures = json.loads(refused.partition(" ")[2])
     assert (figures["refused"], figures["span_days"], figures["cycles"]) == ("TooLittleHistory", days, None)
-    assert last == f"TooLittleHistory: {said}\n"
-    assert main([*given, "--await-history"]) == 0
+    assert last == f"TooLittleHistory: {message}\n"
+    assert main([*arguments, "--await-history"]) == 0
     assert not (tmp_path / "out").exists()
-    assert explained(capsys, *given)["refused"] == f"TooLittleHistory: {said}"
+    assert explain(capsys, *arguments)["refused"] == f"TooLittleHistory: {message}"
 
 
 def test_a_day_of_which_nothing_is_recorded_is_not_awaited(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Between two others it is a bad day (`BadDays`): no waiting mends it."""
+    """Between two others it is a bad day (`BadDays`), which waiting does not fix."""
     shutil.copytree(history, tmp_path / "history", ignore=lambda _, names: [name for name in names if DAYS[1] in name])
-    given = ["--history", str(tmp_path / "history"), "--out", "x", "--min-days", "3"]
-    found = explained(capsys, *given)
-    assert (found["days"], found["refused"]) == ([DAYS[0], DAYS[2]], None)
-    assert explained(capsys, *given, "--leave-out", DAYS[1])["refused"] == (
+    arguments = ["--history", str(tmp_path / "history"), "--out", "x", "--min-days", "3"]
+    result = explain(capsys, *arguments)
+    assert (result["days"], result["refused"]) == ([DAYS[0], DAYS[2]], None)
+    assert explain(capsys, *arguments, "--leave-out", DAYS[1])["refused"] == (
         "TooLittleHistory: history of 2 days; 3 good days are needed"
     )
 
@@ -143,9 +143,9 @@ def test_a_day_of_which_nothing_is_recorded_is_not_awaited(
 def test_a_folder_that_is_not_there_is_no_empty_history(
     scheme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistyped name would be awaited night after night."""
-    given = ["--history", f"{scheme}{tmp_path}/histroy", "--out", str(tmp_path / "out"), "--await-history"]
-    assert main(given) == UNREACHABLE
+    """Otherwise the job would wait for a misspelled name every night."""
+    arguments = ["--history", f"{scheme}{tmp_path}/histroy", "--out", str(tmp_path / "out"), "--await-history"]
+    assert main(arguments) == UNREACHABLE
     error = f"error: there is no directory {tmp_path}/histroy; choose another one with --history"
     assert error in capsys.readouterr().err
 
@@ -153,24 +153,24 @@ def test_a_folder_that_is_not_there_is_no_empty_history(
 def test_no_java_is_told_in_a_sentence(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is needed, where it was looked for, and what to do; nothing of gateways."""
+    """The error names the requirement, the place of the search and the fix, and no gateway."""
     monkeypatch.setenv("PATH", "")
     for name in ("PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert main(["--history", str(history), "--out", str(tmp_path), "--min-days", "3"]) == USAGE
-    told = "error: Spark needs Java 17 or newer, and there is no java on the PATH: install a JDK"
-    assert told in capsys.readouterr().err
+    error = "error: Spark needs Java 17 or newer, and there is no java on the PATH: install a JDK"
+    assert error in capsys.readouterr().err
 
 
 def test_folders_are_the_same_for_all_executors(
     history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They work in folders of their own, so that a relative one would be another for each."""
+    """Executors have other working directories, so a relative path would be another one for each."""
     monkeypatch.chdir(history.parent)
-    told = explained(capsys, "--history", history.name, "--out", "calibration")
-    assert told["history"] == str(history)
-    assert str(told["out"]).startswith(f"{history.parent}/calibration/")
-    assert explained(capsys, "--history", f"file://{history}", "--out", "x")["history"] == f"file://{history}"
+    plan = explain(capsys, "--history", history.name, "--out", "calibration")
+    assert plan["history"] == str(history)
+    assert str(plan["out"]).startswith(f"{history.parent}/calibration/")
+    assert explain(capsys, "--history", f"file://{history}", "--out", "x")["history"] == f"file://{history}"
 
 
 @pytest.mark.parametrize(
@@ -185,20 +185,20 @@ def test_folders_are_the_same_for_all_executors(
     ],
 )
 def test_options_of_a_uri_stay_at_its_end(uri: str, expected: str) -> None:
-    """Otherwise they would swallow the folder, and all would lie in another place or at no known endpoint."""
+    """Otherwise the folder would become part of an option, and files would be at another place or endpoint."""
     assert below(uri, "_work/x") == expected
 
 
 def test_a_place_with_options_writes_where_it_says(tmp_path: Path) -> None:
-    """What is written is there, under the name that is told."""
-    told = OutputFolder(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
+    """The file is at the returned address."""
+    address = OutputFolder(f"file://{tmp_path}?use_mmap").write("a/b", b"x")
     assert (tmp_path / "a" / "b").read_bytes() == b"x"
-    assert told == f"file://{tmp_path}/a/b?use_mmap"
-    assert OutputFolder(told.replace("/b?", "?")).read("b") == b"x"
+    assert address == f"file://{tmp_path}/a/b?use_mmap"
+    assert OutputFolder(address.replace("/b?", "?")).read("b") == b"x"
 
 
 def test_a_file_that_could_not_be_written_leaves_no_part_behind(tmp_path: Path) -> None:
-    """On a full disk the part kept it full. Here a folder stands in the way; the one before it stays."""
+    """On a full disk the partial file would keep it full. Here a folder prevents the write, and the folder stays."""
     (tmp_path / "day" / "thresholds.json" / "mine").mkdir(parents=True)
     with pytest.raises(StoreError, match="does not answer"):
         OutputFolder(str(tmp_path)).write("day/thresholds.json", b"{}")
@@ -206,36 +206,36 @@ def test_a_file_that_could_not_be_written_leaves_no_part_behind(tmp_path: Path) 
 
 
 def test_what_would_be_computed_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """How thoroughly, on what; a day that is left out is read, and not played."""
-    given = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
-    told = explained(capsys, *given, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
-    assert (told["points"], told["rounds"], told["seed"]) == (5, 1, 7)
-    assert explained(capsys, *given, "--min-days", "3")["refused"] is None
-    assert told["parameters"] == ["threshold_percent"]
-    assert (told["days"], told["left_out"], told["blocks"]) == (DAYS, DAYS[:1], 8)
+    """The output contains depth and days of the search. An omitted day is read, but not simulated."""
+    arguments = ("--history", str(history), "--out", "x", "--points", "5", "--rounds", "1", "--seed", "7")
+    plan = explain(capsys, *arguments, "--parameter", "threshold_percent", "--leave-out", DAYS[0])
+    assert (plan["points"], plan["rounds"], plan["seed"]) == (5, 1, 7)
+    assert explain(capsys, *arguments, "--min-days", "3")["refused"] is None
+    assert plan["parameters"] == ["threshold_percent"]
+    assert (plan["days"], plan["left_out"], plan["blocks"]) == (DAYS, DAYS[:1], 8)
 
 
 def test_a_day_to_leave_out_that_is_none_of_them_is_told(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It may be misspelt. It is no failure: a day that was left out grows too old while the option stays."""
-    given = ("--history", str(history), "--out", "x", "--leave-out", "2022-11-14", "--leave-out", DAYS[1])
-    assert main([*given, "--explain"]) == 0
-    said = "--leave-out 2022-11-14 has no effect: it is not between the first and the last recorded day\n"
-    assert capsys.readouterr().err.partition(" ")[2] == said
+    """It may be misspelled. It is not an error, because an omitted day becomes too old while the option stays."""
+    arguments = ("--history", str(history), "--out", "x", "--leave-out", "2022-11-14", "--leave-out", DAYS[1])
+    assert main([*arguments, "--explain"]) == 0
+    message = "--leave-out 2022-11-14 has no effect: it is not between the first and the last recorded day\n"
+    assert capsys.readouterr().err.partition(" ")[2] == message
 
 
 def test_a_misspelt_parameter_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    """And where none is near, with all that there are."""
-    for given, said in (
+    """Without a similar name, the error lists all."""
+    for arguments, message in (
         ("avg_low_treshold", "'avg_low_treshold' is not calibrated; did you mean 'avg_low_threshold_percent'?"),
         ("x", "'x' is not calibrated: expected one of avg_low_floor_percent, "),
     ):
         with pytest.raises(SystemExit, match="2"):
-            parser().parse_args(["--parameter", given])
-        assert said in " ".join(capsys.readouterr().err.split())
+            parser().parse_args(["--parameter", arguments])
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def settings(folder: Path, calibration: str) -> Path:
-    """A settings file with this section `calibration`."""
+    """Write a settings file with this section `calibration`."""
     path = folder / "bundlekeel.yaml"
     path.write_text(
         "mode: observe\nmetadata_store: zk:127.0.0.1:2181\n"
@@ -245,13 +245,13 @@ def settings(folder: Path, calibration: str) -> Path:
 
 
 def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where it goes, how many days are needed, and how far a night may go are those of the sidecars."""
+    """Place, required days and largest step are those of the sidecars."""
     path = settings(history.parent, "uri: results, min_days: 9, max_steps: 2, max_age: 1h, min_coverage: 0.5")
-    told = explained(capsys, "--settings", str(path))
-    assert (told["history"], told["min_days"]) == (str(history), 9)
-    assert str(told["out"]).startswith(f"{history.parent}/results/")
-    assert told["max_steps"] == 2
-    other = explained(capsys, "--settings", str(path), "--min-days", "3", "--out", "/elsewhere")
+    plan = explain(capsys, "--settings", str(path))
+    assert (plan["history"], plan["min_days"]) == (str(history), 9)
+    assert str(plan["out"]).startswith(f"{history.parent}/results/")
+    assert plan["max_steps"] == 2
+    other = explain(capsys, "--settings", str(path), "--min-days", "3", "--out", "/elsewhere")
     assert other["min_days"] == 3
     assert str(other["out"]).startswith("/elsewhere/")
 
@@ -259,27 +259,27 @@ def test_the_settings_say_how_it_will_be_looked_at(history: Path, capsys: pytest
 def test_a_password_that_only_the_sidecars_have_is_not_needed(
     history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job does not speak to ZooKeeper, and may run on another host than the sidecars."""
+    """The job does not connect to ZooKeeper, and may run on another host than the sidecars."""
     path = settings(history.parent, "uri: results")
     path.write_text(path.read_text() + "store: {sasl_username: keel}\n")
     monkeypatch.setenv("BUNDLEKEEL_SECRETS_DIR", str(history.parent / "none"))
-    assert explained(capsys, "--settings", str(path))["history"] == str(history)
+    assert explain(capsys, "--settings", str(path))["history"] == str(history)
 
 
 def test_rules_of_the_settings(history: Path) -> None:
-    """All of those by which the daemon checks, with its cluster and cycle; without settings its defaults."""
+    """The job uses all rules of the sidecar, its cluster and cycle; without settings the defaults."""
     loaded = load_settings(settings(history.parent, "min_days: 1, max_steps: 2, max_age: 1h, min_coverage: 0.5"))
-    given = parser().parse_args(["--history", "h", "--out", "o"])
-    found = options_of(given, loaded)
+    parsed = parser().parse_args(["--history", "h", "--out", "o"])
+    options = options_of(parsed, loaded)
     rules = Adoption(max_steps=2, max_age_seconds=3600, min_days=1, min_coverage=0.5, cluster="standalone")
-    assert found.adoption == replace(rules, interval_seconds=loaded.settings.cycle.interval)
-    assert found.rules.min_days == 2
-    found = options_of(given, None)
-    assert (found.adoption, found.rules.min_days) == (Adoption(), 7)
+    assert options.adoption == replace(rules, interval_seconds=loaded.settings.cycle.interval)
+    assert options.rules.min_days == 2
+    options = options_of(parsed, None)
+    assert (options.adoption, options.rules.min_days) == (Adoption(), 7)
 
 
 def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither said nor in the settings."""
+    """The place is neither an option nor in the settings."""
     assert main(["--history", str(history)]) == 2
     assert main(["--settings", str(settings(history.parent, ""))]) == 2
     assert capsys.readouterr().err.count("no directory for the results: pass --out URI") == 2
@@ -288,7 +288,7 @@ def test_without_a_place_for_results(history: Path, capsys: pytest.CaptureFixtur
 def test_a_place_that_cannot_be_written_to_is_told_at_once(
     history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 3 before Spark starts, not after the quality of weeks; it is left as it is."""
+    """Exit code 3 comes before Spark starts and reads weeks of history. The place is not changed."""
     blocked = tmp_path / "file"
     blocked.write_text("mine")
     for place in (str(blocked), f"file://{blocked}/below"):
@@ -300,7 +300,7 @@ def test_a_place_that_cannot_be_written_to_is_told_at_once(
 
 
 def test_explain_needs_no_spark(history: Path) -> None:
-    """Where pyspark is not installed it is told all the same, and a run says what is missing."""
+    """It works without pyspark, and a run names pyspark as missing."""
     without = (
         "import sys; sys.modules['pyspark'] = None\n"
         "from bundlekeel.recalibration.jobs.__main__ import main\n"
@@ -315,7 +315,7 @@ def test_explain_needs_no_spark(history: Path) -> None:
 
 
 def test_without_java_it_is_said(history: Path, tmp_path: Path) -> None:
-    """Exit code 2 and a sentence: 1 would be a refusal."""
+    """Exit code 2 and a sentence; 1 would be a refusal."""
     out = tmp_path / "out"
     ran = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""What a task reads of a period and makes of it, and blocks of the back-test, without Spark."""
+"""Reading and digest of a period in a task, and blocks of the back-test, without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DATE = "2023-11-13"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A day of history; nobody may change it."""
+    """Write a day of history. Tests must not change it."""
     folder = tmp_path_factory.mktemp("day")
     write(WORLD, folder)
     return folder
@@ -49,17 +49,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def history(written: Path, tmp_path: Path) -> Path:
-    """A copy of it that a test may spoil."""
+    """Copy the day, so that a test can damage it."""
     return Path(shutil.copytree(written, tmp_path / "day"))
 
 
 def period(folder: Path, hour: int) -> HistoryPeriod:
-    """One hour of the day."""
+    """Return one hour of the day."""
     return next(item for item in periods_of(open_store(str(folder)).files()) if item.hour == hour)
 
 
 def statuses(folder: Path, hour: int) -> list[str]:
-    """What each cycle of an hour is."""
+    """Return the status of each cycle of an hour."""
     return [
         item.status if isinstance(item, RecordedCycle) else "unreadable"
         for item in read(open_store(str(folder)), period(folder, hour))
@@ -67,14 +67,14 @@ def statuses(folder: Path, hour: int) -> list[str]:
 
 
 def test_an_hour_is_rebuilt_by_itself(written: Path) -> None:
-    """24 periods of six cycles, each from its own whole picture on."""
-    found = periods_of(open_store(str(written)).files())
-    assert [(item.date, item.hour, item.epoch) for item in found] == [(DATE, hour, 1) for hour in range(24)]
+    """There are 24 periods of six cycles. Each starts with its own full snapshot."""
+    hours = periods_of(open_store(str(written)).files())
+    assert [(item.date, item.hour, item.epoch) for item in hours] == [(DATE, hour, 1) for hour in range(24)]
     assert statuses(written, 7) == [OK] * 6
 
 
 def test_a_copied_file_does_not_break_the_chain(history: Path) -> None:
-    """Its cycles are told as doubles; the first copy stays usable."""
+    """Cycles of the second copy are duplicates. The first copy stays usable."""
     file = period(history, 3).files[0]
     place = history / file.folder
     shutil.copy(place / file.name, place / "1-99999.parquet")
@@ -82,40 +82,42 @@ def test_a_copied_file_does_not_break_the_chain(history: Path) -> None:
 
 
 def test_a_file_in_the_wrong_folder_is_told(history: Path) -> None:
-    """Its cycles belong to another hour, or to another leader."""
+    """The cycles of such a file belong to another hour or leader."""
     file = period(history, 3).files[0]
     shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=09" / "1-99999.parquet")
     shutil.copy(history / file.folder / file.name, history / f"date={DATE}" / "hour=03" / "2-1.parquet")
     assert statuses(history, 9) == [OK] * 6 + [MISPLACED] * 6
     other = next(item for item in periods_of(open_store(str(history)).files()) if item.epoch == 2)
-    told = list(read(open_store(str(history)), other))
-    assert [item.status for item in told if isinstance(item, RecordedCycle)] == [MISPLACED] * 6
+    items = list(read(open_store(str(history)), other))
+    assert [item.status for item in items if isinstance(item, RecordedCycle)] == [MISPLACED] * 6
 
 
 def test_a_torn_file_is_told_and_left(history: Path) -> None:
-    """It is not moved, and the other files of the day are read."""
+    """The file is not moved, and the other files of the day are read."""
     file = period(history, 3).files[0]
     path = history / file.path
     path.write_bytes(path.read_bytes()[:1000])
     before = hashlib.sha256(path.read_bytes()).hexdigest()
-    told = list(read(open_store(str(history)), period(history, 3)))
-    assert len(told) == 1
-    assert isinstance(told[0], UnreadableFile)
-    assert (told[0].path, "torn" in told[0].why) == (file.path, True)
+    items = list(read(open_store(str(history)), period(history, 3)))
+    assert len(items) == 1
+    assert isinstance(items[0], UnreadableFile)
+    assert (items[0].path, "torn" in items[0].why) == (file.path, True)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
     assert statuses(history, 4) == [OK] * 6
 
 
 def test_a_file_without_cycles_is_told(history: Path) -> None:
-    """An hour whose file is sound and empty is not an hour that nobody recorded."""
+    """An hour with a valid, empty file differs from an hour without a recording."""
     path = history / period(history, 3).files[0].path
     pq.write_table(pq.read_table(path).slice(0, 0), path)
-    told = list(read(open_store(str(history)), period(history, 3)))
-    assert [(type(item), item.why) for item in told] == [(UnreadableFile, f"{path.relative_to(history)} has no cycles")]
+    items = list(read(open_store(str(history)), period(history, 3)))
+    assert [(type(item), item.why) for item in items] == [
+        (UnreadableFile, f"{path.relative_to(history)} has no cycles")
+    ]
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
+    ("column", "value", "reason"),
     [
         ("wall_ms", None, "has no wall_ms"),
         ("wall_ms", 1 << 62, "ms since 1970"),
@@ -124,15 +126,15 @@ def test_a_file_without_cycles_is_told(history: Path) -> None:
         ("dropped", None, "has no dropped"),
     ],
 )
-def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int | None, said: str) -> None:
-    """Columns with holes or with times that have no date are no recorded cycles, and end no run."""
+def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int | None, reason: str) -> None:
+    """A file with missing values or impossible times is reported as unreadable, and does not end the run."""
     path = history / period(history, 3).files[0].path
     table = pq.read_table(path)
     at = table.schema.get_field_index(column)
     kind = table.schema.field(at).type
     pq.write_table(table.set_column(at, column, pa.array([value] * table.num_rows, kind)), path)
     assert statuses(history, 3) == ["unreadable"]
-    assert said in next(item.why for item in read(open_store(str(history)), period(history, 3)))
+    assert reason in next(item.why for item in read(open_store(str(history)), period(history, 3)))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_cycle_that_cannot_be_is_told(history: Path, column: str, value: int |
     ],
 )
 def test_names_that_we_do_not_give_are_foreign(history: Path, name: str) -> None:
-    """Neither a day that is none nor a number written otherwise stands for a file of ours, or ends a run."""
+    """Files with an impossible day or another form of number are ignored, and do not end the run."""
     before, file = open_store(str(history)).files(), period(history, 3).files[0]
     (history / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(history / file.path, history / name)
@@ -156,19 +158,19 @@ def test_names_that_we_do_not_give_are_foreign(history: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", ["01-4.parquet", "1-4-4.parquet"])
 def test_a_copy_beside_its_file_is_a_double(history: Path, name: str) -> None:
-    """However the numbers of its name are written."""
+    """This holds for each form of the numbers in its name."""
     file = period(history, 3).files[0]
     shutil.copy(history / file.path, history / file.folder / name)
     assert statuses(history, 3) == [OK] * 6 + [DOUBLE] * 6
 
 
 def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_path: Path) -> None:
-    """The leader deletes the parts once the larger file is there; what was read of them is no double."""
+    """The leader deletes the parts when the merged file exists. Cycles read from them are not duplicates."""
     store = ParquetStore(tmp_path / "parts")
     cycles = open_store(str(history)).records(period(history, 3).files[0])
     parts = [store.publish(1, part + 1, cycles[2 * part : 2 * part + 2]) for part in range(3)]
-    (found,) = periods_of(store.files())
-    reading = read(store, found)
+    (hour,) = periods_of(store.files())
+    reading = read(store, hour)
     first = next(reading)
     store.merge(parts)
     for part in parts:
@@ -177,53 +179,53 @@ def test_an_hour_that_is_put_together_meanwhile_is_read_once(history: Path, tmp_
 
 
 def test_a_newer_schema_is_told(tmp_path: Path) -> None:
-    """Each of its cycles is broken, and the reason names the schema."""
+    """Each cycle of the file is broken, and the reason names the schema."""
     write(replace(WORLD, days=1), tmp_path, poison="future_schema")
-    told = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
-    assert {item.status for item in told if isinstance(item, RecordedCycle)} == {BROKEN}
-    assert all("another release recorded it" in item.why for item in told)
+    items = list(read(open_store(str(tmp_path)), period(tmp_path, 7)))
+    assert {item.status for item in items if isinstance(item, RecordedCycle)} == {BROKEN}
+    assert all("another release recorded it" in item.why for item in items)
 
 
 def test_a_change_without_its_base_is_broken(tmp_path: Path) -> None:
-    """A leader's second file without the first tells nothing."""
-    made = [record for record, _ in zip(records(WORLD), range(6), strict=False)]
-    ParquetStore(tmp_path).publish(1, 2, made[3:])
+    """The second file of a leader cannot be read without the first."""
+    cycles = [record for record, _ in zip(records(WORLD), range(6), strict=False)]
+    ParquetStore(tmp_path).publish(1, 2, cycles[3:])
     assert statuses(tmp_path, 0) == [BROKEN] * 3
 
 
 def rows_of(folder: Path, hour: int) -> dict[str, list[dict[str, object]]]:
-    """The digest of an hour, by kind."""
+    """Return the digest of an hour, by kind."""
     batches = list(digest(open_store(str(folder)), period(folder, hour)))
     assert all(batch.schema == DIGEST for batch in batches)
-    found: dict[str, list[dict[str, object]]] = {"cycle": [], "slice": [], "bundle": [], "file": []}
+    rows: dict[str, list[dict[str, object]]] = {"cycle": [], "slice": [], "bundle": [], "file": []}
     for row in pa.Table.from_batches(batches, DIGEST).to_pylist():
-        found[row["kind"]].append(row[row["kind"]])
-    return found
+        rows[row["kind"]].append(row[row["kind"]])
+    return rows
 
 
 def test_a_digest_agrees_with_the_pictures(written: Path) -> None:
-    """One row a cycle, a broker and ten minutes, and a bundle and hour; their sums are those of the pictures."""
-    found = rows_of(written, 7)
-    assert [len(found[kind]) for kind in ("cycle", "slice", "bundle", "file")] == [6, 18, 20, 0]
-    assert set(found["cycle"][0]) == set(CYCLES.names)
-    assert set(found["slice"][0]) == set(SLICES.names)
-    assert set(found["bundle"][0]) == set(BUNDLES.names)
-    seen = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, RecordedCycle)]
-    for row, item in zip(found["cycle"], seen, strict=True):
+    """One row per cycle, per broker and ten minutes, and per bundle and hour; sums equal those of the snapshots."""
+    rows = rows_of(written, 7)
+    assert [len(rows[kind]) for kind in ("cycle", "slice", "bundle", "file")] == [6, 18, 20, 0]
+    assert set(rows["cycle"][0]) == set(CYCLES.names)
+    assert set(rows["slice"][0]) == set(SLICES.names)
+    assert set(rows["bundle"][0]) == set(BUNDLES.names)
+    cycles = [item for item in read(open_store(str(written)), period(written, 7)) if isinstance(item, RecordedCycle)]
+    for row, item in zip(rows["cycle"], cycles, strict=True):
         assert item.frame is not None
         assert row["bytes"] == pytest.approx(item.frame.bundles.floats[:, 2:4].sum())
         assert (row["nan"], row["negative"], row["absurd"]) == (0, 0, 0)
-        assert (row["params"] is not None) == (item is seen[-1])
-    for row in found["slice"]:
-        carried, told = row["carried_msg_throughput_in"], row["told_msg_throughput_in"]
-        assert carried == pytest.approx(told, rel=1e-3)
+        assert (row["params"] is not None) == (item is cycles[-1])
+    for row in rows["slice"]:
+        carried, reported = row["carried_msg_throughput_in"], row["told_msg_throughput_in"]
+        assert carried == pytest.approx(reported, rel=1e-3)
         assert 0 < float(str(row["score"])) <= float(str(row["score_max"])) < 1
-    mean = sum(float(str(row["bytes"])) for row in found["cycle"]) / 6
-    assert sum(float(str(row["bytes"])) for row in found["bundle"]) == pytest.approx(mean)
+    mean = sum(float(str(row["bytes"])) for row in rows["cycle"]) / 6
+    assert sum(float(str(row["bytes"])) for row in rows["bundle"]) == pytest.approx(mean)
 
 
 def test_impossible_values_are_counted(written: Path) -> None:
-    """Not a number, below zero, beyond reason; a limit below zero is a card that the broker cannot see."""
+    """NaN, negative and absurd values are counted. A negative limit is a network card without a known speed."""
     frame = next(
         item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
     )
@@ -236,12 +238,12 @@ def test_impossible_values_are_counted(written: Path) -> None:
     spoilt = replace(
         frame, brokers=replace(frame.brokers, floats=brokers), bundles=replace(frame.bundles, floats=bundles)
     )
-    # Infinite is no number and too large as well.
+    # An infinite value counts as not a number and as too large.
     assert count_impossible(spoilt) == (2, 2, 3)
 
 
 def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
-    """Topics and clients are counts; flags of a broker may say that they are unknown."""
+    """Topics and clients are counts. A flag of a broker can be -1, which means unknown."""
     frame = next(
         item.frame for item in read(open_store(str(written)), period(written, 0)) if isinstance(item, RecordedCycle)
     )
@@ -256,21 +258,21 @@ def test_whole_numbers_below_zero_are_counted(written: Path) -> None:
 
 
 def test_blocks_warm_up_on_what_is_before_them(written: Path) -> None:
-    """Four blocks of six hours; the first has nothing before it and gives its own first hour."""
-    found = periods_of(open_store(str(written)).files())
-    made = blocks_of(found, [DATE], hours=6, warm_hours=1)
-    midnight = start_of(found[0])
-    assert [len(block.periods) for block in made] == [6, 7, 7, 7]
-    assert [(block.start_ms - midnight) / 3_600_000 for block in made] == [1, 6, 12, 18]
-    assert [block.number for block in made] == [0, 1, 2, 3]
-    without = [item for item in found if item.hour not in (5, 6, 7)]
-    made = blocks_of(without, [DATE], hours=6, warm_hours=1)
-    assert [(len(block.periods), (block.start_ms - midnight) / 3_600_000) for block in made][1] == (4, 9)
-    assert blocks_of(found, [], hours=6, warm_hours=1) == []
+    """There are four blocks of six hours. The first one has no earlier hours and uses its own first hour."""
+    hours = periods_of(open_store(str(written)).files())
+    blocks = blocks_of(hours, [DATE], hours=6, warm_hours=1)
+    midnight = start_of(hours[0])
+    assert [len(block.periods) for block in blocks] == [6, 7, 7, 7]
+    assert [(block.start_ms - midnight) / 3_600_000 for block in blocks] == [1, 6, 12, 18]
+    assert [block.number for block in blocks] == [0, 1, 2, 3]
+    without = [item for item in hours if item.hour not in (5, 6, 7)]
+    blocks = blocks_of(without, [DATE], hours=6, warm_hours=1)
+    assert [(len(block.periods), (block.start_ms - midnight) / 3_600_000) for block in blocks][1] == (4, 9)
+    assert blocks_of(hours, [], hours=6, warm_hours=1) == []
 
 
 def test_a_block_has_the_settings_of_now(written: Path) -> None:
-    """Dense arrays of its hours, under the parameters that hold today, not those of then."""
+    """The arrays have the present parameters, not those of the recording."""
     store = open_store(str(written))
     block = blocks_of(periods_of(store.files()), [DATE], hours=6, warm_hours=1)[1]
     now = replace(WORLD.params, avg_low_threshold_percent=22.5)
@@ -281,7 +283,7 @@ def test_a_block_has_the_settings_of_now(written: Path) -> None:
 
 
 def test_a_place_writes_whole_files(tmp_path: Path) -> None:
-    """A file is replaced at once, nothing else is left beside it, and a folder of ours can be removed."""
+    """A file is replaced completely, without other files next to it, and a folder can be removed."""
     place = OutputFolder(str(tmp_path))
     place.check()
     assert place.write("a/b.json", b"one") == f"{tmp_path}/a/b.json"
@@ -294,16 +296,17 @@ def test_a_place_writes_whole_files(tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_run_of_the_day_wrote_is_kept(tmp_path: Path) -> None:
-    """Beside the new files, named by when it was written. Until it is replaced it stays where the sidecars look: with
-    no thresholds there they would go back to those of the night before."""
+    """Earlier files get a folder with their time. Until they are replaced, they stay at the place that sidecars read:
+    without thresholds there, sidecars would use those of the night before.
+    """
     place, names = OutputFolder(str(tmp_path)), ("report.html", "thresholds.json")
     assert place.keep("2023-11-16", names) == ""
     for name in names:
         place.write(f"2023-11-16/{name}", name.encode())
         os.utime(tmp_path / "2023-11-16" / name, (1_700_100_000, 1_700_100_000))
-    kept = place.keep("2023-11-16", names)
-    assert kept == f"{tmp_path}/2023-11-16/earlier/20231116T020000Z"
+    folder = place.keep("2023-11-16", names)
+    assert folder == f"{tmp_path}/2023-11-16/earlier/20231116T020000Z"
     for name in names:
         place.write(f"2023-11-16/{name}", b"new")
-        assert (Path(kept) / name).read_text() == name
-    assert place.keep("2023-11-16", names) != kept and (Path(kept) / "report.html").exists()
+        assert (Path(folder) / name).read_text() == name
+    assert place.keep("2023-11-16", names) != folder and (Path(folder) / "report.html").exists()

@@ -1,4 +1,4 @@
-"""Plots of the recalibration report: what stands below their axes."""
+"""Plots of the recalibration report: labels, scales and legends."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def dates_of(plot: str) -> list[str]:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 30])
 def test_each_date_is_shown_once(count: int) -> None:
-    """Below the bars of the days, the first and the last one among them."""
-    shown = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
-    assert len(set(shown)) == len(shown) == min(count, 5)
-    assert (shown[0], shown[-1]) == (DATES[0], DATES[count - 1])
+    """The bars of the days have at most five dates, with the first and the last one."""
+    dates = dates_of(plots.day_bars([(date, 1.0, "good") for date in DATES[:count]]))
+    assert len(set(dates)) == len(dates) == min(count, 5)
+    assert (dates[0], dates[-1]) == (DATES[0], DATES[count - 1])
 
 
 @pytest.mark.parametrize("count", [2, 4, 30])
 def test_dates_of_blocks_are_shown_once(count: int) -> None:
-    shown = dates_of(plots.block_plot(DATES[:count], [1.0] * count, [1.0] * count))
-    assert len(set(shown)) == len(shown) == min(count, 5)
+    dates = dates_of(plots.block_plot(DATES[:count], [1.0] * count, [1.0] * count))
+    assert len(set(dates)) == len(dates) == min(count, 5)
 
 
 def test_blocks_of_a_day_share_its_date() -> None:
-    """The date is shown once, where the first block is."""
+    """The date is at the first block."""
     blocks = [date for date in DATES[:4] for _ in range(4)]
     assert dates_of(plots.block_plot(blocks, [1.0] * 16, [1.1] * 16)) == DATES[:4]
 
@@ -52,20 +52,20 @@ def test_nothing_to_plot() -> None:
 
 
 def test_a_week_has_a_row_per_day_and_a_scale() -> None:
-    """An hour without history is left white."""
-    shown = texts(plots.week_map([None, *(1e6 * hour for hour in range(1, 168))]))
-    assert [text for text in shown if text in plots._WEEKDAYS] == list(plots._WEEKDAYS)
-    assert "1 (pale) to 167 MB/s" in shown
+    """An hour without history is white."""
+    labels = texts(plots.week_map([None, *(1e6 * hour for hour in range(1, 168))]))
+    assert [text for text in labels if text in plots._WEEKDAYS] == list(plots._WEEKDAYS)
+    assert "1 (pale) to 167 MB/s" in labels
 
 
 def test_better_points_are_explained() -> None:
-    """Those as good or better by what is printed: the one not confirmed, others, and what the search made of them."""
+    """Candidates that are as good by the printed digits are listed with their result in the search."""
     points = [
         plots.Point(x=2.0, y=1.1, kind="present", label="as it is: max/mean 1.100"),
         plots.Point(x=1.0, y=1.05, kind="near", label="avg: low 17.5: max/mean 1.05"),
         plots.Point(x=1.5, y=1.06, kind="near", label="avg: low 20: max/mean 1.06"),
         plots.Point(x=3.0, y=1.01, kind="near", label="avg: low 5: max/mean 1.01"),
-        # Less in digits that are not printed is equal; fewer moves at an equal max/mean are not.
+        # A difference in digits that are not printed counts as equal. Fewer moves at an equal max/mean do not.
         plots.Point(x=2.0, y=1.09999, kind="near", label="avg: low 9: max/mean 1.1000"),
         plots.Point(x=1.9, y=1.1, kind="near", label="avg: low 10: max/mean 1.1000", searched="max/mean 1.2000"),
     ]
@@ -74,17 +74,17 @@ def test_better_points_are_explained() -> None:
     )
     assert (better["count"], better["than"]) == ("3 candidates", "in force")
     assert better["own"] == "max/mean 1.1000, 2 moves per hour"
-    told = "\n".join(better["rows"])
-    assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in told and "low 9" not in told
-    assert "17.5: max/mean 1.05: the held-out days did not confirm it" in told
-    assert "20: max/mean 1.06: another one was first on the days of the search" in told and "low 5" not in told
+    rows = "\n".join(better["rows"])
+    assert "10: max/mean 1.1000; on the days of the search max/mean 1.2000: another one" in rows and "low 9" not in rows
+    assert "17.5: max/mean 1.05: the held-out days did not confirm it" in rows
+    assert "20: max/mean 1.06: another one was first on the days of the search" in rows and "low 5" not in rows
 
 
 def test_axes_have_a_scale_and_a_title() -> None:
-    """Numbers without exponents."""
+    """Numbers have no exponents."""
     points = [plots.Point(x=x, y=y, kind="far", label="") for x, y in ((0.0, 0.0762), (2e7, 0.0846))]
-    shown = texts(plots.candidate_plot(points))
-    assert {"moves per hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(shown)
+    labels = texts(plots.candidate_plot(points))
+    assert {"moves per hour", "max/mean of score (1 is even)", "0.080", "20000000"} <= set(labels)
 
 
 def test_points_look_as_the_legend_shows() -> None:

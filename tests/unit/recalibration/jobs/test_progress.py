@@ -1,4 +1,4 @@
-"""What a nightly run says while it runs, and what it leaves behind. No Spark starts here."""
+"""Progress of a nightly run, and the files it leaves. These tests do not start Spark."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from bundlekeel.recalibration.jobs.session import report_crash, show_progress
 
 
 class Terminal(io.StringIO):
-    """What is a terminal, or a file."""
+    """A stream that is a terminal, or a file."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
         self.terminal = terminal
 
     def isatty(self) -> bool:
-        """As asked for."""
+        """Return whether the stream is a terminal."""
         return self.terminal
 
 
 def test_a_step_tells_count_rate_and_time_left() -> None:
-    """Nothing is reckoned before the first task has ended."""
+    """Rate and remaining time are shown after the first task has ended."""
     assert how_far(0, 96, "task", 12.0) == "0 of 96 tasks"
     assert how_far(31, 96, "task", 12.4) == "31 of 96 tasks, 2.5 a second, 26 s left"
     assert how_far(1, 1000, "task", 2.0) == "1 of 1000 tasks, 0.5 a second, 33 min left"
     assert how_far(2, 4, "move", 60.0) == "2 of 4 moves, 2.0 a minute, 60 s left"
 
 
-def test_on_a_terminal_one_line_is_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that stay take its place."""
+def test_on_a_terminal_one_line_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permanent line replaces the changing one."""
     screen, stream = Screen(), Terminal(terminal=True)
     monkeypatch.setattr("sys.stderr", stream)
     for text in ("1 of 3 tasks", "2 of 3 tasks"):
         screen.show(text)
     screen.tell("24 blocks")
-    shown = stream.getvalue().split("\r\x1b[K")
-    assert shown[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 blocks\n", shown[3])
+    pieces = stream.getvalue().split("\r\x1b[K")
+    assert pieces[:3] == ["", "1 of 3 tasks", "2 of 3 tasks"] and re.fullmatch(r"[\d:]{8} 24 blocks\n", pieces[3])
 
 
 def test_elsewhere_lines_stay_and_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One each half minute, and no control character."""
+    """At most one line every half minute, without control characters."""
     screen, stream = Screen(), Terminal(terminal=False)
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr("time.monotonic", iter([1e9, 1e9, 1e9 + 1, 1e9 + 31, 1e9 + 31]).__next__)
@@ -59,14 +59,14 @@ def test_elsewhere_lines_stay_and_are_few(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class StageInfo(NamedTuple):
-    """As Spark has it."""
+    """Spark's record of a stage."""
 
     numCompletedTasks: int
     numTasks: int
 
 
 class Context:
-    """Spark's, with a stage that goes on, and one that Spark has forgotten."""
+    """A context of Spark with an active stage and one that Spark has deleted."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -74,56 +74,56 @@ class Context:
         self.described: list[str] = []
 
     def statusTracker(self) -> Context:
-        """Itself."""
+        """Return this object, which is also the tracker."""
         return self
 
     def setJobDescription(self, text: str) -> None:
-        """What Spark's own page calls the next jobs."""
+        """Record the name of the next jobs on Spark's page."""
         self.described.append(text)
 
     def getActiveStageIds(self) -> list[int]:
-        """Both."""
+        """Return both stages."""
         return [4, self.stage]
 
     def getStageInfo(self, stage: int) -> StageInfo | None:
-        """One task more at each look."""
+        """Complete one more task at each call."""
         self.done += stage >= 5
         return StageInfo(self.done, 8) if stage >= 5 else None
 
 
 def test_what_spark_computes_is_watched_until_it_ends() -> None:
-    """And no longer; by the name of the step, which Spark's own page has as well, and by pass where it has several."""
-    told, context = list[str](), Context()
-    with show_progress(context, told.append, 0.005) as begin:
+    """Progress has the name of the step, as on Spark's own page, and the pass if there are several."""
+    lines, context = list[str](), Context()
+    with show_progress(context, lines.append, 0.005) as begin:
         begin("reading the days")
-        while len(told) < 3:
+        while len(lines) < 3:
             pass
         context.stage = 6
-        while "pass 2" not in told[-1]:
+        while "pass 2" not in lines[-1]:
             pass
         begin("capacity of brokers")
         context.stage = 7
-        while "capacity" not in told[-1]:
+        while "capacity" not in lines[-1]:
             pass
-    count = len(told)
-    steps = [text.partition(",")[0] for text in told[:2]]
+    count = len(lines)
+    steps = [text.partition(",")[0] for text in lines[:2]]
     assert steps == ["reading the days: 1 of 8 tasks", "reading the days: 2 of 8 tasks"]
-    assert told[-1].startswith("capacity of brokers: ")
+    assert lines[-1].startswith("capacity of brokers: ")
     assert context.described == ["reading the days", "capacity of brokers"]
-    assert len(told) == count
+    assert len(lines) == count
 
 
-def test_what_spark_said_is_shown_after_a_crash_alone() -> None:
-    """Its last words; a refusal of ours needs none of them."""
-    told: list[str] = []
-    for error, shown in ((HistoryError("too little"), []), (Py4JError("gone"), ["java.lang.OutOfMemoryError"])):
-        with pytest.raises(type(error)), report_crash(io.BytesIO(b"java.lang.OutOfMemoryError"), told.append):
+def test_output_of_spark_is_shown_only_after_a_crash() -> None:
+    """The last output is shown after a crash, and not after a refusal by the job."""
+    lines: list[str] = []
+    for error, expected in ((HistoryError("too little"), []), (Py4JError("gone"), ["java.lang.OutOfMemoryError"])):
+        with pytest.raises(type(error)), report_crash(io.BytesIO(b"java.lang.OutOfMemoryError"), lines.append):
             raise error
-        assert told == shown
+        assert lines == expected
 
 
 def test_a_folder_that_was_made_for_one_run_is_gone_with_it(tmp_path: Path) -> None:
-    """That of another run, which is not over, stays; so does what is not ours."""
+    """The folder of another active run stays, and so do other files."""
     place = OutputFolder(str(tmp_path))
     for name in ("_work/one/a", "_work/two/b", "2026-11-24/report.html"):
         place.write(name, b"x")
