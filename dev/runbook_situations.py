@@ -46,7 +46,7 @@ from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryMetadata, RealClock
 from tests.support.shop import BROKERS, BUNDLE, BUNDLES, CHANNEL, NOW_MS, Shop
-from tests.support.spied import Spied
+from tests.support.spied import Spied, always, with_fields
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -100,19 +100,9 @@ async def situated(at: Situation) -> Spied:
     return service
 
 
-def with_fields(**fields: Any) -> Callable[[Any], Any]:
-    """Return a function that changes these fields of a response."""
-    return lambda response: replace(response, **fields)
-
-
-def always(response: Any) -> Callable[[Any], Any]:
-    """Return a function that replaces a response by this one."""
-    return lambda _: response
-
-
 def _two_sidecars(at: Situation, state: State) -> State:
     leader = replace(state.leader or Member(id=LEADER), id=LEADER, seat=0, epoch=7)
-    members = [leader, replace(leader, id=FOLLOWER, seat=1, epoch=0)]
+    members = [leader, replace(leader, id=FOLLOWER, seat=1, epoch=-1)]
     named = {"member": LEADER, "leader": leader, "members": members, "epoch": 7, "uptime_seconds": 10_000.0}
     return replace(state, **{**named, **at.state})
 
