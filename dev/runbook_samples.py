@@ -1,5 +1,5 @@
-"""Samples of output, in the runbooks most of all: what the commands print over the fake service of the tests, in the
-situation that the page is about. A page has a mark before each sample:
+"""Samples of output, in the runbooks most of all: what the commands print over a sidecar in memory, in the situation
+that the page is about. A page has a mark before each sample:
 
     <!-- sample: COMMAND; SITUATION; LINES -->
 
@@ -29,7 +29,7 @@ from bundlekeel.api import ApiServer
 from bundlekeel.cli.app import make_app
 from bundlekeel.wiring.features import commands, routes
 from dev.loop_thread import LoopThread
-from dev.runbook_situations import SITUATIONS, SampleService, SampleWiring, write_history
+from dev.runbook_situations import SITUATIONS, SampleWiring, Situation, situated, write_history
 
 _COLUMNS: Final = "96"
 _SOCKET: Final = "keel.sock"
@@ -77,15 +77,16 @@ def _select(lines: list[str], begin: list[str]) -> list[str]:
 
 
 class _Served(LoopThread):
-    """The fake service behind its API."""
+    """A sidecar in a situation, behind its API."""
 
-    def __init__(self, service: SampleService) -> None:
+    def __init__(self, at: Situation) -> None:
         super().__init__("sample")
-        self._service = service
+        self._at = at
         self.server: ApiServer
 
     async def _listen(self) -> None:
-        self.server = ApiServer(cast(Any, self._service), "127.0.0.1", 0, Path(_SOCKET), features=routes())
+        server_service = cast(Any, await situated(self._at))
+        self.server = ApiServer(server_service, "127.0.0.1", 0, Path(_SOCKET), features=routes())
         await self.server.start()
 
     async def _close(self) -> None:
@@ -94,9 +95,8 @@ class _Served(LoopThread):
 
 def sample(command: str, situation: str) -> list[str]:
     """Return the lines that the command prints; the exit code last, when it is not 0."""
-    service = SampleService(at := SITUATIONS[situation])
-    wiring = SampleWiring(at, service)
-    with _isolated(), structlog.testing.capture_logs(), _Served(service) as served:
+    wiring = SampleWiring(at := SITUATIONS[situation])
+    with _isolated(), structlog.testing.capture_logs(), _Served(at) as served:
         words = shlex.split(command)
         if words[0] == "get":
             return httpx.get(f"{served.server.url}{words[1]}").text.strip().splitlines()

@@ -1,48 +1,44 @@
-"""States of a cluster, mostly while an alert fires: responses of the tests' fake service for samples."""
+"""States of a sidecar over in-memory adapters, mostly while an alert fires, for samples of output."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from bundlekeel.leader.execution.intents import MoveOutcome
-from bundlekeel.leader.gate.responses import PauseView
-from bundlekeel.leader.state.documents import request_record
+from bundlekeel.leader.gate.responses import Mode
 from bundlekeel.leader.state.responses import EndedView, TakeoverView
+from bundlekeel.leader.state.takeover_record import TAKEOVER, TakeoverRecord
 from bundlekeel.model.channel_states import UnitState
 from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code
 from bundlekeel.model.members import Member
+from bundlekeel.model.parameters import Parameters
 from bundlekeel.model.plan import Verdict
 from bundlekeel.model.response_fields import Json
 from bundlekeel.planning.effects import NO_BENEFIT, Effect
 from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.pulsar.channel.findings import ChannelFinding, Deadlines, findings
-from bundlekeel.pulsar.channel.responses import ChannelSummary
-from bundlekeel.pulsar.counters.counters import LiveLoads
-from bundlekeel.quotas.responses import GroupDetailView, QuotasView, TopicView, TransportView
-from bundlekeel.recalibration.adopting.responses import AdoptedView, ThresholdsView
+from bundlekeel.quotas.responses import GroupDetailView, RatesView
+from bundlekeel.recalibration.adopting.responses import ThresholdsView
 from bundlekeel.recalibration.parquet import ParquetStore
-from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, live_loads_check, migration_check
+from bundlekeel.requests.doctor_checks import UNREADABLE_FIX, migration_check
 from bundlekeel.requests.operator_responses import OperationsView
 from bundlekeel.requests.takeover import TakeoverContext, TakeoverResult, preview
-from bundlekeel.settings.parameters import STOCK
-from bundlekeel.views.picture import BrokerView, CodeView, CycleVerdict, ImbalanceView, LedgerView, State, WhyView
+from bundlekeel.views.picture import BrokerView, CodeView, CycleVerdict, LedgerView, State
 from bundlekeel.wiring.takeover import handback_preview, json_result
-from tests.support.fake_channel import VIEW
-from tests.support.fake_places import BUNDLE
-from tests.support.fake_quotas import FakeQuotas, rates
-from tests.support.fake_service import BROKERS, NOW_MS, FakeService
-from tests.support.fake_thresholds import DIGEST, TRIAL, FakeThresholds
 from tests.support.fake_wiring import FakeWiring
 from tests.support.history_cases import records_of, sequence
 from tests.support.memory_admin import BrokerModel, MemoryAdmin
 from tests.support.memory_coordination import MemoryCoordination, MemoryStore
 from tests.support.memory_source import MemoryMetadata, RealClock
+from tests.support.shop import BROKERS, BUNDLE, BUNDLES, CHANNEL, NOW_MS, Shop
+from tests.support.spied import Spied, always, with_fields
 
 HOT, COOL, QUIET = BROKERS
 STORE: Final = "zk:zk1:2181/pulsar"
@@ -50,142 +46,75 @@ STORE: Final = "zk:zk1:2181/pulsar"
 LEADER, FOLLOWER = "bundlekeel-7c9d5b-k4x2p-3f9a1c", "bundlekeel-7c9d5b-w8zt6-b07e52"
 _IN_FLIGHT_SECONDS: Final = 7_530.0
 _WHO: Final = {"by": "ann", "reason": "broker upgrade"}
-_BALANCED: Final = (Code.BALANCED, "the brokers differ by up to 3.1% (< 6.1%)")
 _TAKEN_OVER: Final = TakeoverView(active=True, wall_ms=NOW_MS, namespaces=(), ended=None, by="ann", reason="go live")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """Differences from the fake service. `state`: fields of it. `verdict`: of the last cycles. `checks`: of `doctor`
-    and the probes. `why`: of a broker, its verdict and what would change it; `codes`: with these. `quotas`, `group`,
-    `topic`: of the answer about quotas, its group and the topic in it. `thresholds`: of that about proposals. `sheds`:
-    whether the brokers shed by themselves; a takeover is in force where `state` has one.
+    """How a sidecar of three brokers came into a state, and which of its responses differ.
+
+    `prepare`: brings the state about. `results`: by method of the service, a function that changes the response;
+    `state`: fields of the response of `state`. `verdict`: of the last cycles; None: as they are. `checks`: of `doctor`
+    and the probes; none: those of the sidecar. `records`: of the journal, in the same way. `sheds`: whether the brokers
+    shed by themselves.
     """
 
+    params: Parameters = field(default_factory=Parameters)
+    mode: Mode = "recommend"
+    taken_over: bool = False
+    prepare: Callable[[Shop], Awaitable[None]] | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
-    verdict: tuple[Code, str] = (
-        Code.HIT_COUNT,
-        "broker-1:8080 and broker-3:8080 differ by 72.0% (tolerated: 6.1%); this has cost 118 of the 250 that moving "
-        "3 bundles costs",
-    )
+    results: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    verdict: tuple[Code, str] | None = None
     checks: tuple[Check, ...] = ()
     records: tuple[Json, ...] = ()
-    channel: Mapping[str, Any] = field(default_factory=dict)
-    why: tuple[str, str] | None = None
-    codes: tuple[CodeView, ...] = ()
-    brokers: Callable[[list[BrokerView]], list[BrokerView]] = lambda rows: rows[:3]
     failsafe: Json = field(default_factory=dict)
-    blocked: Mapping[str, int] = field(default_factory=dict)
-    quotas: Mapping[str, Any] = field(default_factory=dict)
-    group: Mapping[str, Any] = field(default_factory=dict)
-    topic: Mapping[str, Any] = field(default_factory=dict)
-    thresholds: Mapping[str, Any] = field(default_factory=dict)
     sheds: str = "false"
 
 
-class SampleThresholds(FakeThresholds):
-    """In such a situation, a proposal that the default settings take."""
-
-    def __init__(self, at: Situation) -> None:
-        super().__init__(lambda *_: None)
-        self._at = at
-
-    def _view(self) -> ThresholdsView:
-        """With what differs."""
-        return replace(super()._view(), **self._at.thresholds)
-
-
-class SampleQuotas(FakeQuotas):
-    """In such a situation."""
-
-    def __init__(self, at: Situation) -> None:
-        super().__init__(lambda *_: None)
-        self._at = at
-
-    def _group(self) -> GroupDetailView:
-        return replace(super()._group(), **self._at.group)
-
-    def _topic(self) -> TopicView:
-        return replace(super()._topic(), **self._at.topic)
-
-    async def view(self) -> QuotasView:
-        """With what differs."""
-        return replace(await super().view(), **self._at.quotas)
+async def situated(at: Situation) -> Spied:
+    """Return the service of a sidecar in this situation."""
+    shop = await Shop(mode=at.mode, params=at.params).open()
+    if at.taken_over:
+        record = TakeoverRecord(by="ann", reason="go live", wall_ms=NOW_MS, overrides={}, runtime={})
+        await shop.coordination.write_shared(TAKEOVER, record.encode(), version=None)
+        await shop.turns()
+    if at.prepare is not None:
+        await at.prepare(shop)
+    service = Spied(shop.service)
+    service.results = {"state": partial(_two_sidecars, at), **at.results}
+    if at.verdict is not None:
+        service.results["verdicts"] = always(_verdicts(*at.verdict))
+    if at.checks:
+        service.results |= dict.fromkeys(("doctor", "live", "ready"), always(list(at.checks)))
+    if at.records:
+        service.results["journal"] = always(list(at.records))
+    return service
 
 
-class SampleService(FakeService):
-    """In such a situation."""
+def _two_sidecars(at: Situation, state: State) -> State:
+    leader = replace(state.leader or Member(id=LEADER), id=LEADER, seat=0, epoch=7)
+    members = [leader, replace(leader, id=FOLLOWER, seat=1, epoch=-1)]
+    named = {"member": LEADER, "leader": leader, "members": members, "epoch": 7, "uptime_seconds": 10_000.0}
+    return replace(state, **{**named, **at.state})
 
-    def __init__(self, at: Situation) -> None:
-        super().__init__()
-        self._at = at
-        self.quotas = SampleQuotas(at)
-        self.thresholds = SampleThresholds(at)
-        code, sentence = at.verdict
-        verdict = Verdict(code=code, sentence=sentence)
-        self.verdicts_made = [
-            CycleVerdict(cycle=4700 + index, wall_ms=NOW_MS + 10_000 * index, verdict=verdict, moves=0, refusals={})
-            for index in range(12)
-        ]
-        self.checks = self.findings = list(at.checks)
 
-    def state(self) -> State:
-        """With what differs."""
-        state = super().state()
-        leader, other = (replace(item, id=id) for item, id in zip(state.members, (LEADER, FOLLOWER), strict=True))
-        return replace(state, **{"member": LEADER, "leader": leader, "members": [leader, other], **self._at.state})
-
-    def brokers(self) -> list[BrokerView]:
-        """Three of them, unless one more is what it is about."""
-        return self._at.brokers(super().brokers())
-
-    async def why(self, name: str) -> WhyView:
-        answer = await super().why(name)
-        if self._at.why is None:
-            return answer
-        verdict, change = self._at.why
-        codes = list(self._at.codes)
-        return replace(answer, sentence=f"{name}: {verdict}", codes=codes, history=[], what_would_change_it=change)
-
-    def channel(self) -> ChannelSummary:
-        """With what differs."""
-        return replace(super().channel(), **self._at.channel)
-
-    def channel_findings(self) -> list[ChannelFinding]:
-        """Return the finding for a bundle that has been releasing for two hours, unless the channel is in order.
-        It uses the clock, because the command prints ages.
-        """
-        if not self._at.channel.get("findings", True):
-            return []
-        now = round(time.time() * 1000)
-        began = now - round(1000 * _IN_FLIGHT_SECONDS)
-        bundle = next(name for name, unit in VIEW.units.items() if unit.state is UnitState.RELEASING)
-        units = {bundle: replace(VIEW.units[bundle], timestamp_ms=began)}
-        return list(findings(units, {bundle: began}, (), BROKERS, Deadlines(), now))
-
-    def live(self) -> list[Check]:
-        return list(self._at.checks)
-
-    def _records(self, limit: int, kind: str | None) -> list[Json]:
-        return list(self._at.records)
+def _verdicts(code: Code, sentence: str) -> list[CycleVerdict]:
+    verdict = Verdict(code=code, sentence=sentence)
+    return [
+        CycleVerdict(cycle=4700 + index, wall_ms=NOW_MS + 10_000 * index, verdict=verdict, moves=0, refusals={})
+        for index in range(12)
+    ]
 
 
 class SampleWiring(FakeWiring):
     """Commands that ask no sidecar."""
 
-    def __init__(self, at: Situation, service: SampleService) -> None:
+    def __init__(self, at: Situation) -> None:
         super().__init__()
         self._at = at
         self.checks = list(at.checks)
         self.deaths = [at.failsafe]
-        sample = asyncio.run(service.requests.operations()).drains[0]
-        drain = replace(sample, blocked=dict(at.blocked), left=3, state="blocked", eta_seconds=None)
-
-        async def operations() -> OperationsView:
-            drains = [drain] if at.blocked else []
-            return OperationsView(drains=drains, cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
-
-        service.requests.operations = operations  # type: ignore[method-assign]
 
     def takeover(
         self, settings: Any, *, split: str, reason: str, by: str, dry_run: bool, tell: Any, namespaces: Any = ()
@@ -213,7 +142,7 @@ class SampleWiring(FakeWiring):
     def handback(self, settings: Any, *, reason: str, by: str, dry_run: bool, tell: Any) -> Json:
         """Return a dry run without quota groups."""
         assert dry_run
-        return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over="takeover" in self._at.state)
+        return handback_preview(dict.fromkeys(BROKERS, self._at.sheds), [], taken_over=self._at.taken_over)
 
 
 def write_history(place: Path) -> None:
@@ -223,32 +152,93 @@ def write_history(place: Path) -> None:
     store.publish(1, 2, records[4:])
 
 
-def _excluded(rows: list[BrokerView]) -> list[BrokerView]:
-    return rows
+async def _pin_bundle(shop: Shop) -> None:
+    await shop.service.requests.pin(BUNDLES[3], seconds=None, **_WHO)
 
 
-def _good(rows: list[BrokerView]) -> list[BrokerView]:
-    return [
-        replace(
-            row, score_ratio=score, requested="", shares_load=True, unsettled=False, preallocated=[],
-            report_age_seconds=8.0, measured_seconds=10.0, verdict=Verdict(code=Code.BALANCED, sentence=""),
-        )
-        for row, score in zip(rows, (0.45, 0.43, 0.42), strict=False)
-    ]  # fmt: skip
+async def _exclude_broker(shop: Shop) -> None:
+    shop.cluster.source.exclude("broker-3.pulsar:8080", "NotJson", "no JSON at byte 12")
+    await shop.turns()
 
 
-def _old(rows: list[BrokerView]) -> list[BrokerView]:
-    *others, last = _good(rows)
+async def _follow_channel(shop: Shop) -> None:
+    shop.follow_channel()
+
+
+async def _drain_broker(shop: Shop) -> None:
+    await shop.service.requests.drain(COOL, dry_run=False, **_WHO)
+    await shop.turns()
+
+
+async def _outlast_price(shop: Shop) -> None:
+    """Let the imbalance cost more than the moves that end it."""
+    await shop.turns(4)
+
+
+async def _heat_bundle(shop: Shop) -> None:
+    """Let a bundle with one topic have more load than a broker on average."""
+    shop.page_cluster.shares |= {BUNDLES[2]: 0.65}
+    await shop.turns(8)
+
+
+async def _pause(shop: Shop) -> None:
+    await shop.service.pause(seconds=None, **_WHO)
+    await shop.turns()
+
+
+async def _recommend(shop: Shop) -> None:
+    await shop.service.set_mode("recommend", **_WHO)
+    await shop.turns()
+
+
+async def _adopt(shop: Shop) -> None:
+    await shop.service.features["recalibration"].adopt(digest=None, force=False, by="ann", reason="a third fewer moves")
+
+
+def _on_trial(view: ThresholdsView) -> ThresholdsView:
+    """Return the view with what a trial has measured after half an hour."""
+    assert view.adopted is not None and view.adopted.trial is not None
+    trial = replace(
+        view.adopted.trial, seconds=1800.0, needed_seconds=21_600.0, imbalance=0.11, imbalance_before=0.12,
+        moves_per_hour=4.0, moves_before=6.1,
+    )  # fmt: skip
+    return replace(view, adopted=replace(view.adopted, trial=trial))
+
+
+def _old_report(rows: list[BrokerView]) -> list[BrokerView]:
+    *others, last = rows
     return [*others, replace(last, report_age_seconds=1571.0, measured_seconds=None)]
+
+
+def _blocked_drain(view: OperationsView) -> OperationsView:
+    (drain,) = view.drains
+    blocked = replace(drain, blocked={Code.POLICY_FORBIDS.value: 3}, left=3, state="blocked", eta_seconds=None)
+    return replace(view, drains=[blocked], held="")
+
+
+def _skewed(group: GroupDetailView) -> GroupDetailView:
+    (row,) = group.rows
+    return replace(group, rows=[replace(row, partitions=4, usage=_published(14.0), loss=_published(486.0))])
+
+
+def _published(messages: float) -> RatesView:
+    return RatesView(publish_messages=messages, publish_bytes=0.0, dispatch_messages=0.0, dispatch_bytes=0.0)
+
+
+def _in_flight(_: object) -> list[ChannelFinding]:
+    """Return the core's finding for a bundle that has been releasing for two hours. It uses the clock, because the
+    command prints ages.
+    """
+    now = round(time.time() * 1000)
+    began = now - round(1000 * _IN_FLIGHT_SECONDS)
+    bundle = next(name for name, unit in CHANNEL.units.items() if unit.state is UnitState.RELEASING)
+    units = {bundle: replace(CHANNEL.units[bundle], timestamp_ms=began)}
+    return list(findings(units, {bundle: began}, (), BROKERS, Deadlines(), now))
 
 
 def _stopped(code: Code, detail: str = "", **more: Any) -> dict[str, Any]:
     stopped = {"acting": False, "acting_obstacle": code.value, "acting_detail": detail}
-    return {"mode": "act", "takeover": _TAKEN_OVER, **stopped, **more}
-
-
-def _request(what: str) -> Json:
-    return request_record(what, wall_ms=NOW_MS, **_WHO)
+    return {"takeover": _TAKEN_OVER, **stopped, **more}
 
 
 def _audit(path: str, status: int) -> Json:
@@ -290,7 +280,6 @@ _STORE_ANSWERS: Final = (
     Check.passed("session", "negotiated 10 s, heartbeat every 2 s"),
     Check.passed("own root", "reads and writes below Bundlekeel's root"),
 )
-_STOCK: Final = ", ".join(f"{key} {value} (default of its release)" for key, value in STOCK.items())
 _REFUSED: Final = Check.failed(
     "admin API",
     f"{COOL}: AdminUnauthorized: GET /admin/v2/brokers/configuration/runtime at {COOL}: 401 Unauthorized",
@@ -298,16 +287,6 @@ _REFUSED: Final = Check.failed(
 )
 
 
-class _NoCounters:
-    """The command `doctor` sends no request to a sidecar."""
-
-    def states(self) -> dict[str, str]:
-        return {}
-
-    refusals = states
-
-
-_NOT_READ_HERE: Final = live_loads_check(cast(LiveLoads, _NoCounters()))
 _NO_COUNTERS: Final = Check.warned(
     "live loads",
     f"3 brokers: live 2, refused 1; {COOL}: 401 Unauthorized",
@@ -346,83 +325,58 @@ _PUT_ASIDE: Final = EndedView(
     by="deadman (root@failsafe-1)", reason="no cycle was completed for 604 s", wall_ms=NOW_MS, deadman=True
 )
 
-_PROPOSED: Final[Mapping[str, Any]] = {
-    "sentence": "proposed: avg_low_threshold_percent 15 -> 20; `bundlekeel thresholds adopt`",
-    "objections": [], "adopted": None, "reverted": [],
-}  # fmt: skip
-
 # By the name that a page gives.
 SITUATIONS: Final[Mapping[str, Situation]] = {
-    "good": Situation(
-        state={"mode": "act", "acting": True, "acting_obstacle": None, "takeover": _TAKEN_OVER,
-               "imbalance": ImbalanceView(throughput_max_mean=1.89, score_max_mean=1.04),
-               "ledger": LedgerView(entries=0, unsettled=[])},
-        verdict=_BALANCED,
-        checks=(
-            *_STORE_ANSWERS, Check.passed("documents", "everything below Bundlekeel's root can be read"),
-            Check.passed("sidecars", f"2 seats taken, led by {LEADER}"),
-            Check.passed(
-                "hosts of the API",
-                "localhost; /metrics and the probes: every IP address too; `api.allowed_hosts` adds names",
-            ),
-            Check.passed("brokers", "3 registered, mode modular"), Check.passed("cluster name", "local"),
-            Check.passed("configuration store", STORE), Check.passed("reports", "3 usable"),
-            Check.passed("admin API", "3 brokers show their configuration"),
-            Check.passed("load reports of brokers", f"all 3 brokers: {_STOCK}"),
-            _NOT_READ_HERE, Check.passed("takeover", "in force, by ann"),
-            Check.passed("load manager", "ModularLoadManagerImpl"),
-            Check.passed("brokers' own shedding", "off on every broker"),
-            Check.passed("brokers' own splits", "off on every broker"),
-            Check.passed("Pulsar's leader broker", COOL),
-            Check.passed("bandwidth", "every broker has a bandwidth limit"),
-            Check.passed("limits", "no broker uses more than its limits allow"),
-            Check.passed("CPU figures", "no sign that brokers share a CPU"),
-            Check.passed("clocks", "the brokers' clocks agree, and this host's is not behind them"),
-            Check.passed("placement of new bundles", "LeastResourceUsageWithWeight"),
-            Check.passed("policies", "0 isolation policies, 0 in groups"),
-        ),
-        channel={"findings": {}, "in_flight_oldest_seconds": 0.0},
-        brokers=_good,
-    ),
-    "proposed": Situation(thresholds=_PROPOSED),
-    "on trial": Situation(
-        thresholds={
-            **_PROPOSED, "sentence": "the newest proposal is in force, on trial", "changes": [],
-            "adopted": AdoptedView(
-                digest=DIGEST, strategy="avg", values={"avg_low_threshold_percent": 20.0},
-                instead_of={"avg_low_threshold_percent": 15.0}, by="ann", reason="a third fewer moves",
-                since_ms=NOW_MS, state="trial", trial=replace(TRIAL, imbalance_before=0.12, moves_before=6.1),
-            ),
-        },
-    ),
+    "good": Situation(mode="act", taken_over=True, prepare=_pin_bundle),
+    "proposed": Situation(),
+    "on trial": Situation(prepare=_adopt, results={"recalibration.view": _on_trial}),
     "admin refused": Situation(checks=(*_STORE_ANSWERS, _REFUSED)),
     "requests refused": Situation(records=(_audit("/api/v1/pause", 401), _audit("/api/v1/mode", 401))),
     "hot": Situation(),
-    "hot, recommend": Situation(state={"mode_ceiling": "recommend"}),
-    "overloaded": Situation(
-        why=("92.0%, hot: low 8/8, high 2/2 fresh reports",
-             f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; add brokers"),
-        codes=(
-            _code(Code.TARGET_OVERLOADED, f"4 bundles, the first one {BUNDLE} limit 85%; until the load changes"),
-            _code(Code.COOL_DOWN, "2 bundles, the first one shop/orders/0x10000000_0x20000000; "
-                  "until 2026-09-21 14:45:10 UTC"),
-        ),
+    "hot, recommend": Situation(prepare=_outlast_price),
+    "hot bundle": Situation(prepare=_heat_bundle),
+    "rates left": Situation(
+        results={
+            "quotas.why": with_fields(
+                codes=[CodeView(code=Code.BUDGET_OF_RATES.value, explanation=EXPLANATIONS[Code.BUDGET_OF_RATES])]
+            )
+        }
     ),
-    "excluded": Situation(brokers=_excluded),
+    "overloaded": Situation(
+        results={
+            "why": with_fields(
+                sentence=f"{HOT}: 92.0%, hot: low 8/8, high 2/2 fresh reports",
+                codes=[
+                    _code(Code.TARGET_OVERLOADED,
+                          f"4 bundles, the first one {BUNDLE} limit 85%; until the load changes"),
+                    _code(Code.COOL_DOWN, "2 bundles, the first one shop/orders/0x10000000_0x20000000; "
+                          "until 2026-09-21 14:45:10 UTC"),
+                ],
+                what_would_change_it=f"{HOT} is hot, but a broker that took a bundle would be above 85% itself; "
+                "add brokers",
+            )
+        },
+    ),
+    "excluded": Situation(prepare=_exclude_broker),
     "own splits": Situation(records=(_OWN_SPLITS,)),
-    "in flight": Situation(channel={"in_flight_oldest_seconds": _IN_FLIGHT_SECONDS}),
+    "in flight": Situation(prepare=_follow_channel,
+        results={"channel": with_fields(in_flight_oldest_seconds=_IN_FLIGHT_SECONDS), "channel_findings": _in_flight},
+    ),
     "incomplete": Situation(verdict=(Code.INCOMPLETE_PICTURE, "1 of 3 live brokers have a usable report, 50% needed")),
-    "no channel": Situation(channel={"up": False, "detail": "no broker's web service answers", "findings": {}}),
+    "no channel": Situation(
+        prepare=_follow_channel,
+        results={"channel": with_fields(variant="system_topic", up=False, detail="no broker's web service answers")},
+    ),
     "counters": Situation(checks=(*_STORE_ANSWERS, _NO_COUNTERS)),
-    "drain": Situation(blocked={Code.POLICY_FORBIDS.value: 3}),
+    "drain": Situation(mode="act", prepare=_drain_broker, results={"requests.operations": _blocked_drain}),
     "external": Situation(
         records=tuple(ExternalMove(bundle=BUNDLE, source=a, target=b, at_ms=NOW_MS + at, undone=undone).record()
                       for a, b, at, undone in ((HOT, QUIET, 0, False), (QUIET, HOT, 40_000, True))),
     ),
-    "put aside": Situation(
+    "put aside": Situation(mode="act",
         state=_stopped(Code.PUT_ASIDE, takeover=replace(_TAKEN_OVER, active=False, ended=_PUT_ASIDE)),
     ),
-    "taken over": Situation(state={"takeover": _TAKEN_OVER}),
+    "taken over": Situation(taken_over=True),
     "they shed": Situation(sheds="true"),
     "nobody sheds": Situation(),
     "failsafe": Situation(failsafe={"state": "alive", "sentence": "a cycle was completed 4 s ago"}),
@@ -442,28 +396,21 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
             _NO_PICTURE, Check.failed("leadership", "no leader known yet", ""), Check.passed("picture", "3 brokers"),
         ),
     ),
-    "paused": Situation(
-        state=_stopped(Code.PAUSED, paused=PauseView(since_ms=NOW_MS, until_ms=None, **_WHO)),
-        records=(_request("pause"),),
-    ),
-    "old": Situation(brokers=_old),
+    "paused": Situation(mode="act", prepare=_pause),
+    "old": Situation(results={"brokers": _old_report}),
     "alone": Situation(state={"members": []}),
     "restart needed": Situation(records=(_RESTART_NEEDED,)),
     "settings refused": Situation(records=(_BAD_SETTINGS,)),
     "policies": Situation(checks=(*_STORE_ANSWERS, _NO_POLICIES)),
     "unreadable": Situation(checks=(*_STORE_ANSWERS, _UNREADABLE)),
-    "skewed": Situation(topic={"usage": rates(14.0, 1e6, 28.0, 1e6), "loss": rates(30.0, 0.0)}),
-    "quota exceeded": Situation(
-        quotas={"problems": [], "left": {}, "transport": TransportView(state="ok", detail="", since_ms=0, fault="")},
-        group={"usage": rates(660.0, 9.5e6), "used_ratio": rates(1.32, 0.95), "defects": []},
+    "skewed": Situation(results={"quotas.group": _skewed}),
+    "quota exceeded": Situation(),
+    "second balancer": Situation(
+        mode="act", state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")
     ),
-    "second balancer": Situation(state=_stopped(Code.SECOND_BALANCER, f"undone: {BUNDLE}; resting until 14:45:10Z")),
     "no store": Situation(checks=(_NO_STORE,)),
     "store migrated": Situation(checks=(_migrated(),)),
-    "not acting": Situation(
-        state={"mode_ceiling": "recommend", "takeover": _TAKEN_OVER},
-        records=(_request("mode recommend"),),
-    ),
+    "not acting": Situation(mode="act", taken_over=True, prepare=_recommend),
     "two leaders": Situation(
         state={"member": FOLLOWER, "leader": Member(id=FOLLOWER, seat=0, epoch=6), "epoch": 6},
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -78,3 +79,13 @@ class _Part:
 
     def __getattr__(self, name: str) -> Any:
         return self._whole.spy(f"{self._name}.{name}", getattr(self._target(), name))
+
+
+def with_fields(**fields: Any) -> Callable[[Any], Any]:
+    """Return a function that replaces fields of a response."""
+    return lambda response: replace(response, **fields)
+
+
+def always(response: Any) -> Callable[[Any], Any]:
+    """Return a function that replaces a response by this one."""
+    return lambda _: response

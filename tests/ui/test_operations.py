@@ -8,54 +8,59 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from bundlekeel.model.check import Check
 from bundlekeel.model.codes import EXPLANATIONS, Code, explain
 from bundlekeel.model.errors import Conflict, Forbidden
-from bundlekeel.requests.operator_responses import OperationsView, RelocationView, ScopePauseView
-from tests.support.fake_places import BUNDLE, BUNDLES
-from tests.support.fake_requests import FakeWishes
-from tests.support.fake_service import BROKERS, NOW_MS
+from bundlekeel.model.plan import Verdict
+from bundlekeel.requests.manual_move_responses import ManualMoveView
+from bundlekeel.requests.operator_responses import OperationsView
+from bundlekeel.views.picture import ComingView
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
+from tests.support.shop import BROKERS, BUNDLE, BUNDLES, NOW_MS, Shop
+from tests.support.spied import with_fields
+from tests.support.world import PATIENT
 from tests.ui.conftest import HOT, LOADS, NARROW, Open, ask_for_a_plan, findings, short, sign_in, view
-from tests.ui.test_states import ServedFake
+from tests.ui.served_shop import ServedShop
 
-# One of them is asked nothing of, by the fake's brokers and requests.
+# As `request_everything` asks.
 DRAINING, CORDONED = BROKERS[1], BROKERS[2]
-CHANGES = ("drain", "warm", "cordon", "uncordon", "manual_move", "pause", "resume")
+REQUESTS = ("drain", "warm", "cordon", "uncordon", "manual_move")
+CHANGES = (*(f"requests.{verb}" for verb in REQUESTS), "pause", "resume")
+ANN = {"by": "ann", "reason": "disks"}
+OPERATOR = {"by": "the-operator"}
 
 
 @pytest.fixture
-def served(tokens: Tokens) -> Iterator[ServedFake]:
-    """A fake behind credentials."""
-    with ServedFake(tokens=tokens) as instance:
-        instance.fake.mode = "act"
+def served(tokens: Tokens) -> Iterator[ServedShop]:
+    """A sidecar in mode act, behind credentials, that moves nothing by itself."""
+    with ServedShop(tokens=tokens, mode="act", params=PATIENT) as instance:
         yield instance
 
 
-def requests(served: ServedFake) -> list[tuple[str, Any]]:
+def requests(served: ServedShop) -> list[tuple[str, Any]]:
     """Return the calls that change something, and their dry runs."""
-    return [call for call in served.fake.calls if call[0] in CHANGES]
+    return [call for call in served.spied.calls if call[0] in CHANGES]
+
+
+async def request_everything(shop: Shop) -> None:
+    """Warm the first broker, drain the second one, and cordon the third one."""
+    await shop.service.requests.warm(BROKERS[0], dry_run=False, **ANN)
+    await shop.service.requests.drain(DRAINING, dry_run=False, **ANN)
+    await shop.service.requests.cordon(CORDONED, **ANN)
+
+
+async def pin_bundle(shop: Shop) -> None:
+    """Pin the bundle with most load of the first broker."""
+    await shop.service.requests.pin(BUNDLE, seconds=None, **ANN)
 
 
 def drawer(page: Page, broker: str) -> Locator:
     """Return the panel of a broker."""
     page.get_by_role("button", name=broker, exact=True).click()
     return page.get_by_role("dialog", name=f"Broker {broker}")
-
-
-def without_requests(served: ServedFake, *pauses: ScopePauseView) -> None:
-    """Remove all requests except these pauses."""
-
-    class Nothing(FakeWishes):
-        async def operations(self) -> OperationsView:
-            return OperationsView(drains=[], cordons=[], warms=[], pins=[], exclusions=[], pauses=[*pauses])
-
-    served.fake.requests = Nothing(served.fake._called)
 
 
 def twice(dialog: Locator, button: str) -> None:
@@ -67,53 +72,53 @@ def twice(dialog: Locator, button: str) -> None:
 
 OPERATIONS: dict[str, tuple[str, str, str, list[tuple[str, Any]]]] = {
     "drain": (
+        BROKERS[0],
         "Drain",
-        f"Drain {BROKERS[0]}",
         "The drain is asked for.",
-        [("drain", (BROKERS[0], True, "", "the-operator")), ("drain", (BROKERS[0], False, "disks", "the-operator"))],
+        [
+            ("requests.drain", {"dry_run": True, "reason": ""}),
+            ("requests.drain", {"dry_run": False, "reason": "disks"}),
+        ],
     ),
     "warm": (
+        BROKERS[2],
         "Warm",
-        f"Warm {BROKERS[0]}",
         "The warm is asked for.",
-        [("warm", (BROKERS[0], True, "", "the-operator")), ("warm", (BROKERS[0], False, "disks", "the-operator"))],
+        [("requests.warm", {"dry_run": True, "reason": ""}), ("requests.warm", {"dry_run": False, "reason": "disks"})],
     ),
-    "cordon": (
-        "Cordon",
-        f"Cordon {BROKERS[0]}",
-        "The broker is cordoned.",
-        [("cordon", (BROKERS[0], "disks", "the-operator"))],
-    ),
+    "cordon": (BROKERS[0], "Cordon", "The broker is cordoned.", [("requests.cordon", {"reason": "disks"})]),
 }
 
 
-# What the dry run says, and its one move.
+# Text of the dry run, and one of its moves.
 DRY_RUNS = {
     "drain": (
-        rf"1 bundle leaves {BROKERS[0]}, 1 stays for now\.(?s:.*)"
+        rf"7 bundles leave {BROKERS[0]}, 1 stays for now\.(?s:.*)"
         rf"pinned \(1 candidate\): {EXPLANATIONS[Code.PINNED][:1].upper()}",
-        rf"{BUNDLE}.*15\.2\sMB/s.*{BROKERS[0]}.*{BROKERS[2]}",
+        rf"{BUNDLES[1]}.*15\.0\sMB/s.*{BROKERS[0]}.*{BROKERS[2]}",
     ),
-    "warm": (rf"1 bundle comes to {BROKERS[0]}\.", rf"{BUNDLES[2]}.*15\.2\sMB/s.*{BROKERS[1]}.*{BROKERS[0]}"),
+    "warm": (rf"3 bundles come to {BROKERS[2]}\.", rf"{BUNDLES[1]}.*15\.0\sMB/s.*{BROKERS[0]}.*{BROKERS[2]}"),
 }
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_broker_is_drained_cordoned_warmed(served: ServedFake, tokens: Tokens, open_page: Open, name: str) -> None:
+def test_a_broker_is_drained_cordoned_warmed(served: ServedShop, tokens: Tokens, open_page: Open, name: str) -> None:
     """The page shows the dry run if the route has one, asks for a reason, sends one request, and confirms it in the
     dialog.
     """
-    without_requests(served)
-    label, title, done, calls = OPERATIONS[name]
+    served.act(pin_bundle)
+    broker, label, done, calls = OPERATIONS[name]
+    calls = [(verb, {"broker": broker} | fields | OPERATOR) for verb, fields in calls]
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
-    drawer(page, BROKERS[0]).get_by_role("button", name=label, exact=True).click()
-    dialog = page.get_by_role("dialog", name=title)
+    drawer(page, broker).get_by_role("button", name=label, exact=True).click()
+    dialog = page.get_by_role("dialog", name=f"{label} {broker}")
     if len(calls) == 2:
         region = dialog.get_by_role("region", name="Dry run")
         text, move = DRY_RUNS[name]
         expect(region).to_contain_text(re.compile(text))
-        expect(region.get_by_role("list", name="Moves").get_by_role("listitem")).to_have_text(re.compile(move))
+        moves = region.get_by_role("list", name="Moves").get_by_role("listitem")
+        expect(moves.filter(has_text=BUNDLES[1])).to_have_text(re.compile(move))
     assert requests(served) == calls[:-1], "nothing but a dry run before somebody confirms it"
     dialog.get_by_label("Reason").fill("disks")
     twice(dialog, f"{label} this broker")
@@ -122,11 +127,12 @@ def test_a_broker_is_drained_cordoned_warmed(served: ServedFake, tokens: Tokens,
     assert requests(served) == calls
     dialog.get_by_role("button", name="Done").click()
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("dialog", name=f"Broker {BROKERS[0]}")).to_be_visible()
+    expect(page.get_by_role("dialog", name=f"Broker {broker}")).to_be_visible()
 
 
-def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_drain_is_ended(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The broker's part says who drains it and how far that is; ended, that is sent once."""
+    served.act(request_everything)
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     panel = drawer(page, DRAINING)
@@ -137,23 +143,25 @@ def test_a_drain_is_ended(served: ServedFake, tokens: Tokens, open_page: Open) -
     dialog.get_by_label("Reason").fill("disks are new")
     twice(dialog, "End drain")
     expect(dialog.get_by_role("status")).to_contain_text("Ended: drain. Bundles may come to the broker again.")
-    assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
+    assert requests(served) == [("requests.uncordon", {"broker": DRAINING, "reason": "disks are new"} | OPERATOR)]
 
 
-def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_drain_says_how_far_it_is(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The page shows the elapsed time, the progress and the estimated rest; for an empty broker, the total time."""
     minute = 60_000
 
     def become(obstacle: str = "", **changed: Any) -> None:
-        class Fixed(FakeWishes):
-            async def operations(self) -> OperationsView:
-                row = replace((await super().operations()).drains[0], **changed)
-                view = OperationsView(drains=[row], cordons=[], warms=[], pins=[], exclusions=[], pauses=[])
-                return replace(view, held=obstacle, held_explanation=explain(obstacle))
+        def change_view(view: OperationsView) -> OperationsView:
+            drains = [replace(view.drains[0], **changed)]
+            return replace(view, drains=drains, held=obstacle, held_explanation=explain(obstacle))
 
-        served.fake.requests = Fixed(served.fake._called)
-        served.fake.change()
+        served.spied.results["requests.operations"] = change_view
+        served.change()
 
+    async def drain(shop: Shop) -> None:
+        await shop.service.requests.drain(DRAINING, dry_run=False, **ANN)
+
+    served.act(drain)
     since = int(time.time() * 1000) - 4 * minute
     become(since_ms=since, left=2, moved=3, blocked={"Pinned": 1}, eta_seconds=150.0, state="draining")
     page = open_page(served.url)
@@ -177,7 +185,7 @@ def test_a_drain_says_how_far_it_is(served: ServedFake, tokens: Tokens, open_pag
 
 
 def test_an_address_that_changes_as_a_dialog_opens_closes_it(
-    served: ServedFake, tokens: Tokens, open_page: Open
+    served: ServedShop, tokens: Tokens, open_page: Open
 ) -> None:
     """Before the browser has painted the dialog, too: it would stay over another view for good."""
     page = open_page(served.url)
@@ -196,8 +204,9 @@ def test_an_address_that_changes_as_a_dialog_opens_closes_it(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_another_address_closes_a_dialog(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_another_address_closes_a_dialog(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """After the browser's Back or a link of another page, a dialog of the old view does not stay open."""
+    served.act(request_everything)
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     view(page, "Executions")
@@ -217,8 +226,9 @@ def test_another_address_closes_a_dialog(served: ServedFake, tokens: Tokens, ope
     expect(page.get_by_role("heading", name="Executions", level=1)).to_be_visible()
 
 
-def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:
+def test_what_lasts_stands_among_the_executions(served: ServedShop, tokens: Tokens, open_page: Open, axe: str) -> None:
     """Drains, cordons and warms with the operator who requested them. An operator ends them there, a viewer reads."""
+    served.act(request_everything)
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     view(page, "Executions")
@@ -235,15 +245,13 @@ def test_what_lasts_stands_among_the_executions(served: ServedFake, tokens: Toke
     dialog.get_by_label("Reason").fill("disks are new")
     twice(dialog, "End drain")
     expect(dialog.get_by_role("status")).to_contain_text("Ended: drain.")
-    assert requests(served) == [("uncordon", (DRAINING, "disks are new", "the-operator"))]
+    assert requests(served) == [("requests.uncordon", {"broker": DRAINING, "reason": "disks are new"} | OPERATOR)]
 
 
 def test_a_sidecar_that_goes_while_a_dialog_is_open(tokens: Tokens, open_page: Open) -> None:
     """The outcome of the request is unknown: the page says so and keeps the input."""
-    served = ServedFake(tokens=tokens)
-    served.fake.mode = "act"
+    served = ServedShop(tokens=tokens, mode="act", params=PATIENT)
     served.start()
-    without_requests(served)
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
@@ -257,34 +265,46 @@ def test_a_sidecar_that_goes_while_a_dialog_is_open(tokens: Tokens, open_page: O
     expect(dialog.get_by_role("button", name="Drain this broker")).to_be_enabled()
 
 
-def test_a_bundle_is_moved(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_bundle_is_moved(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """From the list of its broker to the least loaded broker, unless another one is selected. Each has a dry run
     first.
     """
+
+    def forbid(view: ManualMoveView) -> ManualMoveView:
+        return replace(
+            view,
+            candidates=[
+                replace(row, code="PolicyForbids", score_after=None) if row.broker == BROKERS[2] else row
+                for row in view.candidates
+            ],
+        )
+
+    served.spied.results["requests.manual_move"] = forbid
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
     dialog = page.get_by_role("dialog", name="Move a bundle")
-    expect(dialog.get_by_role("region", name="Dry run")).to_contain_text("moves with its 3 known topics")
+    expect(dialog.get_by_role("region", name="Dry run")).to_contain_text("moves with its 1 known topic")
     dialog.get_by_label("To broker").select_option(BROKERS[1])
     expect(dialog.get_by_role("list", name="Moves")).to_contain_text(BROKERS[1])
     dialog.get_by_text("What each broker would carry with it").click()
-    expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[1]).last).to_contain_text("41.0 % → 71.0 %")
+    expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[1]).last).to_contain_text("41.0 % → 61.0 %")
     expect(dialog.get_by_role("listitem").filter(has_text=BROKERS[2])).to_contain_text("not there (policy forbids)")
     dialog.get_by_label("Reason").fill("too near")
     twice(dialog, "Move this bundle")
-    expect(dialog.get_by_role("status")).to_contain_text("The move is asked for. It is task req-0000000012")
-    who = "the-operator"
-    assert requests(served) == [
-        ("manual_move", ("unload", BUNDLE, "", False, False, "", who)),
-        ("manual_move", ("transfer", BUNDLE, BROKERS[1], False, False, "", who)),
-        ("manual_move", ("transfer", BUNDLE, BROKERS[1], False, True, "too near", who)),
-    ]
+    expect(dialog.get_by_role("status")).to_contain_text("The move is asked for. It is task req-")
+    calls = [("unload", "", False, ""), ("transfer", BROKERS[1], False, ""), ("transfer", BROKERS[1], True, "too near")]
+    assert [
+        (request["verb"], request.get("to", ""), request["execute"], request["reason"])
+        for request in served.spied.asked("requests.manual_move")
+    ] == calls
 
 
-def test_a_refused_move_cannot_be_sent(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_refused_move_cannot_be_sent(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The code and why; the button is there and cannot be pressed."""
-    served.fake.requests.refused = Code.PINNED
+    served.act(pin_bundle)
+    # The page has read the bundles before the pin.
+    served.spied.results["bundles"] = lambda rows: [replace(row, may_move=True, code=None) for row in rows]
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
@@ -295,22 +315,23 @@ def test_a_refused_move_cannot_be_sent(served: ServedFake, tokens: Tokens, open_
     expect(dialog.get_by_role("button", name="Move this bundle")).to_be_disabled()
 
 
-def test_a_proposal_says_that_somebody_has_to_approve(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_proposal_says_that_somebody_has_to_approve(tokens: Tokens, open_page: Open) -> None:
     """The sidecar requires a second approval."""
-    served.fake.requests.review = "r-1"
-    page = open_page(served.url)
-    sign_in(page, tokens, "operator")
-    drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
-    dialog = page.get_by_role("dialog", name="Move a bundle")
-    dialog.get_by_label("Reason").fill("too near")
-    dialog.get_by_role("button", name="Move this bundle").click()
-    expect(dialog.get_by_role("status")).to_contain_text("A second person has to approve it")
+    with ServedShop(tokens=tokens, mode="act", params=PATIENT, review=True) as served:
+        page = open_page(served.url)
+        sign_in(page, tokens, "operator")
+        drawer(page, BROKERS[0]).get_by_role("button", name=f"Move {BUNDLE}").click()
+        dialog = page.get_by_role("dialog", name="Move a bundle")
+        dialog.get_by_label("Reason").fill("too near")
+        dialog.get_by_role("button", name="Move this bundle").click()
+        expect(dialog.get_by_role("status")).to_contain_text("A second person has to approve it")
 
 
-def test_what_the_api_refuses_is_said(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_what_the_api_refuses_is_said(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """A refused dry run is repeated on demand. A refused request keeps the input."""
-    without_requests(served)
-    served.fake.fail["drain"] = Conflict("no other broker takes bundles", difference=[f"{BROKERS[1]} is cordoned"])
+    served.spied.fail["requests.drain"] = Conflict(
+        "no other broker takes bundles", difference=[f"{BROKERS[1]} is cordoned"]
+    )
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
@@ -318,17 +339,17 @@ def test_what_the_api_refuses_is_said(served: ServedFake, tokens: Tokens, open_p
     expect(dialog.get_by_role("alert")).to_contain_text("There is no dry run: no other broker takes bundles")
     expect(dialog.get_by_role("alert").get_by_role("listitem")).to_have_text(f"{BROKERS[1]} is cordoned")
     expect(dialog.get_by_role("button", name="Drain this broker")).to_be_disabled()
-    del served.fake.fail["drain"]
+    del served.spied.fail["requests.drain"]
     dialog.get_by_role("button", name="Ask again").click()
     expect(dialog.get_by_role("region", name="Dry run")).to_be_visible()
-    served.fake.fail["drain"] = Forbidden("the mode was lowered")
+    served.spied.fail["requests.drain"] = Forbidden("the mode was lowered")
     dialog.get_by_label("Reason").fill("disks")
     dialog.get_by_role("button", name="Drain this broker").click()
     expect(dialog.get_by_role("alert")).to_contain_text("Not done: the mode was lowered")
     expect(dialog.get_by_label("Reason")).to_have_value("disks")
 
 
-def test_all_moving_is_paused_and_resumed(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_all_moving_is_paused_and_resumed(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The dialog announces the effect and stays unchanged when the state changes. Each request is sent once."""
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
@@ -345,12 +366,15 @@ def test_all_moving_is_paused_and_resumed(served: ServedFake, tokens: Tokens, op
     dialog.get_by_label("Reason").fill("released")
     twice(dialog, "Resume")
     expect(dialog.get_by_role("status")).to_contain_text("Moving is resumed.")
-    who = "the-operator"
-    assert requests(served) == [("pause", ("release", who, 60.0)), ("resume", ("released", who))]
+    assert requests(served) == [
+        ("pause", {"reason": "release", "seconds": 60.0} | OPERATOR),
+        ("resume", {"reason": "released"} | OPERATOR),
+    ]
 
 
-def test_a_viewer_finds_nothing_to_press(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_viewer_finds_nothing_to_press(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """A viewer sees the requests and the role that they need."""
+    served.act(request_everything)
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     expect(page.get_by_role("button", name="Pause")).to_have_count(0)
@@ -362,23 +386,21 @@ def test_a_viewer_finds_nothing_to_press(served: ServedFake, tokens: Tokens, ope
     assert requests(served) == []
 
 
-def test_a_followers_page_says_who_acts(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_followers_page_says_who_acts(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The request is passed on to the leader, or waits until there is one."""
-    without_requests(served)
-    served.fake.change(role="follower", member="pod-b")
+    served.change(role="follower", member="pod-b")
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Cordon", exact=True).click()
     dialog = page.get_by_role("dialog", name=f"Cordon {BROKERS[0]}")
     expect(dialog).to_contain_text("pod-b answers here and passes this on: the leader, pod-a, acts.")
-    served.fake.change(leader=None)
+    served.change(leader=None)
     expect(dialog).to_contain_text("No sidecar leads now.")
 
 
-def test_a_mode_that_carries_nothing_out(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_mode_that_carries_nothing_out(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The dry run is shown, and the mode as the reason why it is not confirmed; a cordon moves nothing and is."""
-    without_requests(served)
-    served.fake.mode = "recommend"
+    served.change(mode="recommend")
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     panel = drawer(page, BROKERS[0])
@@ -393,22 +415,27 @@ def test_a_mode_that_carries_nothing_out(served: ServedFake, tokens: Tokens, ope
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.2, "less than a second"), (36.0, r"about 36\ss")])
-def test_how_long_moves_take(served: ServedFake, tokens: Tokens, open_page: Open, seconds: float, text: str) -> None:
+def test_how_long_moves_take(served: ServedShop, tokens: Tokens, open_page: Open, seconds: float, text: str) -> None:
     """Never 0 s."""
-
-    class Lasting(FakeWishes):
-        async def drain(self, broker: str, *, dry_run: bool, reason: str, by: str) -> RelocationView:
-            return replace(await super().drain(broker, dry_run=dry_run, reason=reason, by=by), eta_seconds=seconds)
-
-    served.fake.requests = Lasting(served.fake._called)
+    served.spied.results["requests.drain"] = with_fields(eta_seconds=seconds)
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True).click()
     expect(page.get_by_role("region", name="Dry run")).to_contain_text(re.compile(rf"The moves take {text}\."))
 
 
-def test_bars_say_what_was_asked_for(served: ServedFake, tokens: Tokens, open_page: Open, axe: str) -> None:
+def test_bars_say_what_was_asked_for(served: ServedShop, tokens: Tokens, open_page: Open, axe: str) -> None:
     """The bars show requests by a symbol and by text for screen readers, and the age of the values."""
+    served.act(request_everything)
+    served.brokers = {
+        BROKERS[0]: {
+            "report_age_seconds": 12.0,
+            "measured_seconds": None,
+            "verdict": Verdict(code=Code.OVERLOADED, sentence="82.0%"),
+        },
+        DRAINING: {"report_age_seconds": 47.0, "measured_seconds": None},
+        CORDONED: {"unsettled": True, "preallocated": [ComingView(bundle=BUNDLE, age_seconds=42.0)]},
+    }
     page = open_page(served.url)
     sign_in(page, tokens, "operator")
     rows = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem")
@@ -428,14 +455,14 @@ def test_bars_say_what_was_asked_for(served: ServedFake, tokens: Tokens, open_pa
     assert findings(page, axe) == []
 
 
-def test_a_paused_broker_is_said_to_be(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_a_paused_broker_is_said_to_be(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """On its bar, and behind it by whom, why and until when; other brokers are not."""
-    pause = {"reason": "audit", "by": "ann", "since_ms": NOW_MS}
-    without_requests(
-        served,
-        ScopePauseView(scope=f"broker:{BROKERS[0]}", until_ms=0, **pause),
-        ScopePauseView(scope="tenant:shop", until_ms=0, **pause),
-    )
+
+    async def pause(shop: Shop) -> None:
+        for scope in (f"broker:{BROKERS[0]}", "tenant:shop"):
+            await shop.service.requests.pause_scope(scope, seconds=None, by="ann", reason="audit")
+
+    served.act(pause)
     page = open_page(served.url)
     sign_in(page, tokens, "viewer")
     expect(page.get_by_role("list", name="Brokers, busiest first").get_by_text("‖ paused")).to_have_count(1)
@@ -444,9 +471,8 @@ def test_a_paused_broker_is_said_to_be(served: ServedFake, tokens: Tokens, open_
     expect(status).to_contain_text(re.compile(r"Pause by ann since .*: audit \(until somebody ends it\)"))
 
 
-def test_by_keyboard_on_a_phone(served: ServedFake, tokens: Tokens, open_page: Open) -> None:
+def test_by_keyboard_on_a_phone(served: ServedShop, tokens: Tokens, open_page: Open) -> None:
     """The dialog fits, takes the focus, and Escape gives it back, first to the drawer and then to the bar."""
-    without_requests(served)
     page = open_page(served.url, size=NARROW | {"width": 360})
     sign_in(page, tokens, "operator")
     opened = drawer(page, BROKERS[0]).get_by_role("button", name="Drain", exact=True)
@@ -533,38 +559,3 @@ def test_one_broker_alone(tokens: Tokens, open_page: Open) -> None:
         page.keyboard.press("Escape")
         panel.get_by_role("button", name=re.compile("^Move ")).first.click()
         expect(page.get_by_role("region", name="Dry run")).to_contain_text("known topics; refused: no other broker")
-
-
-def test_doctor(open_page: Open) -> None:
-    """Failed checks come first, then warnings, each with its finding and the next step. A button repeats the checks."""
-    with ServedFake() as served:
-        page = open_page(served.url)
-        view(page, "Doctor")
-        expect(page.get_by_role("main").get_by_role("status")).to_have_text("3 checks: 1 failed, 1 warning, 1 ok")
-        rows = page.get_by_role("region", name="Checks").get_by_role("row")
-        expect(rows.nth(1)).to_contain_text(f"✕ failedshedding{BROKERS[1]} still sheds itselfrun bundlekeel takeover")
-        expect(rows.nth(1).locator("code")).to_have_text("bundlekeel takeover")
-        expect(rows.nth(2)).to_contain_text("! warningnicNICs report no limitset capacity.nic_gbps")
-        expect(rows.nth(3)).to_contain_text("✓ okmetadata storezk:zk1:2181/pulsar answers")
-        expect(rows.nth(3).get_by_role("cell").last).to_be_empty()
-        served.fake.change()
-        served.fake.findings = [Check(name="shedding", ok=True, detail="off")]
-        page.get_by_role("button", name="Check again").click()
-        expect(rows).to_have_count(2)
-        expect(page.get_by_role("columnheader", name="What to do next")).to_have_count(0)
-        served.fake.findings.append(Check(name="seats", ok=False, detail="1 sidecar", fix="start another one"))
-        page.get_by_label("Also what must hold before the mode is set to act").check()
-        expect(page.get_by_role("main").get_by_role("status")).to_have_text("2 checks: 1 failed, 0 warnings, 1 ok")
-        requests = [call for call in served.fake.calls if call[0] == "doctor"]
-        assert requests == [("doctor", False), ("doctor", False), ("doctor", True)], "never by itself"
-
-
-def test_doctor_of_a_whole_sidecar(watched: ServedSidecar, open_page: Open, axe: str) -> None:
-    """Every check of the API is in the table, for all users."""
-    page = open_page(watched.url)
-    view(page, "Doctor")
-    answer = httpx.get(f"{watched.url}/api/v1/doctor")
-    assert answer.status_code == 200, answer.text
-    expect(page.get_by_role("region", name="Checks").get_by_role("row")).to_have_count(1 + len(answer.json()))
-    expect(page.get_by_role("row").filter(has_text="metadata store")).to_contain_text("ok")
-    assert findings(page, axe) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -12,10 +13,14 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from bundlekeel.model.codes import EXPLANATIONS, Code
+from bundlekeel.quotas.responses import QuotasView
+from bundlekeel.views.picture import CodeView
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
+from tests.support.shop import Shop
+from tests.support.spied import always
 from tests.ui.conftest import LOADS, NARROW, Open, findings, sideways, sign_in, view
-from tests.ui.test_states import ServedFake
+from tests.ui.served_shop import ServedShop
 
 Json = dict[str, Any]
 BUSY, SKEWED = "persistent://shop/orders/checkout", "persistent://shop/payments/cards"
@@ -192,9 +197,30 @@ def test_a_late_close_takes_nothing_away(limited: ServedSidecar, open_page: Open
     expect(drawer).to_contain_text(SKEWED)
 
 
+def with_problems(view: QuotasView) -> QuotasView:
+    """Return the view with a mistake, rates that are not written, and a defect of the group."""
+    code, defect = Code.TOPIC_POLICIES_OFF, Code.DISPATCH_NOT_ENFORCED
+    (group,) = view.groups
+    row = CodeView(code=defect.value, detail="900 messages/s", explanation=EXPLANATIONS[defect])
+    return replace(
+        view,
+        problems=["quotas.groups.acme.members = 't:nobody': unknown tenant"],
+        left={code.value: 2},
+        explanations=dict(view.explanations) | {code.value: EXPLANATIONS[code]},
+        groups=[replace(group, held_back=12, held_back_seconds=840.0, defects=[row])],
+    )
+
+
 def test_what_is_wrong_is_explained(open_page: Open) -> None:
     """Problems, defects and remaining rates, each code in words; before the leader's first cycle, a message."""
-    with ServedFake() as served:
+    with ServedShop() as served:
+
+        async def before_first_cycle(_: Shop) -> None:
+            other = Shop()
+            await other.lead()
+            served.spied.results["quotas.view"] = always(await other.service.features["quotas"].view())
+
+        served.spied.results["quotas.view"] = with_problems
         page = open_page(served.url)
         view(page, "Quotas")
         expect(page.get_by_role("main").get_by_role("alert")).to_contain_text("'t:nobody': unknown tenant")
@@ -204,8 +230,8 @@ def test_what_is_wrong_is_explained(open_page: Open) -> None:
         expect(notices.filter(has_text="topic policies off")).to_contain_text(left[4:])
         expect(notices.filter(has_text="dispatch not enforced")).to_contain_text(defect)
         expect(card(page, "acme")).to_contain_text("Throttled for 840 topic-seconds")
-        served.fake.quotas.unseen = True
-        served.fake.change()
+        served.act(before_first_cycle)
+        served.change()
         expect(card(page, "acme")).to_contain_text("The leader has not looked at this group yet.")
         expect(card(page, "acme")).to_contain_text("not looked at yet of 500 msg/s")
 

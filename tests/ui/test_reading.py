@@ -11,12 +11,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from bundlekeel.views.picture import ComingView, CycleView, Setting
-from tests.support.fake_service import BROKERS, NOW_MS
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
+from tests.support.shop import BROKERS, NOW_MS
+from tests.support.spied import always
 from tests.support.world import EAGER
 from tests.ui.conftest import HOT, LOADS, NARROW, WIDE, Open, ask_for_a_plan, findings, sign_in, view
-from tests.ui.test_states import ServedFake, StatesService
+from tests.ui.served_shop import ServedShop
 
 PHONE = NARROW | {"width": 390, "height": 844}
 ENDING = ".pulsar-broker-headless.pulsar-prod.svc.cluster.local:8080"
@@ -41,20 +42,20 @@ def cycle(code: str) -> CycleView:
 
 def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None:
     """The verdict ignores a drained broker in the mean."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         scores = dict(zip(BROKERS, (0.5, 0.0, 0.48), strict=True))
-        served.fake.unread = {
+        served.brokers = {
             name: {"score_ratio": score, "state": "ok", "shares_load": score > 0, "preallocated": []}
             for name, score in scores.items()
         }
-        served.fake.change(cycle=cycle("Balanced"))
+        served.change(cycle=cycle("Balanced"))
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_have_text(
             re.compile(
                 r"^Balanced: the busiest broker, broker-0, carries 1\.02 times the mean \(50\s%.*49\s%\)\. No moves"
             )
         )
-        served.fake.change(cycle=cycle("HitCount"))
+        served.change(cycle=cycle("HitCount"))
         expect(page.locator("#verdict")).to_contain_text("Broker broker-0 carries 1.02 times the mean")
         expect(page.locator("#verdict")).to_contain_text("No moves planned yet.")
 
@@ -66,10 +67,10 @@ def test_balanced_is_said_without_the_broker_kept_empty(open_page: Open) -> None
 def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: str, says: str) -> None:
     """The verdict is the leader's at its last cycle, the figures are those that this sidecar has now: the headline says
     which is which."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         for name, score in zip(BROKERS, (0.19, 0.15, 0.07), strict=True):
-            served.fake.unread[name] = {"score_ratio": score, "state": "ok", "shares_load": True, "preallocated": []}
-        served.fake.change(cycle=cycle("Balanced"), role=role)
+            served.brokers[name] = {"score_ratio": score, "state": "ok", "shares_load": True, "preallocated": []}
+        served.change(cycle=cycle("Balanced"), role=role)
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_have_text(
             re.compile(
@@ -85,16 +86,16 @@ def test_balanced_is_not_said_of_figures_that_are_uneven(open_page: Open, role: 
 )
 def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tuple[int, ...], text: str) -> None:
     """The scores count them where they go; a plan that is carried out is not denied."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         for name, score, amount in zip(BROKERS, (0.5, 0.48, 0.46), amounts, strict=True):
             coming = [ComingView(bundle=f"shop/orders/{n}", age_seconds=2.0) for n in range(amount)]
-            served.fake.unread[name] = {
+            served.brokers[name] = {
                 "score_ratio": score,
                 "state": "ok",
                 "shares_load": True,
                 "preallocated": coming,
             }
-        served.fake.change(cycle=cycle("HitCount"))
+        served.change(cycle=cycle("HitCount"))
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_have_text(
             re.compile(
@@ -105,7 +106,7 @@ def test_bundles_on_the_way_are_part_of_the_verdict(open_page: Open, amounts: tu
 
 def test_a_name_in_the_headline_is_not_broken(open_page: Open) -> None:
     """At its hyphen, where the line ends there."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url)
         verdict = page.locator("#verdict")
         expect(verdict).to_contain_text("broker-0")
@@ -117,8 +118,8 @@ def test_a_name_in_the_headline_is_not_broken(open_page: Open) -> None:
 
 def test_a_name_keeps_its_signs(open_page: Open) -> None:
     """No line ends between a broker's name and the bracket before it or the comma behind it."""
-    with ServedFake() as served:
-        served.fake.change(mode="act", acting_obstacle="RecommendOnly", acting_detail=", ".join(BROKERS[:2]))
+    with ServedShop() as served:
+        served.change(mode="act", acting_obstacle="RecommendOnly", acting_detail=", ".join(BROKERS[:2]))
         page = open_page(served.url)
         names = page.locator(".head .notice", has_text="no plan is carried out").locator(".whole")
         expect(names).to_have_text([f"({BROKERS[0]},", f"{BROKERS[1]})."])
@@ -126,13 +127,17 @@ def test_a_name_keeps_its_signs(open_page: Open) -> None:
 
 def test_a_panel_has_the_resources_of_its_broker(open_page: Open) -> None:
     """The busiest one is marked. Extensible brokers report a score instead."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url)
         page.get_by_role("button", name=BROKERS[0]).click()
         used = page.get_by_role("dialog").get_by_text("In use")
-        expect(used).to_have_text(re.compile(r"^In use: CPU \d\d\.\d\s%, bandwidth in \d\.\d\s%\.$"))
-        served.fake.unread[BROKERS[0]] = {"load_manager": "ExtensibleLoadManagerImpl"}
-        served.fake.change()
+        expect(used).to_have_text(
+            re.compile(
+                r"^In use: CPU 82\.0\s%, direct memory 40\.0\s%, bandwidth in \d\.\d\s%, bandwidth out \d\.\d\s%\.$"
+            )
+        )
+        served.brokers[BROKERS[0]] = {"load_manager": "ExtensibleLoadManagerImpl"}
+        served.change()
         expect(used).to_have_count(0)
 
 
@@ -150,12 +155,12 @@ def test_what_happened_to_a_broker_is_short(tokens: Tokens, open_page: Open) -> 
 
 def test_overloaded_is_above_the_overload_threshold(open_page: Open) -> None:
     """Below it, a broker that bundles should leave is said to be one."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url)
         row = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
         expect(row).to_contain_text("▽ to be relieved")
         expect(row).not_to_contain_text("overloaded")
-        served.fake.change(overloaded_ratio=0.8)
+        served.change(overloaded_ratio=0.8)
         expect(row).to_contain_text("! overloaded")
         expect(row).not_to_contain_text("to be relieved")
 
@@ -257,19 +262,12 @@ def test_a_broker_that_is_not_there_has_no_buttons(watched: ServedSidecar, open_
     expect(panel.get_by_role("button", name="Drain")).to_have_count(0)
 
 
-class LongSetting(StatesService):
-    """A fake with two settings."""
-
-    def settings(self) -> list[Setting]:
-        """One of a value without a space."""
-        row = Setting(key="quotas.groups", value="x" * 500, unit="", origin="file", why="the groups", pulsar_keys=[])
-        unit = "true/false"
-        return [row, replace(row, key="force_mixed", value=False, unit=unit, why="see `config check`")]
-
-
 def test_a_long_setting_hides_nothing(open_page: Open) -> None:
     """The source and the purpose of a setting stay within the table."""
-    with ServedFake(fake=LongSetting()) as served:
+    row = Setting(key="quotas.groups", value="x" * 500, unit="", origin="file", why="the groups", pulsar_keys=[])
+    other = replace(row, key="force_mixed", value=False, unit="true/false", why="see `config check`")
+    with ServedShop() as served:
+        served.spied.results["settings"] = always([row, other])
         page = open_page(served.url)
         view(page, "Settings")
         page.get_by_role("row", name="quotas.groups").wait_for()
@@ -280,12 +278,12 @@ def test_a_long_setting_hides_nothing(open_page: Open) -> None:
 
 def test_the_journal_is_searched(open_page: Open) -> None:
     """The search covers words, a period, and older entries. An effect appears only at its move."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         scores = {"source_before": 0.104, "source_after": 0.101, "target_before": 0.02, "target_after": 0.023}
         judged = {"effect": "helped", "predicted_gain": 0.25, "realised_gain": 0.2, "predicted": scores}
         entry = {"kind": "effect", "source": BROKERS[0], "destination": BROKERS[2], "predicted": 0.25, "realised": 0.2}
         effect = entry | {"wall_ms": NOW_MS + 299, "outcome": "helped", "sentence": "1 move: helped"}
-        served.fake.records = [*(move(at) for at in range(298)), move(298, **judged), effect]
+        served.spied.results["journal"] = always([*(move(at) for at in range(298)), move(298, **judged), effect])
         page = open_page(served.url)
         view(page, "Journal")
         entries = page.locator(".entry")
@@ -304,8 +302,8 @@ def test_the_journal_is_searched(open_page: Open) -> None:
         expect(entries).to_have_count(2)
         page.get_by_label("From", exact=True).fill("2026-09-01T00:00")
         expect(entries).to_have_count(1)
-        spans = [call[1] for call in served.fake.calls if call[0] == "journal"]
-        assert NOW_MS in [span[-1].until_ms for span in spans] and spans[-1][-1].since_ms > 0
+        spans = [request["period"] for request in served.spied.asked("journal")]
+        assert NOW_MS in [span.until_ms for span in spans] and spans[-1].since_ms > 0
         assert {"quota", "settings"} <= set(
             page.get_by_label("Show").locator("option").evaluate_all("all => all.map(e => e.value)")
         )
@@ -313,9 +311,10 @@ def test_the_journal_is_searched(open_page: Open) -> None:
 
 def test_thresholds_that_are_only_recommended_are_said_to_be(open_page: Open) -> None:
     """They are not adopted; the line shows their state."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         entry = {"kind": "adoption", "wall_ms": NOW_MS, "sentence": "avg_low_threshold_percent 15 -> 20"}
-        served.fake.records = [entry | {"code": code} for code in ("ThresholdsRecommended", "ThresholdsAdopted")]
+        codes = ("ThresholdsRecommended", "ThresholdsAdopted")
+        served.spied.results["journal"] = always([entry | {"code": code} for code in codes])
         page = open_page(served.url)
         view(page, "Journal")
         expect(page.locator(".entry .tag")).to_have_text(["thresholds adopted", "thresholds recommended"])
@@ -324,14 +323,15 @@ def test_thresholds_that_are_only_recommended_are_said_to_be(open_page: Open) ->
 def test_quiet_cycles_are_one_line(open_page: Open) -> None:
     """Cycles that move nothing, whatever else is between them: how many, and until when; those that plan moves stand
     alone."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         codes = ("Balanced", "HitCount", "Unsettled", "HitCount", "Overloaded", "Balanced")
-        served.fake.records = [
+        records = [
             {"kind": "cycle", "wall_ms": NOW_MS + 2000 * at, "code": code, "planned": code == "Overloaded"}
             | {"sentence": f"cycle of {code}"}
             for at, code in enumerate(codes)
         ]
-        served.fake.records.insert(2, move(3000))
+        records.insert(2, move(3000))
+        served.spied.results["journal"] = always(records)
         page = open_page(served.url)
         view(page, "Journal")
         entries = page.locator(".entry")
@@ -343,7 +343,7 @@ def test_quiet_cycles_are_one_line(open_page: Open) -> None:
             re.compile(rf"cycle of Balanced \(and 3 cycles like it, until .*{until}\)$")
         )
         page.get_by_label("Show").select_option("cycles")
-        expect(entries).to_have_count(6 + 1)  # the fake has one answer for all kinds
+        expect(entries).to_have_count(6 + 1)  # the response is the same for all kinds
 
 
 def test_a_dialog_can_be_left(tokens: Tokens, open_page: Open) -> None:

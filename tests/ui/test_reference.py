@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from tests.support.page_world import ServedSidecar
 from tests.support.security import Tokens
 from tests.ui.conftest import NARROW, Open, findings, sideways, sign_in, view
-from tests.ui.test_states import ServedFake
+from tests.ui.served_shop import ServedShop
 
 
 def routes(document: dict[str, Any]) -> list[str]:
@@ -38,7 +38,7 @@ def test_every_route_of_this_address(watched: ServedSidecar, open_page: Open) ->
 @pytest.mark.parametrize("size", [None, NARROW | {"width": 360}], ids=["wide", "phone"])
 def test_a_route_with_its_fields_and_an_example(tokens: Tokens, open_page: Open, axe: str, size: Any) -> None:
     """Fields inside fields have their whole path; the example is what a shell takes, and the sidecar accepts it."""
-    with ServedFake(tokens=tokens) as served:
+    with ServedShop(tokens=tokens) as served:
         page = open_page(served.url, **({"size": size} if size else {}))
         sign_in(page, tokens, "operator")
         view(page, "API")

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
-from bundlekeel.api.service import Service
-from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
 from bundlekeel.leader.state.responses import EndedView, TakeoverView
 from bundlekeel.model.errors import Conflict, Forbidden
 from bundlekeel.model.plan import Verdict
 from bundlekeel.model.response_fields import Json
-from bundlekeel.views.picture import BrokerView, State
-from bundlekeel.views.summary_fields import ALWAYS, Period
-from tests.support.fake_service import BROKERS, NOW_MS, FakeService
-from tests.support.fake_thresholds import TRIAL
-from tests.support.page_world import Served
+from bundlekeel.recalibration.adopting.responses import ThresholdsView, TrialView
+from bundlekeel.views.picture import ComingView, CycleView
 from tests.support.security import Tokens
+from tests.support.shop import BROKERS, BUNDLES, NOW_MS, Shop
+from tests.support.spied import always, with_fields
+from tests.support.threshold_cases import as_bytes, document, proposed
+from tests.support.world import with_params
 from tests.ui.conftest import NARROW, Open, short, sideways, sign_in, view
+from tests.ui.served_shop import ServedShop
 
 EFFECT = {
     "kind": "effect",
@@ -36,50 +36,26 @@ EFFECT = {
 }
 
 
-class StatesService(FakeService):
-    """A fake whose state, brokers and journal a test changes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.changed: Json = {}
-        self.empty = False
-        self.unread: dict[str, Json] = {}
-        self.records: list[Json] = []
-        self.planned: Json = {}
-
-    def state(self) -> State:
-        """Return the state with the changes of a test. The cycle is recent unless a test sets another time."""
-        return replace(super().state(), **self.changed)
-
-    def brokers(self) -> list[BrokerView]:
-        """Return no brokers while the cluster is empty, else some without a report."""
-        rows = [replace(row, **self.unread.get(row.broker, {})) for row in super().brokers()]
-        return [] if self.empty else rows
-
-    async def journal(self, limit: int, kind: str | None, period: Period = ALWAYS) -> list[Json]:
-        """The test's own lines, if any."""
-        some = await super().journal(limit, kind, period)
-        return self.records or some
-
-    async def make_plan(self, request: PlanRequest) -> PlanView:
-        """One that has not expired."""
-        return replace(await super().make_plan(request), expires_ms=4_000_000_000_000, **self.planned)
-
-    def change(self, **changed: Any) -> None:
-        """Apply changes and notify the page."""
-        self.changed |= changed
-        self.cycle += 1
-
-
-@dataclass(kw_only=True)
-class ServedFake(Served):
-    """The fake service behind the real server."""
-
-    fake: StatesService = field(default_factory=StatesService)
-
-    def service(self) -> Service:
-        """The fake."""
-        return self.fake
+TRIAL = TrialView(
+    seconds=1800.0,
+    needed_seconds=21_600.0,
+    imbalance=0.11,
+    imbalance_promised=0.132,
+    imbalance_before=None,
+    moves_per_hour=4.0,
+    moves_promised=4.4,
+    moves_before=None,
+)
+PUT_ASIDE = CycleView(
+    id=1,
+    wall_ms=NOW_MS,
+    sentence="nothing moves",
+    verdict="Overloaded",
+    moves=1,
+    seconds=0.1,
+    obstacle="PutAside",
+    obstacle_explanation="it was put aside",
+)
 
 
 SAID: dict[str, tuple[Json, str]] = {
@@ -97,7 +73,7 @@ SAID: dict[str, tuple[Json, str]] = {
             "mode": "act",
             "acting_obstacle": "PutAside",
             "acting_detail": "by failsafe: no cycle for 10 min",
-            "cycle": replace(FakeService().state().cycle, obstacle="PutAside", obstacle_explanation="it was put aside"),
+            "cycle": PUT_ASIDE,
         },
         "The mode is act, but no plan is carried out now: it was put aside (by failsafe: no cycle for 10 min).",
     ),
@@ -117,10 +93,10 @@ SAID: dict[str, tuple[Json, str]] = {
 def test_what_stands_in_the_way_is_said(open_page: Open, name: str) -> None:
     """It appears by itself on an open page."""
     changed, message = SAID[name]
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url)
         page.get_by_role("heading", name="Cluster now").wait_for()
-        served.fake.change(**changed)
+        served.change(**changed)
         expect(page.locator(".head .notice").filter(has_text=message)).to_be_visible()
 
 
@@ -152,9 +128,9 @@ SHEDDING: dict[str, tuple[Json, bool]] = {
 def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str) -> None:
     """Before a takeover brokers should shed load. Under a partial takeover they shed the other namespaces."""
     changed, message = SHEDDING[name]
-    with ServedFake() as served:
-        served.fake.unread = {BROKERS[0]: {"sheds_itself": True}}
-        served.fake.change(**changed)
+    with ServedShop() as served:
+        served.brokers = {BROKERS[0]: {"sheds_itself": True}}
+        served.change(**changed)
         page = open_page(served.url)
         bar = page.get_by_role("list", name="Brokers, busiest first").get_by_role("listitem").first
         expect(bar).to_contain_text("to be relieved")
@@ -165,28 +141,34 @@ def test_own_shedding_is_told_where_it_is_not_wanted(open_page: Open, name: str)
 def test_whether_the_cluster_is_taken_over(open_page: Open, name: str) -> None:
     """The facts show whole, partial or no takeover. An unread state is not shown as none."""
     changed, message = TAKEOVERS[name]
-    with ServedFake() as served:
-        served.fake.change(**changed)
+    with ServedShop() as served:
+        served.change(**changed)
         page = open_page(served.url)
         expect(page.locator(".facts > div").filter(has_text="Takeover")).to_have_text(message.replace(" ", "", 1))
 
 
+async def exclude_broker(shop: Shop) -> None:
+    """Let a fourth broker have a report that cannot be read."""
+    shop.cluster.source.exclude("broker-3.pulsar:8080", "NotJson", "no JSON at byte 12")
+
+
 def test_no_picture_yet(open_page: Open) -> None:
     """Nothing is drawn, and a message says why. Later the snapshot appears automatically."""
-    with ServedFake() as served:
-        served.fake.empty = True
+    with ServedShop() as served:
+        served.spied.results["brokers"] = always([])
         page = open_page(served.url)
         expect(page.locator("#verdict")).to_contain_text("There is no picture of the cluster yet.")
         expect(page.get_by_text("No broker is known yet. The view Doctor tests each connection.")).to_be_visible()
-        served.fake.empty = False
-        served.fake.change()
+        del served.spied.results["brokers"]
+        served.act(exclude_broker)
+        served.change()
         expect(page.get_by_role("button", name=BROKERS[0])).to_be_visible()
         expect(page.get_by_text("not json")).to_be_visible()
 
 
 def test_a_sidecar_that_went_away(open_page: Open) -> None:
     """The old picture stays, with its age; a page that opens then says so too."""
-    served = ServedFake()
+    served = ServedShop()
     served.start()
     page = open_page(served.url)
     page.get_by_role("heading", name="Cluster now").wait_for()
@@ -199,8 +181,10 @@ def test_a_sidecar_that_went_away(open_page: Open) -> None:
 def test_brokers_that_cannot_be_read(open_page: Open) -> None:
     """The head shows them too, with the effect, since they are the last bars. Old messages have a date."""
     silent = {"state": "StaleReport", "detail": "", "score_ratio": None, "verdict": None, "report_age_seconds": None}
-    with ServedFake() as served:
-        served.fake.unread = {BROKERS[1]: silent}
+    coming = [ComingView(bundle=BUNDLES[1], age_seconds=42.0)]
+    with ServedShop() as served:
+        served.act(exclude_broker)
+        served.brokers = {BROKERS[1]: silent, BROKERS[2]: {"preallocated": coming}}
         page = open_page(served.url)
         notice = page.locator(".head .notice")
         expect(notice.last).to_contain_text("1 bundle on the way")
@@ -217,10 +201,10 @@ def test_brokers_that_cannot_be_read(open_page: Open) -> None:
 
 def test_a_sidecar_of_another_release(open_page: Open) -> None:
     """An open page says so; what it cannot draw it says, and the other views stay usable."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url, may_break=True)
         page.get_by_role("heading", name="Cluster now").wait_for()
-        served.fake.change(version="0.2.0")
+        served.change(version="0.2.0")
         notice = page.locator(".head .notice").filter(has_text="is of release 0.2.0, this page came with 0.1.0")
         expect(notice.get_by_role("button", name="Reload the page")).to_be_visible()
         page.route("**/api/v1/settings", lambda route: route.fulfill(json=[{"key": "mode"}]))
@@ -235,19 +219,19 @@ def test_a_sidecar_of_another_release(open_page: Open) -> None:
 
 def test_nothing_usable_is_said(open_page: Open) -> None:
     """Instead of an empty page, where not even the state is what this page knows."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url, may_break=True)
         page.route("**/api/v1/state", lambda route: route.fulfill(json={"version": "9"}))
-        served.fake.change()
+        served.change()
         expect(page.get_by_role("alert")).to_contain_text("This page cannot show what the sidecar answers")
 
 
 @pytest.mark.parametrize("code", ["Balanced", "HitCount"])
 def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
     """A waiting period has a box with the remedy. The line above says that nothing moves."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         verdict = Verdict(code=code, sentence="seen 2 times of 8")
-        served.fake.planned = {"moves": [], "splits": [], "verdict": verdict}
+        served.spied.results["make_plan"] = with_fields(moves=[], splits=[], verdict=verdict)
         page = open_page(served.url)
         view(page, "Plan")
         page.get_by_role("button", name="Ask for a plan").click()
@@ -256,22 +240,28 @@ def test_an_empty_plan_says_so_once(open_page: Open, code: str) -> None:
         expect(boxes).to_have_count(int(code == "HitCount"))
 
 
+async def follow_channel(shop: Shop) -> None:
+    """Let the sidecar have read an ownership channel."""
+    shop.follow_channel()
+
+
 def test_findings_of_the_channel(open_page: Open) -> None:
     """Each finding has its remedy. A modular cluster has none, and the page says why."""
-    with ServedFake() as served:
+    with ServedShop() as served:
         page = open_page(served.url)
         view(page, "Channel")
         expect(page.get_by_text("has no ownership channel")).to_be_visible()
-        served.fake.change(cluster_mode="extensible")
-        expect(page.get_by_role("heading", name="in flight too long")).to_be_visible()
-        expect(page.get_by_text("the leader broker's monitor")).to_be_visible()
+        served.act(follow_channel)
+        served.change(cluster_mode="extensible")
+        expect(page.get_by_role("heading", name="in flight too long")).to_have_count(2)
+        expect(page.get_by_text("the leader broker's monitor").first).to_be_visible()
         expect(page.get_by_text("5 owned")).to_be_visible()
 
 
 def test_effects_beside_what_was_predicted(open_page: Open) -> None:
     """Two bars as long as their figures."""
-    with ServedFake() as served:
-        served.fake.records = [EFFECT]
+    with ServedShop() as served:
+        served.spied.results["journal"] = always([EFFECT])
         page = open_page(served.url)
         view(page, "Journal")
         entry = page.locator(".entry.effect")
@@ -282,10 +272,31 @@ def test_effects_beside_what_was_predicted(open_page: Open) -> None:
         assert bars[1] / bars[0] == pytest.approx(0.8, abs=0.02)
 
 
+async def adopt_another(shop: Shop) -> None:
+    """Adopt a newer proposal, then let there be the first one again."""
+    another = document(shop.clock.wall_ms(), {"split_hit_count": proposed(6.0, 3.0)})
+    for day, values in ((16, another), (17, document(shop.clock.wall_ms()))):
+        shop.proposed.put(f"2026-09-{day}/thresholds.json", as_bytes(values))
+        await shop.calibration.check()
+        if values is another:
+            await shop.service.features["recalibration"].adopt(digest=None, force=True, reason="looks right", by="ann")
+
+
+def with_trial(trial: TrialView) -> Callable[[ThresholdsView], ThresholdsView]:
+    """Return a function that replaces the figures of the trial."""
+
+    def change(view: ThresholdsView) -> ThresholdsView:
+        assert view.adopted is not None
+        return replace(view, adopted=replace(view.adopted, trial=trial))
+
+    return change
+
+
 def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
     """The proposal, evidence with intervals, objections, and the trial. An operator may revert it."""
-    with ServedFake(tokens=tokens) as served:
-        served.fake.thresholds.far = True
+    with ServedShop(tokens=tokens, params=with_params(avg_low_threshold_percent=7.5)) as served:
+        served.act(adopt_another)
+        served.spied.results["recalibration.view"] = with_trial(TRIAL)
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
         view(page, "Thresholds")
@@ -301,15 +312,16 @@ def test_thresholds_with_evidence(open_page: Open, tokens: Tokens) -> None:
         page.get_by_label("Take it back").fill("too eager")
         page.get_by_role("button", name="Revert").click()
         expect(page.get_by_label("Take it back")).to_have_value("")
-        assert ("revert_thresholds", ("5f0c3a1be2d4977a", "too eager", "the-operator")) in served.fake.calls
+        (request,) = served.spied.asked("recalibration.revert")
+        assert (request["reason"], request["by"]) == ("too eager", "the-operator") and request["digest"]
 
 
 def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
     """It says that nothing is measured yet, and what keeps the leader from balancing."""
-    with ServedFake() as served:
-        served.fake.thresholds.trial = replace(
-            TRIAL, seconds=0.0, imbalance=None, moves_per_hour=None, obstacle="BrokersShedThemselves"
-        )
+    with ServedShop() as served:
+        served.act(adopt_another)
+        unmeasured = replace(TRIAL, seconds=0.0, imbalance=None, moves_per_hour=None, obstacle="BrokersShedThemselves")
+        served.spied.results["recalibration.view"] = with_trial(unmeasured)
         page = open_page(served.url)
         view(page, "Thresholds")
         message = "Nothing is measured yet. It does not balance now: brokers shed themselves. If it does worse"
@@ -319,43 +331,42 @@ def test_a_trial_without_figures_is_no_perfect_one(open_page: Open) -> None:
 
 def test_settings_are_found(open_page: Open) -> None:
     """By a part of their name, or only those that differ from the default."""
-    with ServedFake() as served:
+    with ServedShop() as served:
+        rows = httpx.get(f"{served.url}/api/v1/settings").json()
+        overrides = [row for row in rows if row["origin"] != "default"]
         page = open_page(served.url)
         view(page, "Settings")
-        expect(page.get_by_text("2 settings")).to_be_visible()
+        expect(page.get_by_text(f"{len(rows)} settings")).to_be_visible()
         page.get_by_label("only those that are not the default").check()
-        expect(page.get_by_role("row", name="admin.token")).to_contain_text("env")
+        expect(page.get_by_role("row", name="member_id")).to_contain_text("pod-a")
+        expect(page.get_by_text(f"{len(overrides)} settings", exact=True)).to_be_visible()
+        page.get_by_label("Show keys with").fill("member_id")
         expect(page.get_by_text("1 setting", exact=True)).to_be_visible()
         page.get_by_label("Show keys with").fill("nothing")
         expect(page.get_by_text("0 settings")).to_be_visible()
 
 
-REFUSED: dict[str, tuple[Callable[[StatesService], None], str]] = {
+REFUSED: dict[str, tuple[Exception, str]] = {
     "changed": (
-        lambda fake: fake.fail.update(
-            execute=Conflict("the inputs changed since the plan was made", difference=["shop/orders would stay"])
-        ),
+        Conflict("the inputs changed since the plan was made", difference=["shop/orders would stay"]),
         "Not done, because things have changed: the inputs changed since the plan was made",
     ),
-    "forbidden": (
-        lambda fake: fake.fail.update(execute=Forbidden("the mode was lowered")),
-        "Not done: the mode was lowered",
-    ),
+    "forbidden": (Forbidden("the mode was lowered"), "Not done: the mode was lowered"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_execution_is_explained(open_page: Open, tokens: Tokens, name: str) -> None:
     """The changes since the plan are listed, and the plan stays on the page."""
-    prepare, message = REFUSED[name]
-    with ServedFake(tokens=tokens) as served:
-        served.fake.mode = "act"
-        prepare(served.fake)
+    error, message = REFUSED[name]
+    with ServedShop(tokens=tokens) as served:
+        served.change(mode="act")
+        served.spied.fail["execute"] = error
         page = open_page(served.url)
         sign_in(page, tokens, "operator")
         view(page, "Plan")
         page.get_by_role("button", name="Ask for a plan").click()
-        page.get_by_label("Carry out 1 move").fill("try")
+        page.get_by_label("Carry out 3 moves").fill("try")
         page.get_by_role("button", name="Execute this plan").click()
         alert = page.get_by_role("main").get_by_role("alert")
         expect(alert).to_contain_text(message)

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -20,7 +20,7 @@ from bundlekeel.model.codes import Code
 from bundlekeel.planning.splitting import rules as splitting_rules
 from bundlekeel.pulsar.channel.findings import FindingCode
 from bundlekeel.records.notification_texts import NotificationTexts
-from dev.runbook_situations import SITUATIONS, SampleService
+from dev.runbook_situations import SITUATIONS, situated
 from dev.tools_prometheus import ADVICE, INSTALL, ToolsMissing, ensure
 from tests.watch.promql import ROOT, RULES, documents, panel_queries, series
 from tests.watch.server import concrete
@@ -308,7 +308,7 @@ async def test_commands_of_runbooks_in_kubernetes(tmp_path: Path, status: str, r
     """
     guide = (RUNBOOKS / "index.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```sh\n(NS=.*?)^```", guide, FLAGS)
-    server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
+    server = ApiServer(cast(Any, await situated(SITUATIONS["no leader"])), "127.0.0.1", 0, tmp_path / "keel.sock")
     url = await server.start()
     kubectl = tmp_path / "kubectl"
     runs = f'echo "$3 $4"; while [ "$1" != python ]; do shift; done; shift; exec {sys.executable} "$@"'
@@ -343,7 +343,7 @@ async def test_get_of_runbooks_on_a_host(tmp_path: Path) -> None:
     host = (ROOT / "docs/operations/systemd.md").read_text(encoding="utf-8")
     (named,) = re.findall(r"^export (BUNDLEKEEL_CONFIG=\S+) (BUNDLEKEEL_SECRETS_DIR=\S+)", host, re.MULTILINE)
     assert [f"export {setting}\n" in block for setting in named] == [True, True]
-    server = ApiServer(SampleService(SITUATIONS["no leader"]), "127.0.0.1", 0, tmp_path / "keel.sock")
+    server = ApiServer(cast(Any, await situated(SITUATIONS["no leader"])), "127.0.0.1", 0, tmp_path / "keel.sock")
     url = await server.start()
     script = block.replace("/run/bundlekeel/bundlekeel.sock", str(tmp_path / "keel.sock"))
     script += f"get '/readyz?verbose'; get /livez {url.removeprefix('http://')}; get /livez 127.0.0.1:1 || true"

@@ -14,9 +14,9 @@ from rich.text import Text
 from bundlekeel.cli import completion, units
 from bundlekeel.cli.client import Client
 from bundlekeel.cli.exit_codes import BAD_NEWS
-from bundlekeel.cli.output import Output, TableLayout, table, typed
+from bundlekeel.cli.output import Column, Output, TableLayout, listing, typed
 from bundlekeel.cli.session import NamespaceOption, Session, broker_id, connected
-from bundlekeel.cli.tables import split_name
+from bundlekeel.cli.tables import name_for
 from bundlekeel.model.channel_states import UnitState
 from bundlekeel.pulsar.channel.findings import ChannelFinding
 from bundlekeel.pulsar.channel.responses import ChannelSummary, UnitView
@@ -101,18 +101,19 @@ def findings(rows: Sequence[ChannelFinding], layout: TableLayout) -> RenderableT
     """Render one row per finding: start, deadline of the brokers' own repair, and remedy."""
     if not rows:
         return Text("nothing wrong", style="green")
-    now = time.time()
-    if layout.stacked:
-        listing = table("finding", "detail, remedy", lines=True)
-        for row in rows:
-            since, deadline = _times(row, now)
-            below = f"\n{row.bundle}\nsince {since}\ndeadline {deadline}"
-            listing.add_row(Text(row.code, style="red").append(below, style="not red"), f"{row.detail}\n→ {row.remedy}")
-        return listing
-    listing = table("finding", "bundle", ">since", ">deadline", "detail", "remedy")
-    for row in rows:
-        listing.add_row(Text(row.code, style="red"), row.bundle, *_times(row, now), row.detail, row.remedy)
-    return listing
+    now, under = time.time(), 0 if layout.stacked else None
+    return listing(
+        rows,
+        [
+            Column("finding", lambda row: Text(row.code, style="red")),
+            Column("bundle", lambda row: row.bundle, under, "\n{}"),
+            Column(">since", lambda row: _times(row, now)[0], under, "\nsince {}"),
+            Column(">deadline", lambda row: _times(row, now)[1], under, "\ndeadline {}"),
+            Column("detail, remedy" if layout.stacked else "detail", lambda row: row.detail),
+            Column("remedy", lambda row: row.remedy, 1 if layout.stacked else None, "\n→ {}"),
+        ],
+        lines=layout.stacked,
+    )
 
 
 def _times(row: ChannelFinding, now: float) -> tuple[str, str]:
@@ -132,19 +133,24 @@ def _states(summary: ChannelSummary) -> Text:
 
 def bundles(rows: Sequence[UnitView], layout: TableLayout) -> RenderableType:
     """Render one row per entry, by bundle."""
-    written = [">written"] if layout.wide else []
-    if layout.stacked:
-        listing = table("bundle, owner", "state", ">version", *written, ">age", lines=True)
-    else:
-        listing = table("bundle", "state", "owner", "on its way", ">version", *written, ">age")
-    for row in rows:
-        owner, state = row.owner or units.DASH, Text(row.state, style="" if row.state == "Owned" else "yellow")
-        ages = [*([units.moment(row.since_ms)] if layout.wide else []), units.age(row.age_seconds)]
-        if layout.stacked:
-            listing.add_row(f"{split_name(row.bundle)}\n  {way(row) or owner}", state, str(row.version), *ages)
-        else:
-            listing.add_row(row.bundle, state, owner, way(row), str(row.version), *ages)
-    return listing
+    stacked = layout.stacked
+
+    def owner(row: UnitView) -> str:
+        return (stacked and way(row)) or row.owner or units.DASH
+
+    return listing(
+        rows,
+        [
+            Column("bundle, owner" if stacked else "bundle", lambda row: name_for(row.bundle, layout)),
+            Column("state", lambda row: Text(row.state, style="" if row.state == "Owned" else "yellow")),
+            Column("owner", owner, 0 if stacked else None),
+            Column("on its way", way, shown=not stacked),
+            Column(">version", lambda row: str(row.version)),
+            Column(">written", lambda row: units.moment(row.since_ms), shown=layout.wide),
+            Column(">age", lambda row: units.age(row.age_seconds)),
+        ],
+        lines=stacked,
+    )
 
 
 def way(row: UnitView) -> str:

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from bundlekeel.cli import units
 from bundlekeel.cli.client import OVERRIDE_OPTION
-from bundlekeel.cli.output import TableLayout, none_of, table
-from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.cli.output import Column, TableLayout, listing, none_of, table
+from bundlekeel.cli.tables import coded, name_for
 from bundlekeel.leader.cycle.plan_responses import MoveView, RefusalView
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.codes import END_OF_REQUEST, LASTING, Code, explain, way_out
@@ -68,21 +68,21 @@ def manual_move(
         parts.append(Text(answer.move.sentence))
     parts += map(_refusal, answer.refusals)
     if answer.candidates:
-        listing = table("broker", ">score", ">with it", "says")
+        candidates = table("broker", ">score", ">with it", "says")
         explained = {item.code for item in answer.refusals}
         for row in answer.candidates:
             says = row.code or "takes it"
             if row.code and row.code not in explained:
                 says += f": {row.explanation}"
                 explained.add(row.code)
-            listing.add_row(row.broker, units.share(row.score_before), units.share(row.score_after), says)
-        parts.append(listing)
+            candidates.add_row(row.broker, units.share(row.score_before), units.share(row.score_after), says)
+        parts.append(candidates)
     if answer.children:
-        listing = table("child", ">topics", ">msg/s", ">B/s")
+        children = table("child", ">topics", ">msg/s", ">B/s")
         for child in answer.children:
             shares = map(units.share, (child.topics_ratio, child.msg_rate_ratio, child.throughput_ratio))
-            listing.add_row(split_name(child.bundle) if layout.stacked else child.bundle, *shares)
-        parts.append(listing)
+            children.add_row(name_for(child.bundle, layout), *shares)
+        parts.append(children)
     # Only the table contains the refusal of the destination.
     at_target = {row.code for row in answer.candidates if row.broker == to and row.code}
     codes = {item.code for item in answer.refusals}
@@ -156,16 +156,15 @@ def relocation(answer: RelocationView, ended: str, state: Callable[[], State], l
 def _relocated(moves: Sequence[MoveView], refusals: Sequence[RefusalView], layout: TableLayout) -> list[RenderableType]:
     parts: list[RenderableType] = []
     if moves:
-        apart = [] if layout.stacked else ["from", "to"]
-        listing = table("bundle", *apart, ">from score", ">to score")
-        for move in moves:
-            way = f"{split_name(move.bundle)}\n  {move.source} → {move.target}"
-            listing.add_row(
-                *([move.bundle, move.source, move.target] if apart else [way]),
-                f"{units.share(move.source_before)} → {units.share(move.source_after)}",
-                f"{units.share(move.target_before)} → {units.share(move.target_after)}",
-            )
-        parts.append(listing)
+        below = 0 if layout.stacked else None
+        columns: list[Column[MoveView]] = [
+            Column("bundle", lambda move: name_for(move.bundle, layout)),
+            Column("from", lambda move: move.source, below),
+            Column("to", lambda move: move.target, below, " → {}"),
+            Column(">from score", lambda move: f"{units.share(move.source_before)} → {units.share(move.source_after)}"),
+            Column(">to score", lambda move: f"{units.share(move.target_before)} → {units.share(move.target_after)}"),
+        ]
+        parts.append(listing(moves, columns))
     alike: dict[str, list[RefusalView]] = {}
     for item in refusals:
         alike.setdefault(item.code, []).append(item)
@@ -237,15 +236,18 @@ def reviews(rows: Sequence[ReviewView], layout: TableLayout) -> RenderableType:
         return none_of("proposals", "with `review` in the settings, changes wait here for another operator")
 
     def draw(form: TableLayout) -> Table:
-        apart = [] if form.stacked else ["what", "by"]
-        listing = table("proposed", "id", *apart, "state", "reviewer", "may be")
-        for row in rows:
-            cells = [row.id, row.title, f"{row.by}: {row.reason}"]
-            listing.add_row(
-                units.moment(row.at_ms, short=form.stacked),
-                *(cells if apart else ["\n  ".join(cells)]),
-                *(row.state, row.reviewer or units.DASH, ", ".join(row.actions) or units.DASH),
-            )
-        return listing
+        below = 1 if form.stacked else None
+        return listing(
+            rows,
+            [
+                Column("proposed", lambda row: units.moment(row.at_ms, short=form.stacked)),
+                Column("id", lambda row: row.id),
+                Column("what", lambda row: row.title, below),
+                Column("by", lambda row: f"{row.by}: {row.reason}", below),
+                Column("state", lambda row: row.state),
+                Column("reviewer", lambda row: row.reviewer or units.DASH),
+                Column("may be", lambda row: ", ".join(row.actions) or units.DASH),
+            ],
+        )
 
     return layout.fitting(draw)

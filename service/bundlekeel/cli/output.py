@@ -8,12 +8,12 @@ import operator
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 import typer
@@ -23,7 +23,8 @@ from rich.live import Live
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
-from rich.table import Column, Table
+from rich.table import Column as DrawnColumn
+from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
@@ -32,6 +33,7 @@ from bundlekeel.cli.exit_codes import UNREACHABLE, CliError
 PIPE_WIDTH = 400
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Output(StrEnum):
@@ -229,7 +231,7 @@ class _Table(Table):
         yield from [Text(str(self.caption), style="dim")] if self.caption else []
 
 
-def _min_width(column: Column) -> int:
+def _min_width(column: DrawnColumn) -> int:
     """Return the minimum width of a column: its longest piece, or its longest line if it is not wrapped."""
     lines = [str(column.header), *(line for cell in column.cells for line in cell.text.plain.splitlines())]  # type: ignore[union-attr]
     pieces = lines if column.no_wrap else [part for line in lines for word in line.split() for part in _pieces(word)]
@@ -286,6 +288,40 @@ def table(*columns: str, title: str = "", caption: str = "", lines: bool = False
         justify: Literal["left", "right"] = "right" if right else "left"
         listing.add_column(name.removeprefix(">"), justify=justify, no_wrap=right, overflow="fold")
     return listing
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """A column of a table. `cell`: its text for a row.
+
+    `under`: number of the column whose cell gets this text, too (-1: the column before); None: a column of its own.
+    `pattern`: how the text is added; nothing is added if the text is empty. `shown`: whether the form of the table has
+    this column.
+    """
+
+    header: str
+    cell: Callable[[R], str | Text]
+    under: int | None = None
+    pattern: str = "\n  {}"
+    shown: bool = True
+
+
+def listing(rows: Iterable[R], columns: Iterable[Column[R]], **options: Any) -> Table:
+    """Return a table with one row per item. `options`: see `table`."""
+    columns = [column for column in columns if column.shown]
+    drawn = table(*(column.header for column in columns if column.under is None), **options)
+    for row in rows:
+        cells: list[Text] = []
+        for column in columns:
+            cell = column.cell(row)
+            text = Text(cell) if isinstance(cell, str) else cell
+            if column.under is None:
+                cells.append(text)
+            elif text.plain:
+                before, after = column.pattern.split("{}")
+                cells[column.under].append(before).append_text(text).append(after)
+        drawn.add_row(*cells)
+    return drawn
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):

@@ -16,7 +16,7 @@ from bundlekeel.cli import completion, text_views, units
 from bundlekeel.cli.client import Client, path_part
 from bundlekeel.cli.exit_codes import BAD_NEWS, REFUSED, UNREACHABLE, USAGE, CliError, left_running
 from bundlekeel.cli.operation_tables import execution_step
-from bundlekeel.cli.output import ProgressLine, Render, TableLayout, decoded, none_of, table, typed
+from bundlekeel.cli.output import Column, ProgressLine, Render, TableLayout, decoded, listing, none_of, table, typed
 from bundlekeel.cli.session import (
     ByOption,
     ReasonOption,
@@ -29,7 +29,7 @@ from bundlekeel.cli.session import (
     seconds_of,
     set_option,
 )
-from bundlekeel.cli.tables import coded, split_name
+from bundlekeel.cli.tables import coded, name_for, split_name
 from bundlekeel.leader.cycle.plan_responses import MOST_SCALE, MoveView, PlanSummary, PlanView, RefusalView
 from bundlekeel.leader.state.responses import TaskView
 from bundlekeel.model.parameter_table import PLACEMENTS, STRATEGIES
@@ -249,38 +249,36 @@ def _loads(answer: PlanView, layout: TableLayout) -> Table:
     imbalance = answer.imbalance
     ratio = f"max/mean of {imbalance.measure}"
     title = f"load ({ratio} {units.multiple(imbalance.before)} → {units.multiple(imbalance.after)})"
-    if layout.narrow or (layout.wide and layout.stacked):
-        last = ">msg/s" if layout.wide else "load after"
-        listing = table("broker", ">score", ">change", ">bundles", ">B/s", last, title=title, lines=True)
-        for row in answer.loads:
-            pairs = [
-                f"{before}\n→ {after}"
-                for before, after in (
-                    (units.share(row.score_before), units.share(row.score_after)),
-                    (row.bundles_before, row.bundles_after),
-                    (units.amount(row.throughput_before), units.amount(row.throughput_after)),
-                    (units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)),
-                )
-            ]
-            listing.add_row(row.broker, pairs[0], _change(row), *pairs[1:3], pairs[3] if layout.wide else _bar(row))
-        return listing
-    listing = table(
-        *("broker", ">before", ">after", ">change", "load after"),
-        *(">bundles", ">B/s before", ">after", *([">msg/s before", ">after"] if layout.wide else [])),
+    wide = layout.wide
+    paired = layout.narrow or (wide and layout.stacked)
+    # Values before and after are in one cell, or the second one has its own column.
+    below, pattern = -1 if paired else None, "\n→ {}"
+
+    def bundles_after(row: BrokerLoad) -> str:
+        return str(row.bundles_after) if paired or row.bundles_after != row.bundles_before else ""
+
+    def score_after(row: BrokerLoad) -> Text:
+        return Text(units.share(row.score_after), style="bold" if not paired and _change(row) else "")
+
+    return listing(
+        answer.loads,
+        [
+            Column("broker", lambda row: row.broker),
+            Column(">score" if paired else ">before", lambda row: units.share(row.score_before)),
+            Column(">after", score_after, below, pattern),
+            Column(">change", _change),
+            Column("load after", _bar, shown=not paired),
+            Column(">bundles", lambda row: str(row.bundles_before)),
+            Column("", bundles_after, -1, pattern if paired else " → {}"),
+            Column(">B/s" if paired else ">B/s before", lambda row: units.amount(row.throughput_before)),
+            Column(">after", lambda row: units.amount(row.throughput_after), below, pattern),
+            Column("load after", _bar, shown=paired and not wide),
+            Column(">msg/s" if paired else ">msg/s before", lambda row: units.amount(row.msg_rate_before), shown=wide),
+            Column(">after", lambda row: units.amount(row.msg_rate_after), below, pattern, shown=wide),
+        ],
         title=title,
+        lines=paired,
     )
-    for row in answer.loads:
-        listing.add_row(
-            row.broker,
-            units.share(row.score_before),
-            Text(units.share(row.score_after), style="bold" if _change(row) else ""),
-            _change(row),
-            _bar(row),
-            str(row.bundles_before) + (f" → {row.bundles_after}" if row.bundles_after != row.bundles_before else ""),
-            *(units.amount(row.throughput_before), units.amount(row.throughput_after)),
-            *([units.amount(row.msg_rate_before), units.amount(row.msg_rate_after)] if layout.wide else []),
-        )
-    return listing
 
 
 def _change(row: BrokerLoad) -> Text:
@@ -301,20 +299,20 @@ def _bar(row: BrokerLoad) -> Text:
 
 
 def _moves(moves: Sequence[MoveView], layout: TableLayout) -> Table:
-    beside = [] if layout.stacked else ["from", "to", *(["runner-up"] if layout.wide else [])]
-    listing = table(
-        *("bundle", *beside, "why", ">B/s", *([">msg/s"] if layout.wide else [])), title=f"moves ({len(moves)})"
+    below, wide = 0 if layout.stacked else None, layout.wide
+    return listing(
+        moves,
+        [
+            Column("bundle", lambda move: name_for(move.bundle, layout)),
+            Column("from", lambda move: move.source, below),
+            Column("to", lambda move: move.target, below, "\n  → {}"),
+            Column("runner-up", lambda move: move.runner_up, below, "\n  else {}", shown=wide),
+            Column("why", lambda move: _reason(move, layout)),
+            Column(">B/s", lambda move: units.amount(sum(move.traffic[2:]))),
+            Column(">msg/s", lambda move: units.amount(sum(move.traffic[:2])), shown=wide),
+        ],
+        title=f"moves ({len(moves)})",
     )
-    for move in moves:
-        way = [move.source, move.target, *([move.runner_up] if layout.wide else [])]
-        below = "".join(map("\n  {}{}".format, ("", "→ ", "else "), way))
-        listing.add_row(
-            *([f"{split_name(move.bundle)}{below}"] if layout.stacked else [move.bundle, *way]),
-            _reason(move, layout),
-            units.amount(sum(move.traffic[2:])),
-            *([units.amount(sum(move.traffic[:2]))] if layout.wide else []),
-        )
-    return listing
 
 
 def _reason(move: MoveView, layout: TableLayout) -> str:
@@ -326,28 +324,34 @@ def _reason(move: MoveView, layout: TableLayout) -> str:
 def _splits(answer: PlanView, layout: TableLayout) -> RenderableType:
     """Render the bundles to split, then those above a split limit that stay whole, each with its reason."""
     title = f"splits ({len(answer.splits)}, {len(answer.split_refusals)} refused)"
-    listing = table("bundle", *([] if layout.stacked else ["broker"]), "split by", "why", title=title)
     rows = [(row.bundle, row.broker, row.rule, row.sentence.partition(": ")[2]) for row in answer.splits]
     rows += [
         (row.bundle, row.broker, "", f"{row.explanation}{f' ({row.detail})' if row.detail else ''}")
         for row in answer.split_refusals
     ]
-    for name, broker, *cells in rows:
-        listing.add_row(*([f"{split_name(name)}\n  {broker}"] if layout.stacked else [name, broker]), *cells)
-    return listing
+    return listing(
+        rows,
+        [
+            Column("bundle", lambda row: name_for(row[0], layout)),
+            Column("broker", lambda row: row[1], 0 if layout.stacked else None),
+            Column("split by", lambda row: row[2]),
+            Column("why", lambda row: row[3]),
+        ],
+        title=title,
+    )
 
 
 def _refusals(refusals: Sequence[RefusalView], layout: TableLayout) -> RenderableType:
     groups: dict[str, list[RefusalView]] = defaultdict(list)
     for refusal in refusals:
         groups[refusal.code].append(refusal)
-    listing = table(">count", "code", "which means", "for example", title=f"not moved ({len(refusals)})")
+    drawn = table(">count", "code", "which means", "for example", title=f"not moved ({len(refusals)})")
     for code, items in sorted(groups.items(), key=lambda item: -len(item[1])):
         names = [_refused(item, layout) for item in (items if layout.wide else items[:_EXAMPLES])]
         rest = len(items) - len(names)
         examples = "\n".join([*names, *([f"… and {rest} more (-o wide)"] if rest else [])])
-        listing.add_row(str(len(items)), coded(code), items[0].explanation, examples)
-    return listing
+        drawn.add_row(str(len(items)), coded(code), items[0].explanation, examples)
+    return drawn
 
 
 def _refused(item: RefusalView, layout: TableLayout) -> str:
@@ -360,12 +364,12 @@ def summaries(rows: Sequence[PlanSummary], _: TableLayout) -> RenderableType:
     """Render one line per plan."""
     if not rows:
         return none_of("plans", "`bundlekeel plan` makes one and stores it for 15 minutes")
-    listing = table("made", "hash", "strategy", ">moves", "verdict")
+    drawn = table("made", "hash", "strategy", ">moves", "verdict")
     for row in rows:
         verdict = f"{row.verdict.code}: {row.verdict.sentence}"
         strategy = f"{row.strategy}, what-if" if row.what_if else row.strategy
-        listing.add_row(units.moment(row.wall_ms), row.hash, strategy, str(row.moves), verdict)
-    return listing
+        drawn.add_row(units.moment(row.wall_ms), row.hash, strategy, str(row.moves), verdict)
+    return drawn
 
 
 def tasks(rows: Sequence[TaskView], _: TableLayout) -> RenderableType:
@@ -374,10 +378,10 @@ def tasks(rows: Sequence[TaskView], _: TableLayout) -> RenderableType:
         return none_of(
             "tasks", "`bundlekeel plan execute` starts one, as do `transfer`, `unload` and `split` with --yes"
         )
-    listing = table("task", "plan", "state", "detail")
+    drawn = table("task", "plan", "state", "detail")
     for row in rows:
-        listing.add_row(row.task, row.hash, row.state, row.detail)
-    return listing
+        drawn.add_row(row.task, row.hash, row.state, row.detail)
+    return drawn
 
 
 plan_app.callback()(make_plan)

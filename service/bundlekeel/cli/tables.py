@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bundlekeel.cli import output, units
-from bundlekeel.cli.output import TableLayout, none_of, table
+from bundlekeel.cli.output import Column, TableLayout, listing, none_of, table
 from bundlekeel.leader.gate.responses import PauseView
 from bundlekeel.model.codes import Code, explain
 from bundlekeel.model.names import is_system_bundle
@@ -35,6 +35,13 @@ from bundlekeel.views.picture import (
 _IDLE = 0.01
 _NAME_WIDTH = 38
 _ABOVE = "latest, short and long term: msg/s above B/s, in and out together; + preallocated, with its age; * overridden"
+
+_BROKERS_LEGEND = (
+    "latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles in transit; "
+    "seen: age of the report; live: age of the counters, which only the leader reads (of extensible brokers only "
+    "in mode act while their own shedding is off, or from Prometheus)"
+)
+_BUNDLES_LEGEND = "latest, short and long term (-o wide): B/s, in and out together; n: samples"
 
 _GOOD, _WARN, _BAD, _DIM = "green", "yellow", "red", "dim"
 _REQUESTED = {"drain": "drained", "cordon": "cordoned", "warm": "warmed"}
@@ -227,32 +234,48 @@ def brokers(rows: Sequence[BrokerView], layout: TableLayout) -> RenderableType:
     if not rows:
         return none_of("brokers", "no broker has reported yet; `bundlekeel doctor` tests each connection")
     if layout.wide:
-        return _brokers_stacked(rows) if layout.stacked else _brokers_wide(rows)
+        return _brokers_stacked(rows) if layout.stacked else _brokers(rows, layout)
     return layout.fitting(lambda form: _brokers(rows, form))
 
 
 def _brokers(rows: Sequence[BrokerView], layout: TableLayout) -> Table:
-    listing = table(
-        *("broker", *([] if layout.stacked else ["state"]), ">score", ">latest", ">short", ">long", ">bundles"),
-        *("coming", ">seen", *([] if layout.stacked else ["verdict"])),
-        caption="latest, short (10 samples) and long term (1,000): B/s, in and out; coming: bundles in transit; "
-        "seen: age of the report; live: age of the counters, which only the leader reads (of extensible brokers only "
-        "in mode act while their own shedding is off, or from Prometheus)",
+    wide, below = layout.wide, 0 if layout.stacked else None
+
+    def state(row: BrokerView) -> Text:
+        text = _broker_state(row)
+        return Text() if layout.stacked and text.plain == "ok" else text
+
+    def verdict(row: BrokerView) -> Text:
+        if row.verdict is None:
+            return Text()
+        text = coded(row.verdict.code)
+        return text.append(f" {row.verdict.sentence}", style=_DIM) if wide else text
+
+    return listing(
+        rows,
+        [
+            Column("broker", lambda row: row.broker),
+            Column("state", state, below),
+            Column(">score", lambda row: units.share(row.score_ratio)),
+            Column(">reported", lambda row: units.share(row.reported_score_ratio), shown=wide),
+            Column("resources", lambda row: _resources(row.resources).replace("\n", ", "), shown=wide),
+            Column("CPU costs", lambda row: ", ".join(_cpu_costs(row.cpu_costs)), shown=wide),
+            Column(">latest msg/s", _rate, shown=wide),
+            Column(">B/s" if wide else ">latest", _throughput),
+            Column(">short msg/s", lambda row: _rate(row.short), shown=wide),
+            Column(">B/s" if wide else ">short", lambda row: _throughput(row.short)),
+            Column(">long msg/s", lambda row: _rate(row.long), shown=wide),
+            Column(">B/s" if wide else ">long", lambda row: _throughput(row.long)),
+            Column(">bundles", lambda row: units.count(row.bundles)),
+            Column(">topics", lambda row: units.count(row.topics), shown=wide),
+            Column("coming", lambda row: _preallocated(row, wide=False), shown=not wide),
+            Column(">seen", _report_age),
+            Column("preallocated", lambda row: _preallocated(row, wide=True), shown=wide),
+            Column("verdict", verdict, below),
+            Column("version", lambda row: row.version, shown=wide),
+        ],
+        caption="" if wide else _BROKERS_LEGEND,
     )
-    for row in rows:
-        cells, verdict = _broker_cells(row, stacked=layout.stacked), coded(row.verdict.code if row.verdict else None)
-        if layout.stacked and verdict.plain:
-            cells[0].append("\n  ").append_text(verdict)
-        listing.add_row(
-            *cells,
-            units.share(row.score_ratio),
-            *(_throughput(row), _throughput(row.short), _throughput(row.long)),
-            units.count(row.bundles),
-            _preallocated(row, wide=False),
-            _report_age(row),
-            *([] if layout.stacked else [verdict]),
-        )
-    return listing
 
 
 def _report_age(row: BrokerView) -> str:
@@ -260,19 +283,13 @@ def _report_age(row: BrokerView) -> str:
     return units.age(row.report_age_seconds) + (" live" if row.measured_seconds else "")
 
 
-def _broker_cells(row: BrokerView, *, stacked: bool) -> list[Text]:
-    """Return name and state, in two cells or stacked; the stacked form omits the state `ok`."""
-    name, state = Text(row.broker), _broker_state(row)
-    if not stacked:
-        return [name, state]
-    return [name] if state.plain == "ok" else [name.append("\n  ").append_text(state)]
-
-
 def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
-    listing = table("broker", ">score", ">latest", ">short", ">long", lines=True, caption=_ABOVE)
-    listing.columns[0].min_width = _NAME_WIDTH
+    drawn = table("broker", ">score", ">latest", ">short", ">long", lines=True, caption=_ABOVE)
+    drawn.columns[0].min_width = _NAME_WIDTH
     for row in rows:
-        (name,) = _broker_cells(row, stacked=True)
+        name, state = Text(row.broker), _broker_state(row)
+        if state.plain != "ok":
+            name.append("\n  ").append_text(state)
         counts = f"{units.count(row.bundles)} bundles, {units.count(row.topics)} topics, {row.version}"
         for line in (
             counts.rstrip(", "),
@@ -286,36 +303,12 @@ def _brokers_stacked(rows: Sequence[BrokerView]) -> Table:
         for item in row.preallocated or []:
             bundle = split_name(item.bundle, longest=_NAME_WIDTH - 4).replace("\n", "\n    ")
             name.append(f"\n  + {bundle} {units.age(item.age_seconds)}", style=_WARN)
-        listing.add_row(
+        drawn.add_row(
             name,
             f"{units.share(row.score_ratio)}\nreported\n{units.share(row.reported_score_ratio)}",
             *(_rate_and_throughput(row), _rate_and_throughput(row.short), _rate_and_throughput(row.long)),
         )
-    return listing
-
-
-def _brokers_wide(rows: Sequence[BrokerView]) -> Table:
-    listing = table(
-        *("broker", "state", ">score", ">reported", "resources", "CPU costs", ">latest msg/s", ">B/s"),
-        *(">short msg/s", ">B/s", ">long msg/s", ">B/s", ">bundles", ">topics", ">seen"),
-        *("preallocated", "verdict", "version"),
-    )
-    for row in rows:
-        verdict = row.verdict
-        listing.add_row(
-            *_broker_cells(row, stacked=False),
-            *(units.share(row.score_ratio), units.share(row.reported_score_ratio)),
-            _resources(row.resources).replace("\n", ", "),
-            ", ".join(_cpu_costs(row.cpu_costs)),
-            *(_rate(row), _throughput(row), _rate(row.short), _throughput(row.short)),
-            *(_rate(row.long), _throughput(row.long)),
-            *(units.count(row.bundles), units.count(row.topics)),
-            _report_age(row),
-            _preallocated(row, wide=True),
-            coded(verdict.code).append(f" {verdict.sentence}", style=_DIM) if verdict else "",
-            row.version,
-        )
-    return listing
+    return drawn
 
 
 def _broker_state(row: BrokerView) -> Text:
@@ -371,81 +364,68 @@ def split_name(bundle: str, *, longest: int = 40) -> str:
     return bundle if len(bundle) <= longest else f"{namespace}/\n{span}"
 
 
+def name_for(bundle: str, layout: TableLayout) -> str:
+    """Return the name of a bundle, in two lines if cells are stacked and it is long."""
+    return split_name(bundle) if layout.stacked else bundle
+
+
 def bundles(rows: Sequence[BundleView], layout: TableLayout) -> RenderableType:
     """Render one row per bundle. Traffic is the sum of in and out, with the number of samples per average."""
     if not rows:
         return none_of("bundles", "no load report contains a matching one; `bundlekeel where` finds idle ones")
-    if layout.wide:
-        return _bundles_stacked(rows) if layout.stacked else _bundles_wide(rows)
-    return layout.fitting(lambda form: _bundles(rows, form))
+    return _bundles(rows, layout) if layout.wide else layout.fitting(lambda form: _bundles(rows, form))
 
 
 def _bundles(rows: Sequence[BundleView], layout: TableLayout) -> Table:
-    listing = table(
-        *("bundle", *([] if layout.stacked else ["broker"]), ">topics", ">latest", ">short (n)"),
-        *(*([] if layout.narrow else [">long (n)"]), ">score", "may move"),
-        caption="latest, short and long term (-o wide): B/s, in and out together; n: samples",
-    )
-    for row in rows:
-        listing.add_row(
-            *_bundle_cells(row, stacked=layout.stacked, longest=34 if layout.narrow else 40),
-            str(row.topics),
-            _throughput(row.latest),
-            f"{_throughput(row.short)} ({row.short_samples})",
-            *([] if layout.narrow else [f"{_throughput(row.long)} ({row.long_samples})"]),
-            units.share(row.score_ratio),
-            _may_move(row),
-        )
-    return listing
+    sheet = layout.wide and layout.stacked
+    caption = _ABOVE if sheet else "" if layout.wide else _BUNDLES_LEGEND
+    drawn = listing(rows, _bundle_columns(layout), caption=caption, lines=sheet)
+    if sheet:
+        drawn.columns[0].min_width = _NAME_WIDTH
+    return drawn
 
 
-def _bundle_cells(row: BundleView, *, stacked: bool, longest: int = 40) -> list[Text]:
-    """Return bundle and broker, in two cells or stacked; the destination of a move follows the broker."""
-    broker = Text(row.broker or "unowned", style=_DIM if stacked else "")
-    if row.preallocated_to:
-        gap, age = "\n  " if stacked else " ", units.age(row.preallocated_age_seconds)
-        broker.append(f"{gap}→ {row.preallocated_to} {age}", style=_WARN)
-    if not stacked:
-        return [Text(row.bundle), broker]
-    return [Text(split_name(row.bundle, longest=longest)).append("\n  ").append_text(broker)]
+def _bundle_columns(layout: TableLayout) -> list[Column[BundleView]]:
+    """Return the columns of every form. With -o wide, stacked cells have several lines."""
+    wide, stacked = layout.wide, layout.stacked
+    sheet = wide and stacked
+    below, above = 0 if stacked else None, -1 if sheet else None
+    apart = wide and not stacked
+    longest = _NAME_WIDTH if wide else 34 if layout.narrow else 40
 
+    def broker(row: BundleView) -> Text:
+        text = Text(row.broker or "unowned", style=_DIM if stacked else "")
+        if row.preallocated_to:
+            gap, age = "\n  " if stacked else " ", units.age(row.preallocated_age_seconds)
+            text.append(f"{gap}→ {row.preallocated_to} {age}", style=_WARN)
+        return text
 
-def _bundles_stacked(rows: Sequence[BundleView]) -> Table:
-    listing = table("bundle", ">latest", ">short", ">long", ">score", lines=True, caption=_ABOVE)
-    listing.columns[0].min_width = _NAME_WIDTH
-    for row in rows:
-        (name,) = _bundle_cells(row, stacked=True, longest=_NAME_WIDTH)
-        name.append(f"\n  {row.topics} topics, {row.producers} prod., {row.consumers} cons.", style=_DIM)
-        name.append("\n  may move: ").append_text(_may_move(row))
-        if row.last_move_ms:
-            name.append(f", last {units.moment(row.last_move_ms, short=True)}", style=_DIM)
-        listing.add_row(
-            name,
-            _rate_and_throughput(row.latest),
-            f"{_rate_and_throughput(row.short)}\nn={row.short_samples}",
-            f"{_rate_and_throughput(row.long)}\nn={row.long_samples}",
-            units.share(row.score_ratio),
-        )
-    return listing
+    def dim(pattern: str, value: object) -> str | Text:
+        return Text(pattern.format(value), style=_DIM) if sheet else str(value)
 
+    def last_move(row: BundleView) -> str | Text:
+        return dim(", last {}", units.moment(row.last_move_ms, short=stacked)) if row.last_move_ms else ""
 
-def _bundles_wide(rows: Sequence[BundleView]) -> Table:
-    listing = table(
-        *("bundle", "broker", ">topics", ">prod.", ">cons.", ">latest msg/s", ">B/s", ">short msg/s", ">B/s", ">n"),
-        *(">long msg/s", ">B/s", ">n", ">score", "may move", "last move"),
-    )
-    for row in rows:
-        listing.add_row(
-            *_bundle_cells(row, stacked=False),
-            *(str(row.topics), str(row.producers), str(row.consumers)),
-            *(_rate(row.latest), _throughput(row.latest)),
-            *(_rate(row.short), _throughput(row.short), str(row.short_samples)),
-            *(_rate(row.long), _throughput(row.long), str(row.long_samples)),
-            units.share(row.score_ratio),
-            _may_move(row),
-            units.moment(row.last_move_ms) if row.last_move_ms else "",
-        )
-    return listing
+    with_long = wide or not layout.narrow
+    beside, samples = None if apart else -1, "\nn={}" if wide else " ({})"
+    return [
+        Column("bundle", lambda row: split_name(row.bundle, longest=longest) if stacked else row.bundle),
+        Column("broker", broker, below),
+        Column(">topics", lambda row: dim("{} topics", row.topics), 0 if sheet else None),
+        Column(">prod.", lambda row: dim(", {} prod.", row.producers), below, "{}", shown=wide),
+        Column(">cons.", lambda row: dim(", {} cons.", row.consumers), below, "{}", shown=wide),
+        Column(">latest msg/s" if apart else ">latest", lambda row: _rate(row.latest), shown=wide),
+        Column(">B/s" if wide else ">latest", lambda row: _throughput(row.latest), above, "\n{}"),
+        Column(">short msg/s" if apart else ">short", lambda row: _rate(row.short), shown=wide),
+        Column(">B/s" if wide else ">short (n)", lambda row: _throughput(row.short), above, "\n{}"),
+        Column(">n", lambda row: str(row.short_samples), beside, samples),
+        Column(">long msg/s" if apart else ">long", lambda row: _rate(row.long), shown=wide),
+        Column(">B/s" if wide else ">long (n)", lambda row: _throughput(row.long), above, "\n{}", shown=with_long),
+        Column(">n", lambda row: str(row.long_samples), beside, samples, with_long),
+        Column(">score", lambda row: units.share(row.score_ratio)),
+        Column("may move", _may_move, 0 if sheet else None, "\n  may move: {}"),
+        Column("last move", last_move, below, "{}", shown=wide),
+    ]
 
 
 def _may_move(row: BundleView) -> Text:
@@ -467,20 +447,19 @@ def where(rows: Sequence[Place], layout: TableLayout) -> RenderableType:
             lines = [name, row.broker, row.service_url, row.web_url if layout.wide else ""]
             blocks.append(Text("\n  ").join([*map(Text, filter(None, lines)), _place(row, "\n  ")]))
         return Group(*blocks)
-    first = ["topic", "hash"] if topics else []
     listener = next((f" ({row.listener})" for row in rows if row.listener), "")
-    listing = table(
-        *first, "bundle", "state", "broker", f"service URL{listener}", *(["web URL"] if layout.wide else [])
+    return listing(
+        rows,
+        [
+            Column("topic", lambda row: row.topic or "", shown=topics),
+            Column("hash", lambda row: row.hash or "", shown=topics),
+            Column("bundle", lambda row: row.bundle),
+            Column("state", _place),
+            Column("broker", lambda row: row.broker or units.DASH),
+            Column(f"service URL{listener}", lambda row: row.service_url or units.DASH),
+            Column("web URL", lambda row: row.web_url or units.DASH, shown=layout.wide),
+        ],
     )
-    for row in rows:
-        listing.add_row(
-            *([row.topic or "", row.hash or ""] if first else []),
-            row.bundle,
-            _place(row),
-            *(row.broker or units.DASH, row.service_url or units.DASH),
-            *([row.web_url or units.DASH] if layout.wide else []),
-        )
-    return listing
 
 
 def _place(row: Place, gap: str = ", ") -> Text:

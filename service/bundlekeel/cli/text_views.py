@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from bundlekeel.cli import output, units
-from bundlekeel.cli.output import TableLayout, table
+from bundlekeel.cli.output import Column, TableLayout, listing, table
 from bundlekeel.cli.tables import coded, entry_words, split_name
 from bundlekeel.model.check import Check
 from bundlekeel.model.codes import explain
@@ -63,9 +63,9 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> R
     """Render one line per series of cycles with the same result, at most `lines`."""
     if not rows:
         return _NOTHING
-    listing = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
+    drawn = table("time", ">cycle", "verdict", ">moves", "refusals", "sentence")
     for row, before in _collapsed(rows, lambda row: (row.verdict.code, row.moves))[-lines:]:
-        listing.add_row(
+        drawn.add_row(
             units.moment(row.wall_ms, short=layout.stacked),
             f"{row.cycle}{_times(before)}",
             coded(row.verdict.code),
@@ -73,7 +73,7 @@ def verdicts(rows: Sequence[CycleVerdict], layout: TableLayout, lines: int) -> R
             ", ".join(f"{count} {code}" for code, count in row.refusals.items()),
             row.verdict.sentence,
         )
-    return listing
+    return drawn
 
 
 def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> RenderableType:
@@ -81,21 +81,27 @@ def journal(rows: Sequence[Json], layout: TableLayout, lines: int = 0) -> Render
     if not rows:
         return _NOTHING
     apart = layout.wide and not layout.stacked
-    last = [] if layout.narrow else ["sentence"]
-    listing = table("time", "kind", "what", "outcome", ">took", *last, *(["by", "reason"] if apart else []))
-    for row, before in _collapsed(rows, _same_cycle)[-lines:]:
-        what, sentence = f"{_what(row, layout)}{_times(before)}", _sentence(row, below=layout.wide and not apart)
-        outcome = str(row.get("outcome") or "")
-        listing.add_row(
-            units.moment(row.get("wall_ms"), short=layout.stacked),
-            str(row.get("kind", "")),
-            f"{what}\n{sentence}".rstrip() if layout.narrow else what,
-            Text(outcome, style={"done": "green", "": ""}.get(outcome, "yellow")),
-            _duration(row.get("seconds")),
-            *([] if layout.narrow else [sentence]),
-            *([str(row.get("by") or ""), str(row.get("reason") or "")] if apart else []),
-        )
-    return listing
+
+    def outcome(item: tuple[Json, int]) -> Text:
+        word = str(item[0].get("outcome") or "")
+        return Text(word, style={"done": "green", "": ""}.get(word, "yellow"))
+
+    def sentence(item: tuple[Json, int]) -> str:
+        return _sentence(item[0], below=layout.wide and not apart)
+
+    return listing(
+        _collapsed(rows, _same_cycle)[-lines:],
+        [
+            Column("time", lambda item: units.moment(item[0].get("wall_ms"), short=layout.stacked)),
+            Column("kind", lambda item: str(item[0].get("kind", ""))),
+            Column("what", lambda item: f"{_what(item[0], layout)}{_times(item[1])}"),
+            Column("outcome", outcome),
+            Column(">took", lambda item: _duration(item[0].get("seconds"))),
+            Column("sentence", sentence, 2 if layout.narrow else None, "\n{}"),
+            Column("by", lambda item: str(item[0].get("by") or ""), shown=apart),
+            Column("reason", lambda item: str(item[0].get("reason") or ""), shown=apart),
+        ],
+    )
 
 
 def _duration(seconds: float | Mapping[str, float] | None) -> str:
@@ -250,11 +256,11 @@ def _mark(row: Check) -> Text:
 
 def change(answer: Json, _: TableLayout) -> RenderableType:
     """Render `takeover` and `handback`: one line per broker, then the warnings and who splits bundles."""
-    listing = table("broker", "sheds before", "sheds after", "as wanted", "detail")
+    drawn = table("broker", "sheds before", "sheds after", "as wanted", "detail")
     for row in answer["brokers"]:
         mark = Text("yes", style="green") if row["ok"] else Text("NO", style="red")
-        listing.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
-    parts: list[RenderableType] = [listing]
+        drawn.add_row(row["broker"], _value(row["before"]), _value(row["after"]), mark, row["detail"])
+    parts: list[RenderableType] = [drawn]
     parts += [Text(f"warning: {text}", style="yellow") for text in answer.get("warnings") or []]
     if answer.get("split"):
         parts.append(Text(f"splits from now on: {answer['split']}"))
@@ -314,13 +320,13 @@ def _head(row: AssignmentView) -> Text:
 
 
 def _steps(row: AssignmentView, layout: TableLayout) -> RenderableType:
-    listing = table("step", ">left", "candidates", "dropped", "note")
+    drawn = table("step", ">left", "candidates", "dropped", "note")
     before: list[str] = []
     for step in row.steps:
         names = "same" if before and step.candidates == before else _names(step.candidates, layout)
-        listing.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
+        drawn.add_row(step.name, str(len(step.candidates)), names, _dropped(step.dropped, layout), step.note)
         before = step.candidates
-    return listing
+    return drawn
 
 
 def _names(names: Sequence[str], layout: TableLayout) -> str:

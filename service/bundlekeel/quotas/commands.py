@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, cast
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated, Generic, TypeVar, cast
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,7 +16,7 @@ from rich.text import Text
 from bundlekeel.cli import text_views, units
 from bundlekeel.cli.client import path_part
 from bundlekeel.cli.exit_codes import USAGE, CliError, as_cli_error, by_option
-from bundlekeel.cli.output import TableLayout, decoded, table, typed
+from bundlekeel.cli.output import Column, TableLayout, decoded, listing, table, typed
 from bundlekeel.cli.session import ByOption, ReasonOption, Session, connected, connected_once, login
 from bundlekeel.cli.tables import coded
 from bundlekeel.model.errors import ConfigError
@@ -52,6 +54,7 @@ LimitsOption = Annotated[
         help=f"Rate per second, e.g. publish_bytes=10MB; repeatable. Kinds: {', '.join(KINDS)}.",
     ),
 ]
+R = TypeVar("R")
 _HEADS = ("published", "published", "delivered", "delivered")
 
 
@@ -178,40 +181,61 @@ def groups(answer: QuotasView, layout: TableLayout) -> RenderableType:
 
 def _groups(rows: Sequence[GroupView], layout: TableLayout) -> RenderableType:
     """Render one line per group and limit; values of the whole group have their own columns, or are below its name."""
-    stacked = layout.stacked
-    listing = table(
-        *("group", *([] if stacked else ["members"]), ">limit", ">", ">used", ">of it", ">shares"),
-        *([] if stacked else [">topics", ">held back", "set by"]),
-    )
-    for row in rows:
-        members, origin = ", ".join(row.members), row.by or "settings file"
-        topics, held_back = units.count(row.topics), units.count(row.held_back)
-        if stacked:
-            before, after = ["\n  ".join((row.name, members, f"{topics} topics, {held_back} held back", origin))], []
-        else:
-            before, after = [row.name, members], [topics, held_back, origin]
-        for kind, head in zip(KINDS, _HEADS, strict=True):
-            form, limit = _form(kind), _rate_of(row.limits, kind)
-            if limit is None:
-                continue
-            used = (form(_rate_of(row.usage, kind)), units.share(_rate_of(row.used_ratio, kind)))
-            listing.add_row(*before, form(limit), head, *used, form(_rate_of(row.shares, kind)), *after)
-            before, after = [""] * len(before), [""] * len(after)
-    return listing
+    below = 0 if layout.stacked else None
+    lines = [
+        _Line(row, kind, head, first=number == 0) for row in rows for number, (kind, head) in enumerate(_limited(row))
+    ]
+    columns: list[Column[_Line[GroupView]]] = [
+        _first("group", lambda row: row.name),
+        _first("members", lambda row: ", ".join(row.members), below),
+        Column(">limit", lambda line: line.rate(line.row.limits)),
+        Column(">", lambda line: line.head),
+        Column(">used", lambda line: line.rate(line.row.usage)),
+        Column(">of it", lambda line: units.share(_rate_of(line.row.used_ratio, line.kind))),
+        Column(">shares", lambda line: line.rate(line.row.shares)),
+        _first(">topics", lambda row: units.count(row.topics), below, "\n  {} topics"),
+        _first(">held back", lambda row: units.count(row.held_back), below, ", {} held back"),
+        _first("set by", lambda row: row.by or "settings file", below),
+    ]
+    return listing(lines, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line(Generic[R]):
+    """One kind of rate of a group or topic. `first`: whether it is the first line of that row."""
+
+    row: R
+    kind: str
+    head: str
+    first: bool
+
+    def rate(self, rates: RatesView | None) -> str:
+        """Return the rate of this kind."""
+        return _form(self.kind)(_rate_of(rates, self.kind))
+
+
+def _first(
+    header: str, cell: Callable[[R], str], under: int | None = None, pattern: str = "\n  {}", *, shown: bool = True
+) -> Column[_Line[R]]:
+    """Return a column with a value of the whole group or topic, which only its first line shows."""
+    return Column(header, lambda line: cell(line.row) if line.first else "", under, pattern, shown)
+
+
+def _limited(row: GroupView) -> list[tuple[str, str]]:
+    """Return the kinds of rate that the group limits, each with its header."""
+    return [(kind, head) for kind, head in zip(KINDS, _HEADS, strict=True) if _rate_of(row.limits, kind) is not None]
 
 
 def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
     """Render the group, its brokers, and its topics by traffic."""
     parts: list[RenderableType] = [_groups([answer], layout), *(_defect(answer, item) for item in answer.defects)]
     parts += [Text(f"  written, or to be written: {item}") for item in answer.planned]
-    kinds = [
-        (kind, head) for kind, head in zip(KINDS, _HEADS, strict=True) if _rate_of(answer.limits, kind) is not None
-    ]
+    kinds = _limited(answer)
     if answer.brokers:
-        listing = table("broker", *(f">{head}" for _, head in kinds))
+        drawn = table("broker", *(f">{head}" for _, head in kinds))
         for broker, rates in sorted(answer.brokers.items()):
-            listing.add_row(broker, *(_form(kind)(_rate_of(rates, kind)) for kind, _ in kinds))
-        parts.append(listing)
+            drawn.add_row(broker, *(_form(kind)(_rate_of(rates, kind)) for kind, _ in kinds))
+        parts.append(drawn)
     if answer.rows:
         parts += _topics(answer.rows, kinds, layout)
     if answer.reported:
@@ -221,37 +245,40 @@ def group(answer: GroupDetailView, layout: TableLayout) -> RenderableType:
 
 def _topics(rows: Sequence[TopicView], kinds: Sequence[tuple[str, str]], layout: TableLayout) -> list[RenderableType]:
     """Render one line per topic and kind of rate; name, brokers and codes are columns, or lines above the rates."""
-    heads, columns = ("kind", ">used", ">wanted", ">share", ">lost", ">in force", "held back"), not layout.stacked
-    full = table("topic", "broker", ">partitions", *heads, "code")
+    apart = not layout.stacked
+    columns: list[Column[_Line[TopicView]]] = [
+        _first("topic", lambda row: row.topic, shown=apart),
+        _first("broker", lambda row: ", ".join(row.brokers), shown=apart),
+        _first(">partitions", lambda row: str(row.partitions), shown=apart),
+        Column("kind", lambda line: line.head),
+        Column(">used", lambda line: line.rate(line.row.usage)),
+        Column(">wanted", lambda line: line.rate(line.row.demand)),
+        Column(">share", lambda line: line.rate(line.row.share)),
+        Column(">lost", lambda line: line.rate(line.row.loss)),
+        Column(">in force", lambda line: line.rate(line.row.partition_rate)),
+        Column("held back", lambda line: "yes" if line.kind in line.row.held_back else ""),
+        _first("code", lambda row: ", ".join(row.codes), shown=apart),
+    ]
+    lines = [[_Line(row, kind, head, first=number == 0) for number, (kind, head) in enumerate(kinds)] for row in rows]
+    if apart:
+        return [listing(chain.from_iterable(lines), columns)]
     parts: list[RenderableType] = []
-    for row in rows:
-        brokers, codes = ", ".join(row.brokers), ", ".join(row.codes)
-        before, after = [row.topic, brokers, str(row.partitions)], [codes]
-        listing = full if columns else table(*heads)
-        for kind, head in kinds:
-            rates = (row.usage, row.demand, row.share, row.loss, row.partition_rate)
-            cells = [
-                head,
-                *(_form(kind)(_rate_of(item, kind)) for item in rates),
-                "yes" if kind in row.held_back else "",
-            ]
-            listing.add_row(*([*before, *cells, *after] if columns else cells))
-            before, after = [""] * 3, [""]
-        if not columns:
-            notes = [f"  {brokers}; {numbered(row.partitions, 'partition')}", *([f"  {codes}"] if codes else [])]
-            parts += [Text("\n".join([row.topic, *notes])), Padding(listing, (0, 0, 1, 2))]
-    return [full] if columns else parts
+    for row, own in zip(rows, lines, strict=True):
+        notes = [f"  {', '.join(row.brokers)}; {numbered(row.partitions, 'partition')}"]
+        notes += [f"  {', '.join(row.codes)}"] if row.codes else []
+        parts += [Text("\n".join([row.topic, *notes])), Padding(listing(own, columns), (0, 0, 1, 2))]
+    return parts
 
 
 def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
     """Render the usage that brokers report to each other, compared with the measured usage, and the sums."""
-    listing = table("broker", "kind", ">reported", ">measured", ">ago")
+    drawn = table("broker", "kind", ">reported", ">measured", ">ago")
     for row in rows:
         name = f"{row.broker}{'' if row.registered else ' (gone)'}"
         for kind, head in zip(KINDS, _HEADS, strict=True):
             age = row.publish_age_seconds if kind.startswith("publish") else row.dispatch_age_seconds
             form = _form(kind)
-            listing.add_row(
+            drawn.add_row(
                 name, head, form(_rate_of(row.reported, kind)), form(_rate_of(row.measured, kind)), units.age(age)
             )
             name = ""
@@ -259,9 +286,9 @@ def _reported(rows: Sequence[ReportedUsageView]) -> RenderableType:
     for kind, head in zip(KINDS, _HEADS, strict=True):
         reported = sum(_rate_of(row.reported, kind) or 0.0 for row in rows)
         measured = sum(_rate_of(row.measured, kind) or 0.0 for row in rows)
-        listing.add_row(name, head, _form(kind)(reported), _form(kind)(measured), "")
+        drawn.add_row(name, head, _form(kind)(reported), _form(kind)(measured), "")
         name = ""
-    return listing
+    return drawn
 
 
 def reasons(answer: QuotaWhyView, _: TableLayout) -> RenderableType:
