@@ -49,10 +49,9 @@ def move(rule: str = "by hand", bundle: str = BUNDLE, target: str = BROKERS[2], 
         source_after=round(max(0.0, SCORES[source] - 0.3), 2),
         target_before=SCORES[target],
         target_after=round(SCORES[target] + 0.3, 2),
-        runner_up="",
         traffic=(2400.0, 7200.0, 3.8e6, 11.4e6),
         pressure=(120.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-        **{"threshold": 0.0, **changes},
+        **{"threshold": 0.0, "runner_up": "", **changes},
     )
     return move_view(result)
 
