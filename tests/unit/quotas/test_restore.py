@@ -8,8 +8,9 @@ import pytest
 
 from bundlekeel.leader.state.takeover_record import TakeoverEnd, TakeoverRecord, decode_takeover
 from bundlekeel.model.codes import Code
-from bundlekeel.model.errors import AdminTimeout, LeadershipLost
+from bundlekeel.model.errors import AdminTimeout, Conflict, LeadershipLost
 from bundlekeel.quotas.enforce import DISPATCH, PUBLISH, PolicyKey, Rate
+from bundlekeel.quotas.feature import FEATURE
 from bundlekeel.quotas.owned_limits import HELD
 from bundlekeel.quotas.ports import NamespaceRates
 from bundlekeel.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
@@ -122,6 +123,14 @@ class TestWhatWasThere:
         assert lines[-1] == "resource group acme, or a namespace of it, could not be read: not given back"
         (said_again,) = await give_quotas_back(person, person, sidecar.config, sidecar.coordination, sidecar.clock)
         assert not said_again.startswith("0 rates") and not sidecar.quota_cluster.model.quotas.groups
+
+    async def test_no_uninstall_before_the_rates_are_given_back(self) -> None:
+        sidecar = await leading()
+        await FEATURE.forbid_uninstall(sidecar.coordination)
+        await sidecar.turn(3)
+        count = len(sidecar.quotas.quotas.rates.owned)
+        with pytest.raises(Conflict, match=rf"^{count} rates of quota groups would stay: run `bundlekeel handback` f"):
+            await FEATURE.forbid_uninstall(sidecar.coordination)
 
     async def test_what_is_as_before_is_not_named(self) -> None:
         cluster = QuotaCluster()

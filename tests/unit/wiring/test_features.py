@@ -22,14 +22,18 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Cut:
-    """A feature, and what disappears with it. `generated`: tests of committed pages, which describe the feature."""
+    """A feature, and what disappears with it."""
 
     feature: str
     sections: tuple[str, ...]
     commands: tuple[str, ...]
     paths: str
     tasks: tuple[str, ...]
-    generated: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words that only tests of the feature contain."""
+        return frozenset((*self.sections, *self.commands))
 
 
 CUTS = (
@@ -100,20 +104,42 @@ def needs(file: Path, feature: str, above: frozenset[Path] = frozenset()) -> boo
     return any(needs(source, feature, above | {file}) for source in sources if source.exists() and source not in above)
 
 
+def find_tests_of(words: frozenset[str], file: Path) -> Iterator[str]:
+    """Yield the tests of a file whose code contains one of these words."""
+    text = file.read_text(encoding="utf-8")
+    for outer in ast.parse(text).body:
+        inside = outer.body if isinstance(outer, ast.ClassDef) else [outer]
+        for node in inside:
+            code = ast.get_source_segment(text, node) or ""
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and node.name.startswith("test")
+                and any(word in code for word in words)
+            ):
+                names = [outer.name] if isinstance(outer, ast.ClassDef) else []
+                yield "::".join([str(file.relative_to(ROOT)), *names, node.name])
+
+
 @pytest.mark.nightly
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.feature)
 def test_the_tests_of_the_rest_pass_without_a_feature(cut: Cut, tmp_path: Path) -> None:
+    """All tests that do not import the feature, name it, or compare committed pages and sources with the code."""
     environment = copy_without(cut.feature, tmp_path)
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for entry in ROOT.iterdir():
         if not (tmp_path / entry.name).exists():
             (tmp_path / entry.name).symlink_to(entry)
-    files = [path for path in (ROOT / "tests/unit").rglob("test_*.py") if needs(path, cut.feature)]
-    # The tests of this module delete features themselves.
-    left_out = ["tests/unit/wiring/test_features.py", f"tests/unit/{cut.feature}"]
-    left_out += [str(path.relative_to(ROOT)) for path in files]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit"]
-    command += [f"--ignore={path}" for path in left_out] + [f"--deselect={test}" for test in cut.generated]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit", *left_out(cut)]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-20_000:]
+
+
+def left_out(cut: Cut) -> list[str]:
+    """Return the options of pytest that leave out the tests of a feature, of committed pages, and of this module."""
+    files = sorted((ROOT / "tests/unit").rglob("test_*.py"))
+    importers = [str(path.relative_to(ROOT)) for path in files if needs(path, cut.feature)]
+    paths = [f"tests/unit/{cut.feature}", "tests/unit/dev", "tests/unit/wiring/test_features.py", *importers]
+    names = [name for path in files for name in find_tests_of(cut.words, path)]
+    keywords = " and ".join(f"not {word}" for word in (*sorted(cut.words), "drift"))
+    return ["-k", keywords, *(f"--ignore={path}" for path in paths), *(f"--deselect={name}" for name in names)]
