@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# By the sidecar's command before which they stand.
+# By the sidecar's command that follows them.
 EXAMPLES: Final = {
     "review approve": {
         "history ls": ("history ls --since today",),

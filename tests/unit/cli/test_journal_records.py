@@ -20,6 +20,7 @@ from bundlekeel.planning.guard.external_moves import ExternalMove
 from bundlekeel.planning.splitting.algorithms import SplitAlgorithm, SplitOptions
 from bundlekeel.pulsar.channel.channel_watch import finding_record
 from bundlekeel.pulsar.channel.findings import ChannelFinding
+from bundlekeel.recalibration.adopting.watcher import Calibration
 from bundlekeel.records.chain import GENESIS, MEMBERS, seal
 from bundlekeel.requests.reload import Reload
 from bundlekeel.settings.credentials import Principal
@@ -71,8 +72,9 @@ class Recorder(Served):
         await result.turn()
         assert result.shadow_strategies is not None
         await result.shadow_strategies.play()
-        await result.calibration.check()
-        await result.calibration.adopt(digest=None, force=True, **WHO)
+        thresholds: Calibration = result.calibration
+        await thresholds.check()
+        await thresholds.adopt(digest=None, force=True, **WHO)
         bundle = next(name for name in self.cluster.shares if name.startswith("shop/orders/"))
         halves = SplitOptions(algorithm=SplitAlgorithm.RANGE)
         await result.service.requests.manual_move("split", bundle, options=halves, execute=True, **WHO)

@@ -233,7 +233,7 @@ class TestRefusals:
             ("admin: {api: {port: 80}}", "admin.api", "unknown key; it belongs at the top"),
             ("parameters: {mode: act}", "parameters.mode", "unknown parameter; it belongs at the top"),
             ("parameters: {api: {port: 80}}", "parameters.api", "unknown parameter; it belongs at the top"),
-            ("interval: 3", "interval", "'cycle.interval' or 'counters.interval' or"),
+            ("interval: 3", "interval", "'cycle.interval' or 'counters.interval'"),
             ("labels: {a: b}", "labels", "did you mean 'prometheus.labels'?"),
             ("mode: auto", "mode", "allowed: observe, recommend, act"),
             (
