@@ -42,7 +42,7 @@ def test_every_change_lists_404(document: dict[str, Any]) -> None:
 def test_the_body_of_a_delete_may_be_left_out_and_is_of_one_type(document: dict[str, Any]) -> None:
     """A union with null let a generated client fail where no body was given."""
     bodies = {name: item["requestBody"] for name, item in changes(document).items() if name.startswith("DELETE")}
-    assert len(bodies) > 3
+    assert len(bodies) >= 3
     assert {body["content"]["application/json"]["schema"]["$ref"] for body in bodies.values()} == {
         "#/components/schemas/ReasonBody"
     }
