@@ -124,7 +124,7 @@ def main() -> int:
     nearest = tests[:MAX_TESTS]
     print(f"{len(changed)} changed files, {len(nearest)} of {len(tests)} nearest test files: {' '.join(nearest)}")
     code = run(list(commands(changed, nearest)), SECONDS - (time.monotonic() - started))
-    print(f"{'failed' if code else 'ok'} after {time.monotonic() - started:.0f} s")
+    print(f"{'failed' if code else 'no failure'} after {time.monotonic() - started:.0f} s")
     return code
 
 

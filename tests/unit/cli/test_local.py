@@ -366,7 +366,7 @@ def test_an_example_stands_below_its_command(command: str) -> None:
 
 def test_the_interval_has_a_unit() -> None:
     """On the page, where the kind of a value is not shown."""
-    assert "| `--interval` | Seconds between two outputs of --watch. | 2.0 |" in cli_page()
+    assert "- `--interval`: Seconds between two outputs of --watch. Default: 2.0." in cli_page()
 
 
 def test_the_reference_page_does_not_drift(pytestconfig: pytest.Config) -> None:
