@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=100, help="of each broker")
     parser.add_argument("--minutes", type=int, default=2)
     parser.add_argument("--report-every", type=int, default=6, help="cycles between two reports of a broker")
-    parser.add_argument("--beside", type=int, default=6, help="cycles beside the daemon's recorder; 0 leaves that out")
+    parser.add_argument("--beside", type=int, default=6, help="cycles beside the sidecar's recorder; 0 leaves that out")
     parser.add_argument("--write", action="store_true", help=f"renew {PAGE.relative_to(ROOT)}")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
@@ -143,7 +143,7 @@ def _spread(name: str, seconds: list[float]) -> str:
 
 @dataclass(slots=True)
 class Beside:
-    """The daemon's recorder while cycles run."""
+    """The sidecar's recorder while cycles run."""
 
     folder: Path
     cycles: list[PlanInput]
@@ -170,7 +170,7 @@ class Beside:
             line.rpartition(" ") for line in counted.splitlines() if line.startswith("bundlekeel_history_cycles_total{")
         ]
         return [
-            "cycles one after the other, beside the daemon's recorder",
+            "cycles one after the other, beside the sidecar's recorder",
             _spread("cycle alone", alone),
             _spread("cycle beside it", beside),
             _spread("handing over", self.handed),

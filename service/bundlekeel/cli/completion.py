@@ -48,12 +48,6 @@ def anything(context: typer.Context, incomplete: str) -> list[str]:
     return [*brokers(context, incomplete), *bundles(context, incomplete)]
 
 
-def scenarios(incomplete: str) -> list[str]:
-    """Return the shipped scenarios of the simulator."""
-    suite = import_module("bundlekeel.simulator.sim_files").suite
-    return _begin_with(incomplete, [item.name for item in suite()])
-
-
 def strategies(incomplete: str) -> list[str]:
     """Return the strategies that select bundles to move."""
     return _begin_with(incomplete, [*STRATEGIES])

@@ -138,7 +138,7 @@ class Runtime:
             "cycles": self._cycles,
             "housekeeping": self._housekeeping,
             "executions": self._executions,
-            "operations": self._operations,
+            "operations": self._drains,
         }
 
     async def root(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
@@ -252,7 +252,7 @@ class Runtime:
             if self._parts.coordination.connected and self._parts.leadership.leading:
                 await self._parts.execute_requests()
 
-    async def _operations(self) -> None:
+    async def _drains(self) -> None:
         """Keep drained brokers empty: start a cycle as soon as a bundle lands there.
 
         This is a separate task, because it calls brokers, which may hang."""

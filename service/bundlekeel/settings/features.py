@@ -1,7 +1,8 @@
 """The features next to the sidecar, and the parts of them that the sidecar finds by name.
 
 Each feature is a package `bundlekeel.NAME` that can be deleted. The sidecar never imports one statically. A feature
-declares what it adds to the settings, to the stored requests and to the metrics in modules of these names.
+declares what it adds in modules with fixed names: `settings`, `requests` (stored requests), `metrics`, `examples` (of
+commands) and `feature` (all other parts, see `wiring.feature`).
 """
 
 from __future__ import annotations

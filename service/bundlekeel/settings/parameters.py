@@ -137,7 +137,9 @@ def check_compat(release: str, names: Iterable[str]) -> None:
         try:
             # By name, because features import the settings. Settings and requests with `compat` all come here.
             import_module("bundlekeel.compat.in_plan")
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("bundlekeel.compat"):
+                raise
             text = "the package bundlekeel.compat, which contains Pulsar's own classes, is not installed"
             raise ConfigError(text, field="compat", value=release, allowed="none") from None
         return

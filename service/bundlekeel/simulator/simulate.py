@@ -28,10 +28,16 @@ from bundlekeel.simulator.run import simulate as run_scenario
 from bundlekeel.simulator.scenario import Scenario
 from bundlekeel.simulator.simulate_report import as_json, as_table, counts, pairs_json, pairs_table
 
+
+def _complete_scenario(incomplete: str) -> list[str]:
+    """Return the shipped scenarios whose names begin with this text, for the shell's completion."""
+    return [item.name for item in sim_files.suite() if item.name.startswith(incomplete)]
+
+
 FilesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SCENARIO", help="YAML file, or the name of a shipped scenario.", autocompletion=completion.scenarios
+        metavar="SCENARIO", help="YAML file, or the name of a shipped scenario.", autocompletion=_complete_scenario
     ),
 ]
 StrategyOption = Annotated[
@@ -62,7 +68,7 @@ ShowOption = Annotated[
         "--show",
         metavar="NAME",
         help="Print the file of a shipped scenario, as a template for a new one.",
-        autocompletion=completion.scenarios,
+        autocompletion=_complete_scenario,
     ),
 ]
 

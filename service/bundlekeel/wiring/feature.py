@@ -1,7 +1,7 @@
 """What a feature can add to a sidecar: the class `Feature`, of which `bundlekeel.NAME.feature.FEATURE` is an instance.
 
-Modules of a feature with fixed names add the rest (settings/features.py): `settings` sections, `requests` stored
-requests, and `metrics` metrics. Every command imports the module `feature`, so it imports heavy modules in its methods.
+Other modules of a feature with fixed names add the rest (settings/features.py). Every command imports the module
+`feature`, so it imports heavy modules in its methods.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Leading:
     effective_parameters: EffectiveParameters
     gate: Gate
     executor: Executor
-    operations: DrainTracker
+    drain_tracker: DrainTracker
     features: Features
     rate: RateSignals | None
     """The adaptive rate, None if the settings turn it off."""
@@ -55,10 +55,10 @@ def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
     calendar = Calendar(settings.windows, out.clock.stepped_ms)
     gate = _gate(reading, status, calendar)
     executor = _executor(reading, gate, limits)
-    operations = DrainTracker(reading.shared_state, out.admin, out.config, out.clock, out.telemetry)
+    drain_tracker = DrainTracker(reading.shared_state, out.admin, out.config, out.clock, out.telemetry)
     optional, rate = features(reading, status, gate, parameters), _rate(reading, status)
     guard_memory = _guard_memory(reading, calendar, rate, optional)
-    cycle = _cycle(reading, status, parameters, executor, gate, operations, guard_memory, optional)
+    cycle = _cycle(reading, status, parameters, executor, gate, drain_tracker, guard_memory, optional)
     reading.term_start.add(partial(begin_term, cycle=cycle, outage=reading.outage))
     if out.source.live is not None:
         out.source.live.use(_counter_demand(reading, status, executor))
@@ -67,11 +67,11 @@ def leading(reading: Reading, limits: ExecutorLimits | None = None) -> Leading:
         effective_parameters=parameters,
         gate=gate,
         executor=executor,
-        operations=operations,
+        drain_tracker=drain_tracker,
         features=optional,
         rate=rate,
         cycle=cycle,
-        planner=Planner(cycle, out.clock.wall_ms, eta=operations.eta, interval_seconds=settings.cycle.interval),
+        planner=Planner(cycle, out.clock.wall_ms, eta=drain_tracker.eta, interval_seconds=settings.cycle.interval),
     )
 
 
@@ -81,7 +81,7 @@ def _cycle(
     parameters: EffectiveParameters,
     executor: Executor,
     gate: Gate,
-    operations: DrainTracker,
+    drain_tracker: DrainTracker,
     guard_memory: GuardMemory,
     optional: Features,
 ) -> Cycle:
@@ -99,7 +99,7 @@ def _cycle(
         telemetry=out.telemetry,
         clock=out.clock,
         parameters=parameters,
-        requests=operations,
+        requests=drain_tracker,
         guard_memory=guard_memory,
         gate=gate,
         effects=_effects(reading),

@@ -44,7 +44,7 @@ def requests(leading: Leading) -> Requests:
         operator_requests=OperatorRequests(
             shared_state=reading.shared_state,
             cycle=leading.cycle,
-            drain_tracker=leading.operations,
+            drain_tracker=leading.drain_tracker,
             manual_moves=manual_moves,
             review_store=reviews,
             metadata=out.metadata,

@@ -80,7 +80,7 @@ def serving(requests: Requests) -> Serving:
             leadership=reading.leadership,
             cycle=leading.cycle,
             execute_requests=requests.executions.serve,
-            look_at_drains=leading.operations.look,
+            look_at_drains=leading.drain_tracker.look,
             on_hangup=reload.ask,
             interval_seconds=settings.cycle.interval,
             background=[Background("settings", reload.run), *_tasks(leading)],

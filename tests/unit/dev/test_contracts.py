@@ -24,11 +24,14 @@ FORBIDDEN = (
     ("Only what executes decisions", "quotas.service", "bundlekeel.quotas.rate_commands"),
     ("Adapters never know each other", "pulsar.zookeeper.client", "bundlekeel.pulsar.admin.client"),
     ("Only wiring knows concrete adapters", "leader.gate.windows", "bundlekeel.pulsar.zookeeper.client"),
-    ("model, planning and compat are pure", "model.load", "time"),
+    ("model, planning and the rules of features are pure", "model.load", "time"),
+    ("model, planning and the rules of features are pure", "quotas.shares", "time"),
     ("The virtual cluster is pure", "simulator.run", "random"),
     ("Libraries live where", "requests.where", "httpx"),
     ("pulsar-client is loaded", "quotas.usage_feed", "pulsar"),
     ("Spark lives in", "cli.units", "bundlekeel.recalibration.jobs.options"),
+    ("Only recalibration.jobs import pyspark", "recalibration.adopting.shadow", "pyspark"),
+    ("Spark's jobs know no sidecar", "recalibration.jobs.rules", "bundlekeel.settings.load"),
     ("Spark's jobs know no sidecar", "recalibration.jobs.options", "bundlekeel.wiring.clock"),
 )
 

@@ -14,8 +14,7 @@ from bundlekeel.model.text_format import figure
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures
 from bundlekeel.recalibration.backtest.intervals import LEVEL, measures_of
 from bundlekeel.recalibration.backtest.measures import ByBlock
-from bundlekeel.recalibration.rules import thresholds as core
-from bundlekeel.recalibration.rules.thresholds import RANGES, searched
+from bundlekeel.recalibration.rules.thresholds import RANGES, Data, Evidence, Proposed, Thresholds, Unbroken, searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +34,7 @@ class EvidenceInput:
     blocks: Mapping[str, ByBlock]
     strategies: Mapping[str, str]
     held_out: tuple[str, ...]
-    data: core.Data
+    data: Data
     created_ms: int
     period_seconds: float
     advice: tuple[str, ...]
@@ -46,21 +45,21 @@ class EvidenceInput:
     cluster: str = ""
 
 
-def thresholds_of(inputs: EvidenceInput, *, pyspark: str) -> core.Thresholds:
+def thresholds_of(inputs: EvidenceInput, *, pyspark: str) -> Thresholds:
     """Return the document."""
     previous, proposed = inputs.blocks[inputs.present.key], inputs.blocks[inputs.chosen.key]
     runs = {key: measures_of({0: measures}, seed=inputs.seed) for key, measures in inputs.unbroken.items()}
-    evidence = core.Evidence(
+    evidence = Evidence(
         held_out=inputs.held_out,
         confidence=LEVEL,
         previous=measures_of(previous, seed=inputs.seed),
         chosen=measures_of(proposed, seed=inputs.seed),
         difference=measures_of(proposed, seed=inputs.seed, before=previous),
         strategies={name: measures_of(inputs.blocks[key], seed=inputs.seed) for name, key in inputs.strategies.items()},
-        unbroken=core.Unbroken(previous=runs[inputs.present.key], chosen=runs[inputs.chosen.key]) if runs else None,
+        unbroken=Unbroken(previous=runs[inputs.present.key], chosen=runs[inputs.chosen.key]) if runs else None,
         period_seconds=inputs.period_seconds,
     )
-    return core.Thresholds(
+    return Thresholds(
         created_ms=inputs.created_ms,
         software=", ".join(f"{name} {release}" for name, release in _software(pyspark).items()),
         strategy=inputs.base.strategy,
@@ -77,8 +76,8 @@ def _software(pyspark: str) -> dict[str, str]:
     return {"bundlekeel": __version__, "python": python, "numpy": np.__version__, "pyspark": pyspark}
 
 
-def _proposed(inputs: EvidenceInput) -> dict[str, core.Proposed]:
-    proposals: dict[str, core.Proposed] = {}
+def _proposed(inputs: EvidenceInput) -> dict[str, Proposed]:
+    proposals: dict[str, Proposed] = {}
     for name in searched(inputs.base.strategy):
         now, limits = getattr(inputs.base, name), RANGES[name]
         tested = sorted({float(value) for value in (inputs.tried or {}).get(name, ())} - {float(now)})
@@ -94,7 +93,7 @@ def _proposed(inputs: EvidenceInput) -> dict[str, core.Proposed]:
             evidence = f"with the other changes: {inputs.reason}" if len(inputs.chosen.changes) > 1 else inputs.reason
         else:
             evidence = unchanged_sentence(tested)
-        proposals[name] = core.Proposed(
+        proposals[name] = Proposed(
             value=value,
             previous=now,
             minimum=limits.minimum,

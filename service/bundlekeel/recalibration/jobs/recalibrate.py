@@ -54,7 +54,7 @@ from bundlekeel.recalibration.jobs.rules import (
     without_hits,
 )
 from bundlekeel.recalibration.jobs.selection import Selection, check_searchable, find_excluded, select
-from bundlekeel.recalibration.rules import thresholds as core
+from bundlekeel.recalibration.rules.thresholds import SHORTEST_PERIOD_SECONDS, Data, Objection, Thresholds, checked
 from bundlekeel.recalibration.rules.thresholds_json import document_of
 
 REPORT: Final = "report.html"
@@ -79,10 +79,10 @@ class RecalibrationResult:
     terminal.
     """
 
-    thresholds: core.Thresholds
+    thresholds: Thresholds
     path: str
     report: str
-    objections: tuple[core.Objection, ...]
+    objections: tuple[Objection, ...]
     messages: tuple[str, ...]
 
 
@@ -203,7 +203,7 @@ def period_of(options: Options, good: Sequence[JudgedDay]) -> int:
     """Return the milliseconds of a back-test period: the usual time between two cycles, at least one minute."""
     if options.period_seconds > 0:
         return int(options.period_seconds * 1000)
-    return max(int(core.SHORTEST_PERIOD_SECONDS), round(usual_interval(good))) * 1000
+    return max(int(SHORTEST_PERIOD_SECONDS), round(usual_interval(good))) * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,14 +385,14 @@ def strategies_of(options: Options, base: Parameters) -> tuple[str, ...]:
     return tuple(dict.fromkeys((base.strategy, *options.strategies)))
 
 
-def data_of(facts: HistoryFacts) -> core.Data:
+def data_of(facts: HistoryFacts) -> Data:
     """Return the document's description of the history. Omitted days have a coverage of 0."""
     used = [item for item in facts.judged if item.day.date in set(facts.dates)]
     first, last = used[0].day, used[-1].day
     span = day_number(last.date) - day_number(first.date) + 1
     inside = [item for item in facts.judged if first.date <= item.day.date <= last.date]
     without = {item.day.date: item for item in inside if item.day.date not in set(facts.dates)}
-    return core.Data(
+    return Data(
         from_ms=first.first_ms,
         until_ms=last.last_ms,
         days=tuple(facts.dates),
@@ -407,7 +407,7 @@ def write_results(
 ) -> RecalibrationResult:
     """Write the report and then the thresholds, so that thresholds never exist without their report."""
     document = thresholds_of(inputs, pyspark=pyspark.__version__)
-    objections = core.checked(document, base, options.adoption, document.created_ms)
+    objections = checked(document, base, options.adoption, document.created_ms)
     report_inputs = replace(
         report_inputs,
         points=points_of(inputs, selection),
