@@ -7,6 +7,7 @@ page that differs from the code, and exits with 1.
 from __future__ import annotations
 
 import difflib
+import logging
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
 import yaml
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
@@ -370,11 +372,14 @@ PAGES: list[Page] = [
 
 
 def write(pages: Sequence[Page], root: Path = ROOT) -> None:
-    """Bring every page up to date."""
+    """Bring every page up to date, and print the names of those that change."""
     for path, make in pages:
         target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(make(), encoding="utf-8")
+        text = make()
+        if not target.exists() or target.read_text(encoding="utf-8") != text:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+            print(f"written: {path}")
 
 
 def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
@@ -393,6 +398,8 @@ def drift(pages: Sequence[Page], root: Path = ROOT) -> list[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """`write` or `check`; the exit code."""
+    # The samples come from sidecars in memory, whose log would hide the result.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if list(arguments) == ["write"]:
         write(PAGES)
         return 0

@@ -21,11 +21,10 @@ from tests.support.apps import create_app
 from tests.support.shop import Shop
 from tests.support.spied import Spied
 from tests.support.threshold_cases import as_bytes, document, proposed
-from tests.unit.api.conftest import http, service, shop  # fixtures
 from tests.unit.api.test_routes import client
 from tests.unit.cli.test_commands import Sidecar, served, sidecar  # fixtures
 
-__all__ = ["http", "served", "service", "shop", "sidecar"]
+__all__ = ["served", "sidecar"]
 
 WHO = ["--reason", "r", "--by", "ann"]
 DIGEST = "bd797bc05a4116e7"
