@@ -179,8 +179,8 @@ class FakeCluster:
         }
         for broker, bundles in owned.items():
             service = f"pulsar://{broker.partition(':')[0]}:6650"
-            row = report(broker, bundles, last_update=now, bundle_counts=counts[broker], service_url=service)
-            self.source.put(row)
+            row = report(broker, bundles, last_update=now, bundle_counts=counts[broker])
+            self.source.put(row, service_url=service)
 
     def owners(self) -> dict[str, str]:
         """bundle -> broker."""

@@ -112,8 +112,8 @@ async def test_brokers_that_do_not_answer_for_a_moment() -> None:
     sidecar = await listening()
     sidecar.usage_feed.say(usage_message(FIRST, acme=(PassedUsage(1000, 50_000), None)))
     sidecar.admin.fail("runtime_configuration", *[Fault(error=AdminUnreachable("silent"))] * 20)
-    urls = zip(BROKERS, (FIRST, SECOND, THIRD), strict=True)
-    sidecar.cluster.source.put(*(report(name, {}, start_timestamp=9, service_url=url) for name, url in urls))
+    for name, url in zip(BROKERS, (FIRST, SECOND, THIRD), strict=True):
+        sidecar.cluster.source.put(report(name, {}, start_timestamp=9), service_url=url)
     await sidecar.turn()
     assert sidecar.config.values(BROKERS[0]) is None
     assert FIRST in sidecar.usage_feed.tables().latest

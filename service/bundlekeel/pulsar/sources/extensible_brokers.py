@@ -345,9 +345,6 @@ def _build_report(
         persistent_topics_enabled=endpoint.persistent_topics_enabled,
         non_persistent_topics_enabled=endpoint.non_persistent_topics_enabled,
         version=endpoint.version,
-        web_url=endpoint.web_url,
-        web_url_tls=endpoint.web_url_tls,
-        service_url=endpoint.service_url,
     )
 
 

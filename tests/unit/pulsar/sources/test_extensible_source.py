@@ -166,7 +166,7 @@ async def test_extensible_brokers_get_reports(stage: Stage) -> None:
     assert brokers(picture) == list(BROKERS)
     assert [float(item.usage[0]) for item in picture.reports] == pytest.approx([80.0, 10.0, 10.0])
     assert picture.reports[2].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
-    assert (picture.mode, picture.excluded, picture.reports[0].web_url) == ("extensible", (), "http://b1:8080")
+    assert (picture.mode, picture.excluded, picture.reports[0].broker_id) == ("extensible", (), "b1:8080")
     assert stage.feed.urls == [("pulsar://b1:6650", "pulsar://b2:6650", "pulsar://b3:6650")]
     assert stage.source.feed.state == "ok"
 
