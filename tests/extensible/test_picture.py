@@ -112,7 +112,7 @@ async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched:
     assert counted[TOPICS] >= 2 * BUNDLES
     assert counted[PRODUCERS] >= 2 * BUNDLES
     assert picture.endpoints[second].service_url and report.version and report.start_timestamp > 0
-    assert watched.source.feed.state == "ok"
+    assert watched.source.feed.status.state == "ok"
 
 
 @pytest.mark.nightly

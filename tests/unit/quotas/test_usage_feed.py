@@ -85,7 +85,7 @@ async def test_while_there_are_groups(enforcer: str) -> None:
     assert sidecar.usage_feed.urls[0] == (FIRST, SECOND, THIRD)
     await sidecar.quotas.remove("acme", **WHO)
     await sidecar.turn()
-    assert sidecar.usage_feed.tables().state == "off"
+    assert sidecar.usage_feed.tables().status.state == "off"
     assert (await sidecar.quotas.view()).transport.state == "off"
 
 
@@ -93,7 +93,7 @@ async def test_only_the_leader_listens() -> None:
     sidecar = await listening()
     await sidecar.leadership.stop()
     await sidecar.quotas.quotas.step()
-    assert sidecar.usage_feed.tables().state == "off"
+    assert sidecar.usage_feed.tables().status.state == "off"
 
 
 async def test_a_broken_connection_changes_nothing_else() -> None:

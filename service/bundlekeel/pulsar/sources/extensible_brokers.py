@@ -116,7 +116,7 @@ class ExtensibleBrokers:
 
     def take_in(self, tables: LoadTables, now: Instant) -> None:
         """Store the load topics' tables."""
-        self._feed_ok = tables.state == "ok"
+        self._feed_ok = tables.status.state == "ok"
         if self._feed_ok:
             self._feed_ok_boot = now.boot
         for broker, entry in self.brokers.items():
