@@ -27,7 +27,7 @@ from bundlekeel.recalibration.backtest.run import CandidateRun, CandidateStep
 from bundlekeel.recalibration.backtest.traffic import Averaging, RecordedTraffic
 from bundlekeel.recalibration.history.frames import frame_of, outcome_of
 from bundlekeel.recalibration.history.ports import HOUR_MS
-from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord, Frame, recorded
+from bundlekeel.recalibration.history.record import SCHEMA, Frame, HistoryRecord, recorded
 from bundlekeel.recalibration.parquet import ParquetStore
 from dev.history_model import DAY_S, World, dense
 
@@ -100,7 +100,7 @@ def steps(world: World) -> Iterator[CandidateStep]:
         before = traffic
 
 
-def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, frame: frame) -> Iterator[CycleRecord]:
+def records(world: World, poison: Callable[[int, Frame], Frame] = lambda _, frame: frame) -> Iterator[HistoryRecord]:
     """Yield the records of the run: a whole snapshot each hour, changes after it. `poison` gets period and frame."""
     before: tuple[int, Frame] | None = None
     hour = -1
@@ -123,7 +123,7 @@ def write(world: World, place: str | Path, *, poison: str = "", cluster: str = "
     if poison and poison not in POISONS:
         raise ValueError(f"{poison!r} is none of {', '.join(POISONS)}")
     store, bad = ParquetStore(place, cluster), _Bad(world, poison)
-    waiting: list[CycleRecord] = []
+    waiting: list[HistoryRecord] = []
     for record in records(world, bad.frame):
         if waiting and record.wall_ms // HOUR_MS != waiting[0].wall_ms // HOUR_MS:
             _publish(store, waiting, bad)
@@ -136,7 +136,7 @@ def write(world: World, place: str | Path, *, poison: str = "", cluster: str = "
     return store
 
 
-def _publish(store: ParquetStore, together: list[CycleRecord], bad: _Bad) -> None:
+def _publish(store: ParquetStore, together: list[HistoryRecord], bad: _Bad) -> None:
     """One hour as one file."""
     seq = together[0].wall_ms // HOUR_MS - bad.world.start_ms // HOUR_MS + 1
     here = bad.hour(together[0].wall_ms)

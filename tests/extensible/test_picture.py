@@ -111,8 +111,8 @@ async def test_all_brokers_and_all_bundles(extensible_cluster: Cluster, watched:
     # Besides ours there may be Pulsar's own `__change_events`.
     assert counted[TOPICS] >= 2 * BUNDLES
     assert counted[PRODUCERS] >= 2 * BUNDLES
-    assert report.service_url and report.version and report.start_timestamp > 0
-    assert watched.source.feed.state == "ok"
+    assert picture.endpoints[second].service_url and report.version and report.start_timestamp > 0
+    assert watched.source.feed.status.state == "ok"
 
 
 @pytest.mark.nightly

@@ -137,7 +137,7 @@ class Both:
         """Wait until the feed listens and the channel agrees with what all brokers that run say they own."""
 
         async def agrees() -> bool:
-            if self.feed.tables().state != "ok":
+            if self.feed.tables().status.state != "ok":
                 return False
             units = (await self.channel.view()).units
             if any(unit.state in IN_FLIGHT for unit in units.values()):
@@ -209,7 +209,7 @@ async def test_a_second_channel_over_the_same_process(both: Both) -> None:
     await both.whole()
     assert await both.channel.unit("no/where/0x00000000_0xffffffff") is None
     assert both.process.pid == pid
-    assert both.feed.tables().state == "ok"
+    assert both.feed.tables().status.state == "ok"
 
 
 @pytest.mark.nightly
@@ -222,12 +222,12 @@ async def test_a_load_topic_without_messages_is_opened_anew(busy: Busy) -> None:
     try:
         await feed.start(busy.brokers.service_urls)
         await busy.spread()
-        await eventually(lambda: "nothing was received" in feed.tables().detail, within=60)
-        since = feed.tables().since_ms
+        await eventually(lambda: "nothing was received" in feed.tables().status.detail, within=60)
+        since = feed.tables().status.since_ms
 
         def heard() -> bool:
             tables = feed.tables()
-            return tables.since_ms > since and any(item.bundles_ms > since for item in tables.latest.values())
+            return tables.status.since_ms > since and any(item.bundles_ms > since for item in tables.latest.values())
 
         await eventually(heard, within=60)
     finally:
@@ -239,7 +239,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     """SIGSTOP: reported within the limit. Afterwards everything is read again."""
     before = both.feed.tables()
     first = kill(both.process, signal.SIGSTOP)
-    await eventually(lambda: both.feed.tables().state == "stuck", within=60)
+    await eventually(lambda: both.feed.tables().status.state == "stuck", within=60)
     assert set(both.feed.tables().latest) == set(before.latest)
     with pytest.raises(StoreError):
         await both.channel.view()
@@ -248,7 +248,7 @@ async def test_a_stopped_client_is_stuck_and_replaced(both: Both) -> None:
     await both.whole()
     assert both.process.pid != first
     assert not psutil.pid_exists(first)
-    assert both.feed.tables().since_ms > before.since_ms
+    assert both.feed.tables().status.since_ms > before.status.since_ms
 
 
 @pytest.mark.nightly
@@ -306,7 +306,7 @@ async def test_the_feeds_follow_a_new_leader(busy: Busy, both: Both, capsys: pyt
     killed_ms = clock.wall_ms()
     brokers.cluster.kill(victim.name)
     try:
-        await eventually(lambda: both.feed.tables().state != "ok", within=60)
+        await eventually(lambda: both.feed.tables().status.state != "ok", within=60)
         await both.feed.start([broker.service_url for broker in brokers.alive])
         await both.heard_since(killed_ms, *(broker.broker_id for broker in brokers.alive))
         heard_ms = clock.wall_ms()
@@ -315,7 +315,7 @@ async def test_the_feeds_follow_a_new_leader(busy: Busy, both: Both, capsys: pyt
             note = f"{(heard_ms - killed_ms) / 1000:.1f} s, channel whole {(clock.wall_ms() - killed_ms) / 1000:.1f} s"
             sys.stdout.write(f"\nremaining brokers heard {note} after the leader's kill\n")
         assert await brokers.leader() != leader
-        assert both.feed.tables().since_ms > before.since_ms
+        assert both.feed.tables().status.since_ms > before.status.since_ms
     finally:
         restarted_ms = clock.wall_ms()
         await asyncio.to_thread(brokers.cluster.restart, victim.name)

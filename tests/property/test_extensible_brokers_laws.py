@@ -12,7 +12,7 @@ from bundlekeel.model.averages import Averages
 from bundlekeel.model.extensible import BundleLoads
 from bundlekeel.model.load import CPU, BrokerEndpoint
 from bundlekeel.model.snapshot import build_snapshot
-from bundlekeel.ports import FeedState, LatestLoad, LoadTables
+from bundlekeel.ports import FeedState, FeedStatus, LatestLoad, LoadTables
 from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load
@@ -77,7 +77,7 @@ class Replay:
                 self.book.register(
                     {b: BrokerEndpoint(broker_id=b, web_url="", start_timestamp=at) for b, at in alive.items()}
                 )
-        self.book.take_in(LoadTables(latest=self.latest, state=self.state), self.now)
+        self.book.take_in(LoadTables(latest=self.latest, status=FeedStatus(state=self.state)), self.now)
 
 
 @given(st.sampled_from(["all", "top"]), st.lists(events, max_size=20))

@@ -23,7 +23,7 @@ from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 from bundlekeel.planning.engine import plan
 from bundlekeel.recalibration.history.frames import frame_of, input_of
 from bundlekeel.recalibration.history.ports import HOUR_MS, Segment, in_force
-from bundlekeel.recalibration.history.record import CycleRecord, places_of, runs_of
+from bundlekeel.recalibration.history.record import HistoryRecord, places_of, runs_of
 from bundlekeel.recalibration.history.replay import RebuiltCycle, rebuilt, replay
 from bundlekeel.recalibration.parquet import FileWal, ParquetStore
 from bundlekeel.recalibration.parquet.wal import whole_payloads
@@ -140,7 +140,7 @@ def test_a_changed_bit_is_never_replayed_as_good(seed: int) -> None:
 def test_without_its_base_nothing_is_made_up(seed: int, lost: int) -> None:
     """With one record missing, those after it have no picture up to the next whole one; the others are unharmed."""
     records = records_of(sequence(6, seed)) + records_of(sequence(2, seed + 1), epoch=2, first=7)
-    records_left: list[CycleRecord] = [record for record in records if record.cycle != lost]
+    records_left: list[HistoryRecord] = [record for record in records if record.cycle != lost]
     items = list(rebuilt(records_left))
     assert [item.record.cycle for item in items if item.frame is not None] == [*range(1, lost), 7, 8]
     assert all_same([item for item in items if item.frame is not None])

@@ -12,7 +12,7 @@ import numpy as np
 
 from bundlekeel.model.load import CPU, Ints
 from bundlekeel.recalibration.backtest import Candidate, CandidateMeasures, CandidateStep, RecordedTraffic, backtest
-from bundlekeel.recalibration.history.record import CycleRecord, Frame
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord
 from bundlekeel.recalibration.history.replay import rebuilt
 from dev.history_model import IDLE, World, dense
 from dev.history_worlds import write
@@ -26,14 +26,14 @@ STILL = Candidate(name="still", changes={"max_moves_per_cycle": 0, "split_enable
 
 
 @lru_cache(maxsize=4)
-def history(world: World) -> tuple[CycleRecord, ...]:
+def history(world: World) -> tuple[HistoryRecord, ...]:
     """Return the records of the world's own balancer, written to files and read again."""
     with TemporaryDirectory() as folder:
         store = write(world, Path(folder))
         return tuple(record for file in store.files() for record in store.records(file))
 
 
-def frames(records: Sequence[CycleRecord]) -> list[Frame]:
+def frames(records: Sequence[HistoryRecord]) -> list[Frame]:
     """Return the frames of `records`. Every frame can be rebuilt."""
     frames_rebuilt = [item.frame for item in rebuilt(records)]
     return [frame for frame in frames_rebuilt if frame is not None]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bundlekeel.model.extensible import BrokerLoadData, BundleLoads
 from bundlekeel.model.load import CPU, BrokerEndpoint, BrokerReport
-from bundlekeel.ports import FeedState, LatestLoad, LoadTables
+from bundlekeel.ports import FeedState, FeedStatus, LatestLoad, LoadTables
 from bundlekeel.pulsar.sources.extensible_brokers import BundlesSetting, ExtensibleBrokers, Instant
 from tests.support.builders import NOW_MS, bundle_name
 from tests.support.memory_feed import broker_load, bundle_loads
@@ -38,7 +38,7 @@ class Bench:
         )
 
     def listen(self) -> None:
-        self.book.take_in(LoadTables(latest=self.latest, state=self.state), self.now)
+        self.book.take_in(LoadTables(latest=self.latest, status=FeedStatus(state=self.state)), self.now)
 
     def say(self, load: BrokerLoadData, top: BundleLoads | None = None) -> None:
         before = self.latest.get(load.broker_id, LatestLoad())

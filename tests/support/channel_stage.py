@@ -77,7 +77,7 @@ class ChannelStage:
         self.admin.set_endpoints(self.model.endpoints())
         for broker in brokers:
             service = f"pulsar://{broker.split(':')[0]}:6650"
-            self.source.put(report(broker, {}, service_url=service, load_manager=LOAD_MANAGER))
+            self.source.put(report(broker, {}, load_manager=LOAD_MANAGER), service_url=service)
 
     def set_variant(self, name: str, *brokers: str, syncer: str = "None") -> None:
         """Set the channel variant in the brokers' configuration."""

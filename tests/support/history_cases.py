@@ -14,7 +14,7 @@ from bundlekeel.planning.memory import CompatMemory, Hits
 from bundlekeel.planning.owned import with_owned
 from bundlekeel.recalibration.history.frames import frame_of, outcome_of
 from bundlekeel.recalibration.history.ports import hour_of
-from bundlekeel.recalibration.history.record import CycleRecord, Frame, recorded
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord, recorded
 from tests.support.builders import NOW_MS, broker, bundle_name
 from tests.support.random_cases import random_case
 
@@ -64,9 +64,9 @@ def _changed(before: PlanInput, rng: np.random.Generator) -> PlanInput:
     return replace(before, snapshot=snapshot, guard=guard, memory=memory, ledger=result.ledger, owned=owned)
 
 
-def records_of(inputs: Iterable[PlanInput], *, epoch: int = 1, first: int = 1) -> list[CycleRecord]:
+def records_of(inputs: Iterable[PlanInput], *, epoch: int = 1, first: int = 1) -> list[HistoryRecord]:
     """Return the records of a leader: a whole snapshot first and in each new hour, changes in between."""
-    records: list[CycleRecord] = []
+    records: list[HistoryRecord] = []
     before: tuple[int, Frame] | None = None
     for number, item in enumerate(inputs, first):
         if records and hour_of(records[-1].wall_ms) != hour_of(item.snapshot.wall_ms):

@@ -9,7 +9,7 @@ import numpy as np
 
 from bundlekeel.model.extensible import BrokerLoadData, BundleLoads
 from bundlekeel.model.load import Floats
-from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
+from bundlekeel.ports import Clock, FeedState, FeedStatus, LatestLoad, LoadTables
 from tests.support.generations import Generations
 
 
@@ -95,9 +95,7 @@ class MemoryFeed(Generations):
         return LoadTables(
             generation=self._generation,
             latest=dict(self._latest),
-            state=self._state,
-            detail=self._detail,
-            since_ms=self._since_ms,
+            status=FeedStatus(state=self._state, detail=self._detail, since_ms=self._since_ms),
         )
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bundlekeel.model.errors import HistoryError, StoreError
 from bundlekeel.recalibration.history.ports import HistoryFile, HistorySpan, Segment, hour_of
-from bundlekeel.recalibration.history.record import CycleRecord
+from bundlekeel.recalibration.history.record import HistoryRecord
 
 
 class MemoryStore:
@@ -15,7 +15,7 @@ class MemoryStore:
 
     def __init__(self, cluster: str = "") -> None:
         self.cluster = cluster
-        self.held: dict[HistoryFile, list[CycleRecord]] = {}
+        self.held: dict[HistoryFile, list[HistoryRecord]] = {}
         self.aside: list[HistoryFile] = []
         self.torn: set[HistoryFile] = set()
         self.away = False
@@ -39,7 +39,7 @@ class MemoryStore:
             cluster=self.cluster,
         )
 
-    def records(self, file: HistoryFile) -> list[CycleRecord]:
+    def records(self, file: HistoryFile) -> list[HistoryRecord]:
         self._answer()
         if file not in self.held:
             raise StoreError(f"{file.path} is not there")
@@ -50,7 +50,7 @@ class MemoryStore:
     def verify(self, file: HistoryFile) -> None:
         self.records(file)
 
-    def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
+    def publish(self, epoch: int, seq: int, records: Sequence[HistoryRecord]) -> HistoryFile:
         """Keep them."""
         self._answer()
         date, hour = hour_of(records[0].wall_ms)
@@ -101,14 +101,14 @@ class MemoryWal:
     """`HistoryWal` as a dictionary. `full`: the disk takes nothing."""
 
     def __init__(self) -> None:
-        self.held: dict[Segment, list[CycleRecord]] = {}
+        self.held: dict[Segment, list[HistoryRecord]] = {}
         self.aside: list[Segment] = []
         self.full = False
         self.torn = 0
         self._open: Segment | None = None
         self._seqs: dict[int, int] = {}
 
-    def append(self, epoch: int, record: CycleRecord) -> None:
+    def append(self, epoch: int, record: HistoryRecord) -> None:
         """Add to the open segment."""
         if self.full:
             raise StoreError("the disk is full")
@@ -125,7 +125,7 @@ class MemoryWal:
         """All but the open one."""
         return sorted(item for item in list(self.held) if item != self._open)
 
-    def records(self, segment: Segment) -> list[CycleRecord]:
+    def records(self, segment: Segment) -> list[HistoryRecord]:
         return list(self.held[segment])
 
     def discard(self, segment: Segment) -> None:

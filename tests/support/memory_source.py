@@ -58,16 +58,15 @@ class MemoryLoadSource(Generations):
 
     # --- what a test may do --------------------------------------------------------------------------------
 
-    def put(self, *reports: BrokerReport) -> None:
-        """Brokers report; those not registered yet register."""
+    def put(self, *reports: BrokerReport, service_url: str = "") -> None:
+        """Brokers report; those not registered yet register. `service_url`: the address of each."""
         for report in reports:
             self._excluded.pop(report.broker_id, None)
             self._reports[report.broker_id] = report
             self._endpoints[report.broker_id] = BrokerEndpoint(
                 broker_id=report.broker_id,
-                web_url=report.web_url or f"http://{report.broker_id}",
-                web_url_tls=report.web_url_tls,
-                service_url=report.service_url,
+                web_url=f"http://{report.broker_id}",
+                service_url=service_url,
                 load_manager=report.load_manager,
                 version=report.version,
                 start_timestamp=report.start_timestamp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bundlekeel.ports import Clock, FeedState
+from bundlekeel.ports import Clock, FeedState, FeedStatus
 from bundlekeel.quotas.ports import ReceivedUsage, UsageTables
 from bundlekeel.quotas.published_usage import PassedUsage, ResourceGroupUsage, UsageMessage
 
@@ -22,7 +22,7 @@ class MemoryUsageFeed:
 
     def say(self, message: UsageMessage) -> None:
         """Publish a message of a broker. It is lost while the feed is not `ok`."""
-        if self._tables.state != "ok":
+        if self._tables.status.state != "ok":
             return
         earlier, now, after = (
             self._tables.latest.get(message.broker, {}),
@@ -44,14 +44,14 @@ class MemoryUsageFeed:
 
     def become(self, state: FeedState, detail: str = "") -> None:
         """The client's process is stuck, down, or well again."""
-        since = self._clock.wall_ms() if state == "ok" else self._tables.since_ms
-        self._tables = replace(self._tables, state=state, detail=detail, since_ms=since)
+        since = self._clock.wall_ms() if state == "ok" else self._tables.status.since_ms
+        self._tables = replace(self._tables, status=FeedStatus(state=state, detail=detail, since_ms=since))
 
     # --- UsageFeed -----------------------------------------------------------------------------------------
 
     async def start(self, service_urls: Sequence[str]) -> None:
         self.urls.append(tuple(service_urls))
-        if self._tables.state == "off":
+        if self._tables.status.state == "off":
             self.become("ok")
 
     def tables(self) -> UsageTables:

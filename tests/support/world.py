@@ -179,8 +179,8 @@ class FakeCluster:
         }
         for broker, bundles in owned.items():
             service = f"pulsar://{broker.partition(':')[0]}:6650"
-            row = report(broker, bundles, last_update=now, bundle_counts=counts[broker], service_url=service)
-            self.source.put(row)
+            row = report(broker, bundles, last_update=now, bundle_counts=counts[broker])
+            self.source.put(row, service_url=service)
 
     def owners(self) -> dict[str, str]:
         """bundle -> broker."""
@@ -238,7 +238,7 @@ def fake_outside(
 def memory_adapters(feature: str, admin: MemoryAdmin, clock: SystemClock) -> Any:
     """Return the adapters of a feature, without a network. Its modules are imported only if it is installed."""
     if feature == "quotas":
-        from bundlekeel.quotas.wiring import QuotaAdapters  # noqa: PLC0415
+        from bundlekeel.quotas.cycle import QuotaAdapters  # noqa: PLC0415
         from tests.support.memory_usage import MemoryUsageFeed  # noqa: PLC0415
 
         return QuotaAdapters(admin=admin.quotas, commands=admin.quotas, usage_feed=MemoryUsageFeed(clock))

@@ -17,8 +17,6 @@ from typing import Any
 from bundlekeel import __version__
 from bundlekeel.leader.cycle.cycle import Cycle
 from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanSummary, PlanView
-from bundlekeel.leader.cycle.planner import Planner
-from bundlekeel.leader.gate.gate import Gate
 from bundlekeel.leader.gate.in_force import MODES, mode_in_force, pause_in_force, pause_view
 from bundlekeel.leader.gate.outage import OutageWatch
 from bundlekeel.leader.gate.responses import PauseView
@@ -32,7 +30,7 @@ from bundlekeel.model.check import Check
 from bundlekeel.model.codes import explain
 from bundlekeel.model.errors import Forbidden, NotFound
 from bundlekeel.model.text_format import numbered
-from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Peers, Telemetry
+from bundlekeel.ports import Clock, Coordination, Journal, Metadata, Ownership, Telemetry
 from bundlekeel.pulsar.channel.channel_watch import ChannelWatch
 from bundlekeel.pulsar.channel.responses import UnitView
 from bundlekeel.pulsar.sources.broker_settings import BrokerConfig
@@ -67,16 +65,14 @@ class ServiceParts:
     metadata: Metadata
     journal: Journal
     telemetry: Telemetry
-    peers: Peers
     leadership: Leadership
     shared_state: SharedState
     cycle: Cycle
-    planner: Planner
     config: BrokerConfig
     policies: PolicyCache
     runtime: Runtime
     operator_requests: OperatorRequests
-    gate: Gate
+    plans: Plans
     effective_parameters: EffectiveParameters
     features: Mapping[str, object]
     context: Callable[[], DoctorContext]
@@ -99,14 +95,6 @@ class Service(Readings):
         )
         self._examination: asyncio.Task[list[Check]] | None = None
         self._started = parts.clock.boot()
-        self._plans = Plans(
-            gate=parts.gate,
-            leadership=parts.leadership,
-            shared_state=parts.shared_state,
-            planner=parts.planner,
-            peers=parts.peers,
-            operator_requests=parts.operator_requests,
-        )
 
     @property
     def requests(self) -> OperatorRequests:
@@ -204,23 +192,23 @@ class Service(Readings):
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a dry run on the leader's snapshot."""
-        return await self._plans.make(request)
+        return await self._p.plans.make(request)
 
     async def plan(self, hash_: str, *, here: bool = False) -> PlanView:
         """Return a recent plan of this or another sidecar. `here`: of this one only."""
-        return await self._plans.find(hash_, here=here)
+        return await self._p.plans.find(hash_, here=here)
 
     async def plans(self) -> list[PlanSummary]:
         """Return the recent plans of this sidecar."""
-        return self._p.planner.all()
+        return self._p.plans.planner.all()
 
     async def execute(self, hash_: str, *, reason: str, by: str) -> Submitted:
         """Store a plan for the leader to execute; `tasks` shows its progress."""
-        return await self._plans.execute(hash_, reason=reason, by=by)
+        return await self._p.plans.execute(hash_, reason=reason, by=by)
 
     async def tasks(self) -> list[TaskView]:
         """Return requested executions and their results."""
-        return await self._plans.tasks()
+        return await self._p.plans.tasks()
 
     # --- operators' requests ---
 

@@ -62,9 +62,6 @@ class BrokerReport:
     non_persistent_topics_enabled: bool = True
     load_manager: str = ""
     version: str = ""
-    web_url: str = ""
-    web_url_tls: str = ""
-    service_url: str = ""
     faults: tuple[tuple[str, str], ...] = ()
     interval_ms: int = 0
     cores: float | None = None

@@ -30,19 +30,29 @@ class LatestLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedStatus:
+    """Whether messages of a feed can arrive.
+
+    `state`: `ok` while they can; `stuck`: the client's process does not respond; `down`: it ended or cannot connect (it
+    is restarted). `detail`: the reason. `since_ms`: start of listening without a gap.
+    """
+
+    state: FeedState = "off"
+    detail: str = ""
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTables:
     """Contents of the two load-data topics so far, by broker id.
 
-    `generation` grows with each message. `state`: `ok` while messages can arrive; `stuck`: the client's process does
-    not respond; `down`: it ended or cannot connect (it is restarted). `detail`: the reason. `since_ms`: start of
-    listening without a gap. A broker that is not in `latest` may have had nothing to report since then.
+    `generation` grows with each message. A broker that is not in `latest` may have had nothing to report since
+    `status.since_ms`.
     """
 
     generation: int = 0
     latest: Mapping[str, LatestLoad] = field(default_factory=dict)
-    state: FeedState = "off"
-    detail: str = ""
-    since_ms: int = 0
+    status: FeedStatus = field(default_factory=FeedStatus)
 
 
 class LoadFeed(Protocol):
@@ -52,7 +62,7 @@ class LoadFeed(Protocol):
         """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
 
     def tables(self) -> LoadTables:
-        """Return the newest tables. Never raises: a feed that is down has that in `state`, and its last values stay."""
+        """Return the newest tables. Never raises: `status` shows that a feed is down, and its last values stay."""
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:
         """Wait until there are tables newer than `generation` or the state changed, or time out."""

@@ -36,7 +36,7 @@ from bundlekeel.quotas.namespaces import NamespaceReader
 from bundlekeel.quotas.native import NativePlan
 from bundlekeel.quotas.native_groups import NativeKeeper, NativeWriteResult, add_planned, native_record
 from bundlekeel.quotas.owned_limits import OwnedLimits
-from bundlekeel.quotas.ports import QuotaAdmin
+from bundlekeel.quotas.ports import QuotaAdmin, UsageFeed
 from bundlekeel.quotas.rate_commands import QuotaCommands
 from bundlekeel.quotas.rates import RateKeeper, RateWriteResult
 from bundlekeel.quotas.report import (
@@ -66,6 +66,15 @@ _MINUTE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaAdapters:
+    """The adapters of quota groups."""
+
+    admin: QuotaAdmin
+    commands: QuotaCommands
+    usage_feed: UsageFeed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaParts:
     """Dependencies of `Quotas`.
 
@@ -74,8 +83,7 @@ class QuotaParts:
     """
 
     settings: QuotaSettings
-    admin: QuotaAdmin
-    commands: QuotaCommands
+    adapters: QuotaAdapters
     permit: Callable[[int], None]
     usage_listener: UsageListener
     metadata: Metadata
@@ -106,10 +114,11 @@ class Quotas:
         self._p = parts
         self.register = GroupRegister(parts.settings.declared())
         self.book = OwnedLimits(parts.coordination)
-        self.namespaces = NamespaceReader(parts.admin, parts.config, parts.clock)
-        self.rates = RateKeeper(parts.commands, parts.config, self.book, self.namespaces)
-        self.native = NativeKeeper(parts.admin, parts.commands, parts.config, self.book, self.namespaces)
-        self.usage = UsageSurvey(parts.admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
+        admin, commands = parts.adapters.admin, parts.adapters.commands
+        self.namespaces = NamespaceReader(admin, parts.config, parts.clock)
+        self.rates = RateKeeper(commands, parts.config, self.book, self.namespaces)
+        self.native = NativeKeeper(admin, commands, parts.config, self.book, self.namespaces)
+        self.usage = UsageSurvey(admin, parts.metadata, parts.clock, parts.settings.ask_all_every)
         self.epoch: int | None = None
         self.report: Json | None = None
         # The complete result of the leader's last cycle. `report` contains the busiest topics only.
@@ -210,7 +219,7 @@ class Quotas:
             table=table,
             claims=claims,
             shares=shares,
-            demand=np.maximum(self._memory.known, self._memory.usage),
+            demand=np.maximum(self._memory.known, self._memory.claims.usage),
             plan=outcome.plan,
             defects=self.native.defects(membership, table, picture.endpoints, reported) if native else (),
             reported=reported,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bundlekeel.leader.state.effective_parameters import EffectiveParameters
     from bundlekeel.ports import Coordination
     from bundlekeel.pulsar.admin import HttpBrokerAdmin
-    from bundlekeel.quotas.wiring import QuotaAdapters
+    from bundlekeel.quotas.cycle import QuotaAdapters
     from bundlekeel.settings.load import LoadedSettings
     from bundlekeel.wiring.clock import SystemClock
     from bundlekeel.wiring.outside import Outside

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from bundlekeel.ports.extensible import FeedState
+from bundlekeel.ports.extensible import FeedStatus
 from bundlekeel.quotas.enforce import Rate
 from bundlekeel.quotas.native import ResourceGroup
 from bundlekeel.quotas.published_usage import PassedUsage
@@ -54,14 +54,11 @@ class ReceivedUsage:
 class UsageTables:
     """Usage that brokers published: by broker (service URL), then by ResourceGroup, from the last message.
 
-    A stopped broker stays. `state`, `detail`, `since_ms`: as in `LoadTables`. `fault`: why the newest unusable message
-    could not be used; "": all were usable.
+    A stopped broker stays. `fault`: why the newest unusable message could not be used; "": all were usable.
     """
 
     latest: Mapping[str, Mapping[str, ReceivedUsage]] = field(default_factory=dict)
-    state: FeedState = "off"
-    detail: str = ""
-    since_ms: int = 0
+    status: FeedStatus = field(default_factory=FeedStatus)
     fault: str = ""
 
 
@@ -72,7 +69,7 @@ class UsageFeed(Protocol):
         """Start to listen through any of these brokers. Called again when they change. Never waits for a broker."""
 
     def tables(self) -> UsageTables:
-        """Return the newest tables. Never raises: a feed that is down has that in `state`, and its last values stay."""
+        """Return the newest tables. Never raises: `status` shows that a feed is down, and its last values stay."""
 
     async def close(self) -> None:
         """Stop listening, drop received data, and end the client's process."""

@@ -81,24 +81,32 @@ class TopicClaims:
     homes: TopicBrokers
 
 
+def _no_claims() -> TopicClaims:
+    none = np.zeros(0, dtype=np.int64)
+    return TopicClaims(
+        keys=(),
+        group=none,
+        usage=_nothing(),
+        need=_nothing(),
+        throttled=_nothing() > 0,
+        partitions=none,
+        homes=TopicBrokers(topic=none, participant=none, usage=_nothing()),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareMemory:
     """State of each topic between two cycles.
 
-    `usage`, `need`, `throttled`: its last claim. `known`: its known demand. `share`: its last share. `streak`: number
-    of cycles in which that share was not enough; -1: it was below the known demand. `absent`: number of cycles without
-    a report.
+    `claims`: its last claim. `known`: its known demand. `share`: its last share. `streak`: number of cycles in which
+    that share was not enough; -1: it was below the known demand. `absent`: number of cycles without a report.
     """
 
-    keys: tuple[Key, ...] = ()
-    usage: Floats = field(default_factory=_nothing)
-    need: Floats = field(default_factory=_nothing)
-    throttled: Bools = field(default_factory=lambda: _nothing() > 0)
+    claims: TopicClaims = field(default_factory=_no_claims)
     known: Floats = field(default_factory=_nothing)
     share: Floats = field(default_factory=_nothing)
     streak: Floats = field(default_factory=_nothing)
     absent: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    partitions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,10 +161,12 @@ def share_out(
     limits: Floats, groups: Sequence[str], claims: TopicClaims, memory: ShareMemory, tuning: ShareTuning
 ) -> tuple[Shares, ShareMemory]:
     """Compute the shares of one cycle. `limits`: shape (groups, 4), in the order of `groups`; infinite: no limit."""
-    old = renumbered(claims.keys, memory.keys)
+    last = memory.claims
+    old = renumbered(claims.keys, last.keys)
     was_idle = np.ones(claims.usage.shape, dtype=bool)
-    was_idle[old >= 0] = memory.usage[old[old >= 0]] <= 0
-    claims, now, was_idle = _with_absent(claims, groups, memory, tuning, old, was_idle)
+    was_idle[old >= 0] = last.usage[old[old >= 0]] <= 0
+    now, was_idle = _with_absent(claims, groups, memory, tuning, old, was_idle)
+    claims = now.claims
     share = np.full_like(claims.usage, np.inf)
     level, excess = np.full_like(limits, np.inf), np.zeros_like(limits)
     for kind in range(len(KINDS)):
@@ -276,46 +286,42 @@ def _sums(values: Floats, group: Ints, count: int) -> Floats:
 
 def _with_absent(
     claims: TopicClaims, groups: Sequence[str], memory: ShareMemory, tuning: ShareTuning, old: Ints, was_idle: Bools
-) -> tuple[TopicClaims, ShareMemory, Bools]:
-    """Add the claims of topics that are absent for a few cycles. Returns the sorted claims and the state to store."""
+) -> tuple[ShareMemory, Bools]:
+    """Add the claims of topics that are absent for a few cycles. Returns the state to store, with the sorted claims."""
+    last = memory.claims
     number = {name: row for row, name in enumerate(groups)}
-    missing = np.ones(len(memory.keys), dtype=bool)
+    missing = np.ones(len(last.keys), dtype=bool)
     missing[old[old >= 0]] = False
-    away = [row for row in np.flatnonzero(missing & (memory.absent < tuning.grace)) if memory.keys[row][0] in number]
+    away = [row for row in np.flatnonzero(missing & (memory.absent < tuning.grace)) if last.keys[row][0] in number]
     demand, streak = _learnt(claims, memory, old, tuning.room)
-    keys = claims.keys + tuple(memory.keys[row] for row in away)
+    keys = claims.keys + tuple(last.keys[row] for row in away)
     # The keys are sorted already if no topic is absent.
     order = np.arange(len(keys), dtype=np.int64)
     if away:
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
-    group = np.concatenate([claims.group, np.array([number[memory.keys[row][0]] for row in away], dtype=np.int64)])
-    now = ShareMemory(
+    group = np.concatenate([claims.group, np.array([number[last.keys[row][0]] for row in away], dtype=np.int64)])
+    merged = TopicClaims(
         keys=tuple(keys[row] for row in order) if away else keys,
-        usage=np.concatenate([claims.usage, memory.usage[away]])[order],
-        need=np.concatenate([claims.need, memory.need[away]])[order],
-        throttled=np.concatenate([claims.throttled, memory.throttled[away]])[order],
+        group=group[order],
+        usage=np.concatenate([claims.usage, last.usage[away]])[order],
+        need=np.concatenate([claims.need, last.need[away]])[order],
+        throttled=np.concatenate([claims.throttled, last.throttled[away]])[order],
+        partitions=np.concatenate([claims.partitions, last.partitions[away]])[order],
+        homes=replace(claims.homes, topic=np.argsort(order)[claims.homes.topic]),
+    )
+    now = ShareMemory(
+        claims=merged,
         known=np.concatenate([demand, memory.known[away]])[order],
         streak=np.concatenate([streak, memory.streak[away]])[order],
         absent=np.concatenate([np.zeros(len(claims.keys), dtype=np.int64), memory.absent[away] + 1])[order],
-        partitions=np.concatenate([claims.partitions, memory.partitions[away]])[order],
-    )
-    homes = replace(claims.homes, topic=np.argsort(order)[claims.homes.topic])
-    merged = TopicClaims(
-        keys=now.keys,
-        group=group[order],
-        usage=now.usage,
-        need=now.need,
-        throttled=now.throttled,
-        partitions=now.partitions,
-        homes=homes,
     )
     idle = np.concatenate([was_idle, np.zeros((len(away), len(KINDS)), dtype=bool)])[order]
-    return merged, now, idle
+    return now, idle
 
 
 def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) -> tuple[Floats, Floats]:
     """Return the known demand of each topic and its streak (see `ShareMemory`). Shape (topics, 4) each."""
-    reported = old >= 0
+    last, reported = memory.claims, old >= 0
     demand, share, streak = (np.zeros(claims.usage.shape) for _ in range(3))
     share[:] = np.inf
     demand[reported], share[reported] = memory.known[old[reported]], memory.share[old[reported]]
@@ -325,24 +331,11 @@ def _learnt(claims: TopicClaims, memory: ShareMemory, old: Ints, room: float) ->
     # Throughput varies, most of all under a limit. So a lower demand is used only after two cycles.
     before = np.zeros_like(demand)
     before[reported] = np.where(
-        memory.throttled[old[reported]], demand[reported], np.minimum(demand[reported], memory.need[old[reported]])
+        last.throttled[old[reported]], demand[reported], np.minimum(demand[reported], last.need[old[reported]])
     )
     falls = np.where(claims.usage > 0, np.maximum(claims.need, before), 0.0)
     return (
         np.where(claims.throttled, demand, falls),
         # After a cut the backlog comes first, so one more cycle passes before throughput counts as demand.
         np.where(claims.throttled, np.where(explained, -1.0, streak + 1), 0.0),
-    )
-
-
-def _no_claims() -> TopicClaims:
-    none = np.zeros(0, dtype=np.int64)
-    return TopicClaims(
-        keys=(),
-        group=none,
-        usage=_nothing(),
-        need=_nothing(),
-        throttled=_nothing() > 0,
-        partitions=none,
-        homes=TopicBrokers(topic=none, participant=none, usage=_nothing()),
     )

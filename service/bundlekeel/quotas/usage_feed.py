@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from bundlekeel.model.errors import CodecError
-from bundlekeel.ports import Clock
+from bundlekeel.ports import Clock, FeedStatus
 from bundlekeel.pulsar.topics.process import TopicsProcess
 from bundlekeel.pulsar.topics.wire import Live, Lost, Message, Opened, Topic
 from bundlekeel.quotas.ports import ReceivedUsage, UsageTables
@@ -50,14 +50,17 @@ class TopicUsageFeed:
 
     def tables(self) -> UsageTables:
         """Return the newest tables; never raises."""
-        tables = UsageTables(latest=dict(self._latest), since_ms=self._since_ms, fault=self._fault)
+        return UsageTables(latest=dict(self._latest), status=self._status(), fault=self._fault)
+
+    def _status(self) -> FeedStatus:
+        status = FeedStatus(since_ms=self._since_ms)
         if not self._started:
-            return tables
+            return status
         if self._process.state != "ok":
-            return replace(tables, state=self._process.state, detail=self._process.detail)
+            return replace(status, state=self._process.state, detail=self._process.detail)
         if self._live:
-            return replace(tables, state="ok")
-        return replace(tables, state="down" if self._lost else "connecting", detail=self._lost)
+            return replace(status, state="ok")
+        return replace(status, state="down" if self._lost else "connecting", detail=self._lost)
 
     async def close(self) -> None:
         """Stop listening and drop all data. The process ends."""

@@ -7,7 +7,7 @@ of a broker is counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from bundlekeel.model.numbers import setting
@@ -65,7 +65,7 @@ class UsageListener:
     def view(self) -> Json:
         """Return whether usage is received: the fields of `answers.quotas.TransportView`."""
         tables = self.feed.tables()
-        return {"state": tables.state, "detail": tables.detail, "since_ms": tables.since_ms, "fault": tables.fault}
+        return {**asdict(tables.status), "fault": tables.fault}
 
     def reported(
         self, membership: Membership, table: UsageTable, endpoints: Mapping[str, BrokerEndpoint]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bundlekeel.leader.cycle.status import CycleStatus
 from bundlekeel.leader.gate.gate import Gate
 from bundlekeel.leader.runtime import Background
 from bundlekeel.pulsar.admin import HttpBrokerAdmin
 from bundlekeel.pulsar.topics.process import TopicsProcess
 from bundlekeel.quotas.admin import HttpQuotaAdmin
-from bundlekeel.quotas.cycle import QuotaParts, Quotas
-from bundlekeel.quotas.ports import QuotaAdmin, UsageFeed
-from bundlekeel.quotas.rate_commands import QuotaCommands
+from bundlekeel.quotas.cycle import QuotaAdapters, QuotaParts, Quotas
 from bundlekeel.quotas.restore import give_quotas_back, put_quotas_aside, quotas_owned
 from bundlekeel.quotas.service import QuotaService
 from bundlekeel.quotas.settings import QuotaSettings
@@ -23,15 +19,6 @@ from bundlekeel.wiring.clock import SystemClock
 from bundlekeel.wiring.feature import FeatureParts
 from bundlekeel.wiring.outside import Outside, topics_options
 from bundlekeel.wiring.reading import Reading
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaAdapters:
-    """The adapters of quota groups."""
-
-    admin: QuotaAdmin
-    commands: QuotaCommands
-    usage_feed: UsageFeed
 
 
 def adapters_of(loaded: LoadedSettings, admin: HttpBrokerAdmin, clock: SystemClock) -> QuotaAdapters:
@@ -55,8 +42,7 @@ def parts_of(reading: Reading, status: CycleStatus, gate: Gate) -> FeatureParts:
     )
     parts = QuotaParts(
         settings=loaded.settings.section(QuotaSettings),
-        admin=adapters.admin,
-        commands=adapters.commands,
+        adapters=adapters,
         permit=reading.leadership.permit,
         usage_listener=usage_listener,
         metadata=out.metadata,

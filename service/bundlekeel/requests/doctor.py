@@ -264,8 +264,10 @@ async def _listening(
     """
     start, tables = context.clock.boot(), context.feed()
     while picture.mode in _PUBLISHING:
-        silent = tables.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
-        patience = within if tables.state in ("off", "connecting") else min(within, _LOADS_SECONDS) if silent else 0.0
+        silent = tables.status.state == "ok" and any(item.code == Code.NO_LOAD_DATA for item in picture.excluded)
+        patience = (
+            within if tables.status.state in ("off", "connecting") else min(within, _LOADS_SECONDS) if silent else 0.0
+        )
         if context.clock.boot() - start >= patience:
             break
         await context.clock.sleep(0.1)
@@ -292,9 +294,9 @@ def _not_received(context: DoctorContext, item: ExcludedBroker, tables: LoadTabl
     That is wrong only after the longest interval between its reports.
     """
     longest = context.used(context.config.values(item.broker_id) or {})[0].report_max_interval_seconds
-    listened = (context.clock.wall_ms() - tables.since_ms) / 1000
+    listened = (context.clock.wall_ms() - tables.status.since_ms) / 1000
     silence = f"a broker without changes publishes every {longest:g} s"
-    if tables.state == "ok" and listened <= longest:
+    if tables.status.state == "ok" and listened <= longest:
         detail = f"{item.broker_id} has published no load yet, in {max(0.0, listened):.0f} s; {silence}"
         return Check.passed("reports", detail)
     return Check.warned(
@@ -379,11 +381,11 @@ def _load_topics(picture: RawClusterView, tables: LoadTables) -> list[Check]:
     if picture.mode not in _PUBLISHING:
         return []
     reporting = sum(1 for broker in picture.endpoints if (item := tables.latest.get(broker)) and item.load is not None)
-    if tables.state == "ok":
+    if tables.status.state == "ok":
         detail = f"followed; {reporting} of {len(picture.endpoints)} brokers have published their load"
         return [Check.passed("load topics", detail)]
     fix = "let this host reach the brokers' service ports; its identity must be allowed to consume in pulsar/system"
-    return [Check.failed("load topics", f"{tables.state} {tables.detail}".strip(), fix)]
+    return [Check.failed("load topics", f"{tables.status.state} {tables.status.detail}".strip(), fix)]
 
 
 async def _takeover(context: DoctorContext) -> TakeoverRecord | None:

@@ -12,10 +12,9 @@ import msgspec
 
 from bundlekeel.leader.cycle.plan_responses import PlanRequest, PlanView
 from bundlekeel.leader.cycle.planner import Planner
-from bundlekeel.leader.gate.gate import Action, Gate, GateQuestion
+from bundlekeel.leader.gate.gate import Action, GateQuestion
 from bundlekeel.leader.state.leadership import Leadership
 from bundlekeel.leader.state.responses import TaskView
-from bundlekeel.leader.state.shared_state import SharedState
 from bundlekeel.model.errors import Conflict, Forbidden, NotFound, StoreError
 from bundlekeel.model.members import Member
 from bundlekeel.model.response_fields import Json
@@ -32,9 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{1,64}")
 class Plans:
     """Create, find and execute plans."""
 
-    gate: Gate
     leadership: Leadership
-    shared_state: SharedState
     planner: Planner
     peers: Peers
     operator_requests: OperatorRequests
@@ -101,7 +98,7 @@ class Plans:
 
         If the store does not respond, returns the tasks that this replica has read.
         """
-        shared_state, requests = self.shared_state, list[tuple[str, Json]]()
+        shared_state, requests = self.operator_requests.shared_state, list[tuple[str, Json]]()
         with suppress(StoreError):
             requests = await shared_state.take_requests()
             # In this order, so that a request which the leader takes in between is in at least one of the two.
@@ -115,7 +112,7 @@ class Plans:
         if request.what_if:
             text = "this plan is a what-if: brokers or traffic in it are not as they are; make one without"
             raise Forbidden(text, code="what-if")
-        self.gate.demand(GateQuestion(action=Action.SUBMISSION))
+        self.operator_requests.gate.demand(GateQuestion(action=Action.SUBMISSION))
 
     def _leader(self) -> Member | None:
         """Return another sidecar that leads and has an API; else None."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bundlekeel.requests.executions import Executions
 from bundlekeel.requests.manual_moves import ManualMoves
 from bundlekeel.requests.operator_requests import OperatorRequests
+from bundlekeel.requests.plans import Plans
 from bundlekeel.requests.reviews import Reviews
 from bundlekeel.wiring.leading import Leading
 
@@ -20,6 +21,7 @@ class Requests:
     reviews: Reviews
     executions: Executions
     operator_requests: OperatorRequests
+    plans: Plans
 
 
 def requests(leading: Leading) -> Requests:
@@ -28,6 +30,18 @@ def requests(leading: Leading) -> Requests:
     manual_moves = ManualMoves(cycle=leading.cycle, ownership=out.ownership)
     required = reading.loaded.settings.reviewed
     reviews = Reviews(out.coordination, reading.shared_state, out.clock, required=required)
+    operator_requests = OperatorRequests(
+        shared_state=reading.shared_state,
+        cycle=leading.cycle,
+        drain_tracker=leading.drain_tracker,
+        manual_moves=manual_moves,
+        review_store=reviews,
+        metadata=out.metadata,
+        ownership=out.ownership,
+        journal=reading.journal,
+        clock=out.clock,
+        gate=leading.gate,
+    )
     return Requests(
         leading=leading,
         manual_moves=manual_moves,
@@ -41,16 +55,11 @@ def requests(leading: Leading) -> Requests:
             manual_moves=manual_moves,
             reviews=reviews,
         ),
-        operator_requests=OperatorRequests(
-            shared_state=reading.shared_state,
-            cycle=leading.cycle,
-            drain_tracker=leading.drain_tracker,
-            manual_moves=manual_moves,
-            review_store=reviews,
-            metadata=out.metadata,
-            ownership=out.ownership,
-            journal=reading.journal,
-            clock=out.clock,
-            gate=leading.gate,
+        operator_requests=operator_requests,
+        plans=Plans(
+            leadership=reading.leadership,
+            planner=leading.planner,
+            peers=reading.peers,
+            operator_requests=operator_requests,
         ),
     )

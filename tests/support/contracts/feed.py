@@ -58,7 +58,7 @@ async def listening(kit: FeedKit) -> AsyncIterator[LoadFeed]:
     feed = kit.make()
     try:
         await feed.start(kit.service_urls)
-        await tables_where(kit, feed, lambda tables: tables.state == "ok")
+        await tables_where(kit, feed, lambda tables: tables.status.state == "ok")
         await kit.say()
         await tables_where(kit, feed, lambda tables: heard_all(kit, tables))
         yield feed
@@ -83,24 +83,24 @@ class FeedContract:
     async def test_off_before_and_after(self, kit: FeedKit) -> None:
         """A feed that is not started, or closed, is off; asking it does no harm."""
         feed = kit.make()
-        assert (feed.tables().state, feed.tables().latest) == ("off", {})
+        assert (feed.tables().status.state, feed.tables().latest) == ("off", {})
         await feed.start(kit.service_urls)
         await feed.start(kit.service_urls)
-        await tables_where(kit, feed, lambda tables: tables.state == "ok")
+        await tables_where(kit, feed, lambda tables: tables.status.state == "ok")
         await feed.close()
-        assert feed.tables().state == "off"
+        assert feed.tables().status.state == "off"
 
     async def test_brokers_are_heard(self, kit: FeedKit) -> None:
         """Each broker's load and top bundles, and when they came."""
         async with listening(kit) as feed:
             tables = feed.tables()
-        assert tables.since_ms > 0
+        assert tables.status.since_ms > 0
         for broker_id in kit.broker_ids:
             load = tables.latest[broker_id]
             assert load.load is not None
             assert load.load.broker_id == broker_id
             assert load.load.weighted_max_ema >= 0
-            assert min(load.load_ms, load.bundles_ms) >= tables.since_ms
+            assert min(load.load_ms, load.bundles_ms) >= tables.status.since_ms
             assert load.fault is None
 
     async def test_withdrawn_figures_are_kept(self, kit: FeedKit) -> None:
@@ -115,7 +115,7 @@ class FeedContract:
                     loads.extend(broker for broker, load in tables.latest.items() if load.withdrawn_ms)
                     if loads:
                         assert heard_all(kit, tables)
-                        assert tables.latest[loads[0]].withdrawn_ms >= tables.since_ms
+                        assert tables.latest[loads[0]].withdrawn_ms >= tables.status.since_ms
                         return True
                     await feed.wait_changed(tables.generation, 0.1)
                 return False
@@ -153,16 +153,16 @@ class FeedContract:
         async with listening(kit) as feed:
             before = feed.tables()
             await kit.interrupt(feed)
-            during = await tables_where(kit, feed, lambda tables: tables.state != "ok")
+            during = await tables_where(kit, feed, lambda tables: tables.status.state != "ok")
             assert during.generation > before.generation
             assert heard_all(kit, during)
             await kit.mend(feed)
-            after = await tables_where(kit, feed, lambda tables: tables.state == "ok")
+            after = await tables_where(kit, feed, lambda tables: tables.status.state == "ok")
             assert heard_all(kit, after)
-            assert after.since_ms > before.since_ms
+            assert after.status.since_ms > before.status.since_ms
             await kit.say()
             await tables_where(
                 kit,
                 feed,
-                lambda tables: all(tables.latest[b].load_ms >= after.since_ms for b in kit.broker_ids),
+                lambda tables: all(tables.latest[b].load_ms >= after.status.since_ms for b in kit.broker_ids),
             )

@@ -8,14 +8,14 @@ import pytest
 
 from bundlekeel.model.errors import HistoryError, StoreError
 from bundlekeel.recalibration.history.ports import HistoryStore, HistoryWal, Segment, in_force
-from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord
+from bundlekeel.recalibration.history.record import SCHEMA, HistoryRecord
 from bundlekeel.recalibration.history.replay import rebuilt, replay
 from tests.support.history_cases import START_MS, records_of, sequence
 
 OTHER_HOUR_MS = START_MS + 3_600_000
 
 
-def same(actual: Sequence[CycleRecord], expected: Sequence[CycleRecord]) -> bool:
+def same(actual: Sequence[HistoryRecord], expected: Sequence[HistoryRecord]) -> bool:
     """Whether these are the records, to the last bit: each frame's checksum holds, each plan comes out the same."""
     if [(r.epoch, r.cycle, r.seal, r.outcome) for r in actual] != [
         (r.epoch, r.cycle, r.seal, r.outcome) for r in expected

@@ -47,7 +47,7 @@ async def listening(kit: UsageKit) -> AsyncIterator[UsageFeed]:
     feed = kit.make()
     try:
         await feed.start(kit.service_urls)
-        await tables_where(kit, feed, lambda tables: tables.state == "ok")
+        await tables_where(kit, feed, lambda tables: tables.status.state == "ok")
         yield feed
     finally:
         await feed.close()
@@ -105,7 +105,7 @@ class UsageContract:
             assert (first["acme"].publish, first["acme"].dispatch) == (LITTLE, MUCH)
             assert (first["other"].publish, first["other"].dispatch, first["other"].dispatch_ms) == (MUCH, None, 0)
             assert (second.publish, second.publish_ms, second.dispatch) == (None, 0, LITTLE)
-            assert 0 < before.since_ms <= first["acme"].publish_ms <= second.dispatch_ms
+            assert 0 < before.status.since_ms <= first["acme"].publish_ms <= second.dispatch_ms
             after = (await heard(kit, feed, usage_message(FIRST, acme=(None, LITTLE)))).latest[FIRST]["acme"]
             assert (after.publish, after.dispatch) == (LITTLE, LITTLE)
             assert after.publish_ms == first["acme"].publish_ms < after.dispatch_ms
@@ -132,10 +132,10 @@ class UsageContract:
         async with listening(kit) as feed:
             before = await heard(kit, feed, usage_message(FIRST, acme=(LITTLE, MUCH)))
             await kit.interrupt(feed)
-            during = await tables_where(kit, feed, lambda tables: tables.state != "ok")
+            during = await tables_where(kit, feed, lambda tables: tables.status.state != "ok")
             assert during.latest[FIRST]["acme"].publish == LITTLE
             await kit.mend(feed)
-            after = await tables_where(kit, feed, lambda tables: tables.state == "ok")
-            assert after.since_ms > before.since_ms
+            after = await tables_where(kit, feed, lambda tables: tables.status.state == "ok")
+            assert after.status.since_ms > before.status.since_ms
             assert after.latest[FIRST]["acme"].publish == LITTLE
             await heard(kit, feed, usage_message(FIRST, acme=(MUCH, MUCH)))

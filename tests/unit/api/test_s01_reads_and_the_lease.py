@@ -393,7 +393,7 @@ async def test_s01_the_plan_of_another_sidecar_is_read_off_the_loop_of_the_lease
         return document
 
     peers = type("Peers", (NoPeers,), {"make_plan": staticmethod(answer), "plan": staticmethod(answer)})()
-    plans = replace(follower.service._plans, peers=peers)
+    plans = replace(follower.service._p.plans, peers=peers)
     watched = Watched(msgspec.convert)
     monkeypatch.setattr("bundlekeel.requests.plans.msgspec.convert", watched)
     result = await (plans.find(document["hash"]) if by_hash else plans.make(PlanRequest()))

@@ -53,10 +53,10 @@ async def test_without_pulsar_client(tmp_path: Path) -> None:
     await feed.start(NOBODY)
     try:
         for _ in range(600):
-            if feed.tables().state == "down":
+            if feed.tables().status.state == "down":
                 break
             await feed.wait_changed(feed.tables().generation, 0.1)
-        assert (feed.tables().state, feed.tables().detail) == ("down", MISSING)
+        assert (feed.tables().status.state, feed.tables().status.detail) == ("down", MISSING)
         assert "pip install '.[topics]'" in MISSING
         await asyncio.sleep(2 * FIRST_PAUSE_SECONDS)
         assert started.read_text() == "x"
@@ -69,16 +69,16 @@ async def test_no_broker_there(tmp_path: Path) -> None:
     feed, channel = TopicLoadFeed(process, clock=RealClock()), TopicChannel(process, clock=RealClock())
     try:
         await feed.start(())
-        assert (feed.tables().state, feed.tables().detail) == ("connecting", "no broker is known yet")
+        assert (feed.tables().status.state, feed.tables().status.detail) == ("connecting", "no broker is known yet")
         await feed.start(NOBODY)
         await channel.start(NOBODY)
 
         async def down() -> bool:
-            return feed.tables().state == "down"
+            return feed.tables().status.state == "down"
 
         await eventually(down, within=60)
         # Load and bundles are read side by side: which of the two gave up last is chance.
-        assert re.match("(load|bundles): Pulsar error: ", feed.tables().detail)
+        assert re.match("(load|bundles): Pulsar error: ", feed.tables().status.detail)
         with pytest.raises(SnapshotError):
             await channel.view()
         with pytest.raises(StoreError):
@@ -161,12 +161,12 @@ async def test_a20_the_pulsar_client_crashes(stage: Stage) -> None:
     await stage.feed.start(NOBODY)
     stage.say(1, "!")
     await stage.until(lambda: stage.process.state == "down")
-    assert stage.feed.tables().detail == "ended with code 1: told to end"
+    assert stage.feed.tables().status.detail == "ended with code 1: told to end"
     await stage.until(lambda: stage.process.state == "ok")
     assert stage.process.pid is not None
     os.kill(stage.process.pid, signal.SIGSEGV)
     await stage.until(lambda: stage.process.state == "down")
-    assert stage.feed.tables().detail.startswith("was ended by signal 11")
+    assert stage.feed.tables().status.detail.startswith("was ended by signal 11")
     await stage.until(lambda: stage.process.state == "ok")
 
 
@@ -180,7 +180,7 @@ async def test_silence_is_stuck(tmp_path: Path) -> None:
     first = stage.process.pid
     stage.say(1, "zzz")
     await stage.until(lambda: stage.process.state == "stuck")
-    assert stage.feed.tables().state == "stuck"
+    assert stage.feed.tables().status.state == "stuck"
     with pytest.raises(StoreError, match="1 s"):
         await stage.channel.view()
     await stage.until(lambda: stage.process.state == "ok")
@@ -193,7 +193,7 @@ async def test_other_brokers(stage: Stage) -> None:
     """New URLs do not disturb a child that reads; one that does not get through is replaced, and gets the new ones."""
     stage.say(1, Live("load"), Live("bundles"))
     await stage.feed.start(NOBODY)
-    await stage.until(lambda: stage.feed.tables().state == "ok")
+    await stage.until(lambda: stage.feed.tables().status.state == "ok")
     first = stage.process.pid
     await stage.feed.start(("pulsar://b:2", "pulsar://a:1"))
     await asyncio.sleep(2.5)
@@ -261,7 +261,7 @@ async def test_tls(tmp_path: Path, trusted: bool, verify: bool, reported: bool) 
         await feed.start((url,))
 
         async def decided() -> bool:
-            return any(b"s3cret" in data for data in broker.heard) if reported else feed.tables().state == "down"
+            return any(b"s3cret" in data for data in broker.heard) if reported else feed.tables().status.state == "down"
 
         await eventually(decided, within=60)
         assert any(b"s3cret" in data for data in broker.heard) == reported

@@ -230,7 +230,7 @@ class TestShares:
         second, _, memory = step(100, {"a": line(50, holds=True)}, memory)
         assert first == pytest.approx({"a": 50, "b": 50})
         assert second == pytest.approx({"a": 100})
-        assert memory.keys == (key("a"),)
+        assert memory.claims.keys == (key("a"),)
 
     def test_least_rates(self) -> None:
         shares, result, _ = step(3, {name: line(10) for name in "abcde"})
@@ -274,7 +274,7 @@ class TestShares:
     def test_nobody(self) -> None:
         """No topics: no shares."""
         shares, memory = share_out(limit(100), GROUPS, claims_of(Lines(), GROUPS), ShareMemory(), BARE)
-        assert shares.keys == memory.keys == ()
+        assert shares.keys == memory.claims.keys == ()
 
 
 class TestLatest:

@@ -85,7 +85,7 @@ async def test_while_there_are_groups(enforcer: str) -> None:
     assert sidecar.usage_feed.urls[0] == (FIRST, SECOND, THIRD)
     await sidecar.quotas.remove("acme", **WHO)
     await sidecar.turn()
-    assert sidecar.usage_feed.tables().state == "off"
+    assert sidecar.usage_feed.tables().status.state == "off"
     assert (await sidecar.quotas.view()).transport.state == "off"
 
 
@@ -93,7 +93,7 @@ async def test_only_the_leader_listens() -> None:
     sidecar = await listening()
     await sidecar.leadership.stop()
     await sidecar.quotas.quotas.step()
-    assert sidecar.usage_feed.tables().state == "off"
+    assert sidecar.usage_feed.tables().status.state == "off"
 
 
 async def test_a_broken_connection_changes_nothing_else() -> None:
@@ -112,8 +112,8 @@ async def test_brokers_that_do_not_answer_for_a_moment() -> None:
     sidecar = await listening()
     sidecar.usage_feed.say(usage_message(FIRST, acme=(PassedUsage(1000, 50_000), None)))
     sidecar.admin.fail("runtime_configuration", *[Fault(error=AdminUnreachable("silent"))] * 20)
-    urls = zip(BROKERS, (FIRST, SECOND, THIRD), strict=True)
-    sidecar.cluster.source.put(*(report(name, {}, start_timestamp=9, service_url=url) for name, url in urls))
+    for name, url in zip(BROKERS, (FIRST, SECOND, THIRD), strict=True):
+        sidecar.cluster.source.put(report(name, {}, start_timestamp=9), service_url=url)
     await sidecar.turn()
     assert sidecar.config.values(BROKERS[0]) is None
     assert FIRST in sidecar.usage_feed.tables().latest

@@ -125,6 +125,8 @@ async def test_why_it_does_not_listen(tmp_path: Path) -> None:
     kit = ScriptedKit(tmp_path)
     async with listening(kit) as feed:
         await kit.interrupt(feed)
-        assert (await tables_where(kit, feed, lambda tables: tables.state == "down")).detail == "away"
+        assert (await tables_where(kit, feed, lambda tables: tables.status.state == "down")).status.detail == "away"
         kit.end()
-        await tables_where(kit, feed, lambda tables: tables.state == "down" and "told to end" in tables.detail)
+        await tables_where(
+            kit, feed, lambda tables: tables.status.state == "down" and "told to end" in tables.status.detail
+        )

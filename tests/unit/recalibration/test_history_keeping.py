@@ -13,7 +13,7 @@ import pytest
 
 from bundlekeel.model.errors import StoreError
 from bundlekeel.recalibration.history.ports import HOUR_MS, HistoryFile, in_force
-from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord
+from bundlekeel.recalibration.history.record import SCHEMA, HistoryRecord
 from bundlekeel.recalibration.parquet import ParquetStore
 from bundlekeel.recalibration.recorder.history_keeping import GRACE_MS, set_torn_aside, tidy_store
 from bundlekeel.recalibration.recorder.history_reading import HistoryReading, check, listing, replayed
@@ -207,7 +207,7 @@ class Kept(MemoryStore):
         self.after, self.now_ms, self.keep_days = after, now_ms, keep_days
         self.reads: int | None = None
 
-    def records(self, file: HistoryFile) -> list[CycleRecord]:
+    def records(self, file: HistoryFile) -> list[HistoryRecord]:
         """Then first the house."""
         if self.reads is not None:
             self.reads += 1

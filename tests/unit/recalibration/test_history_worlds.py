@@ -11,7 +11,7 @@ import pytest
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.load import CPU
 from bundlekeel.recalibration.history.ports import HistoryStore, HistoryWal
-from bundlekeel.recalibration.history.record import SCHEMA, CycleRecord
+from bundlekeel.recalibration.history.record import SCHEMA, HistoryRecord
 from bundlekeel.recalibration.history.replay import rebuilt, replay
 from bundlekeel.recalibration.parquet import FileWal, ParquetStore
 from dev.history_worlds import POISONS, World, write
@@ -21,7 +21,7 @@ from tests.support.memory_history import MemoryStore, MemoryWal
 TINY = World(days=1, brokers=3, bundles=30, period_seconds=600, noise=0.3, seed=2)
 
 
-def read(store: ParquetStore) -> list[CycleRecord]:
+def read(store: ParquetStore) -> list[HistoryRecord]:
     """All records."""
     return [record for file in store.files() for record in store.records(file)]
 

@@ -19,7 +19,7 @@ import pytest
 from bundlekeel.model.plan import Plan
 from bundlekeel.planning.engine import plan
 from bundlekeel.recalibration.history.frames import input_of
-from bundlekeel.recalibration.history.record import CycleRecord, Frame, dumped
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord, dumped
 from bundlekeel.recalibration.history.replay import rebuilt
 from bundlekeel.recalibration.parquet import FileWal, ParquetStore
 from bundlekeel.recalibration.recorder.recorder import Recorder
@@ -39,7 +39,7 @@ PLAN = (
 LONGEST = 2500
 
 
-def read(folder: Path) -> list[CycleRecord]:
+def read(folder: Path) -> list[HistoryRecord]:
     """Every record of a history, in order."""
     store = ParquetStore(folder)
     return [record for file in store.files() for record in store.records(file)]
@@ -106,7 +106,7 @@ async def test_the_recorder_writes_the_same_history(tmp_path: Path) -> None:
     assert [item.frame and section(item.frame) for item in rebuilt(again)] == GOLDEN
 
 
-def written(record: CycleRecord) -> list[Any]:
+def written(record: HistoryRecord) -> list[Any]:
     """Everything in a record but its input, which may gain fields, and the name of the software."""
     outcome = record.outcome
     counts = (outcome.planned, outcome.acted, outcome.dropped, outcome.skipped)

@@ -14,7 +14,7 @@ from bundlekeel.model.errors import StoreError
 from bundlekeel.planning.engine import PlanInput, PlanResult, plan
 from bundlekeel.recalibration.history.frames import frame_of, outcome_of
 from bundlekeel.recalibration.history.ports import HOUR_MS, HistoryFile
-from bundlekeel.recalibration.history.record import CycleRecord, Frame, recorded
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord, recorded
 from bundlekeel.recalibration.history.replay import rebuilt, replay
 from bundlekeel.recalibration.parquet import FileWal, ParquetStore
 from bundlekeel.recalibration.recorder.history_reading import check, replayed
@@ -42,7 +42,7 @@ class SlowWal(MemoryWal):
         super().__init__()
         self.gate, self.entered = threading.Event(), threading.Event()
 
-    def append(self, epoch: int, record: CycleRecord) -> None:
+    def append(self, epoch: int, record: HistoryRecord) -> None:
         """Wait first."""
         self.entered.set()
         self.gate.wait(30)
@@ -97,7 +97,7 @@ class Bench:
         while not holds():  # noqa: ASYNC110 - other threads work
             await asyncio.sleep(0.005)
 
-    def published(self) -> list[CycleRecord]:
+    def published(self) -> list[HistoryRecord]:
         """Every record of the fake store, in order."""
         return [record for file in sorted(self.store.held, key=_order) for record in self.store.held[file]]
 
@@ -292,7 +292,7 @@ class RecordedSidecar(FakeSidecar):
     """A sidecar whose cycles are recorded at once, in memory."""
 
     def __init__(self, cluster: FakeCluster, name: str = "a") -> None:
-        self.records: list[CycleRecord] = []
+        self.records: list[HistoryRecord] = []
         self.undecided: list[Mapping[str, Any]] = []
         self._before: tuple[int, Frame] | None = None
         super().__init__(cluster, name)

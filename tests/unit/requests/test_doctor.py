@@ -13,7 +13,7 @@ from bundlekeel.leader.state.takeover_record import EXCLUDED, FAILSAFE, SPLITTIN
 from bundlekeel.model.check import Check
 from bundlekeel.model.members import Member
 from bundlekeel.model.policies import IsolationPolicy
-from bundlekeel.ports import DocumentChange, FeedState, LoadTables
+from bundlekeel.ports import DocumentChange, FeedState, FeedStatus, LoadTables
 from bundlekeel.requests.doctor import examine
 from bundlekeel.views.go_live import DAY_MS, go_live
 from bundlekeel.views.summary import summary
@@ -313,7 +313,7 @@ async def test_a_quiet_extensible_broker_is_no_error() -> None:
 
 
 def listening(clock: TestClock, seconds: float, state: FeedState = "ok") -> LoadTables:
-    return LoadTables(state=state, since_ms=clock.wall_ms() - int(1000 * seconds))
+    return LoadTables(status=FeedStatus(state=state, since_ms=clock.wall_ms() - int(1000 * seconds)))
 
 
 @pytest.mark.parametrize(("seconds", "ok"), [(2.0, True), (890.0, True), (1000.0, False)])

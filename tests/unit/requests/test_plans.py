@@ -58,9 +58,7 @@ class Replicas:
     def join(self, sidecar: FakeSidecar, url: str) -> Plans:
         """The plans of this sidecar, which the others find under the URL."""
         self.plans[url] = Plans(
-            gate=sidecar.gate,
             leadership=sidecar.leadership,
-            shared_state=sidecar.shared_state,
             planner=sidecar.planner,
             peers=self,
             operator_requests=sidecar.service.requests,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, Final
@@ -100,6 +101,8 @@ class _LocalBrokerData(msgspec.Struct, gc=False, rename="camel"):
 
 
 _DECODER: Final = msgspec.json.Decoder(_LocalBrokerData)
+# `decode_endpoint` returns the addresses. An address of a wrong type is a fault of the report.
+_ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl")
 
 
 def decode_report(broker_id: str, data: bytes | msgspec.Raw, *, max_bytes: int = MAX_REPORT_BYTES) -> BrokerReport:
@@ -143,9 +146,6 @@ def _from_typed(broker_id: str, typed: _LocalBrokerData) -> BrokerReport:
         non_persistent_topics_enabled=typed.non_persistent_topics_enabled,
         load_manager=clean(typed.load_manager_class_name),
         version=clean(typed.broker_version_string),
-        web_url=clean(typed.web_service_url),
-        web_url_tls=clean(typed.web_service_url_tls),
-        service_url=clean(typed.pulsar_service_url),
         faults=faults.as_tuple(),
     )
 
@@ -197,7 +197,7 @@ def _decode_tolerantly(broker_id: str, data: bytes, limit: Limit) -> BrokerRepor
     fields = Fields(raw, faults)
     usages = [_usage(fields, name) for name in _USAGES]
     names, traffic, counts = _bundles(fields, faults)
-    return BrokerReport(
+    report = BrokerReport(
         broker_id=broker_id,
         usage=np.array([usage for usage, _ in usages]),
         limit=np.array([limit for _, limit in usages]),
@@ -212,11 +212,10 @@ def _decode_tolerantly(broker_id: str, data: bytes, limit: Limit) -> BrokerRepor
         non_persistent_topics_enabled=fields.flag("nonPersistentTopicsEnabled", default=True),
         load_manager=fields.text("loadManagerClassName"),
         version=fields.text("brokerVersionString"),
-        web_url=fields.text("webServiceUrl"),
-        web_url_tls=fields.text("webServiceUrlTls"),
-        service_url=fields.text("pulsarServiceUrl"),
-        faults=faults.as_tuple(),
     )
+    for name in _ADDRESSES:
+        fields.text(name)
+    return replace(report, faults=faults.as_tuple())
 
 
 def _usage(fields: Fields, name: str) -> tuple[float, float]:

@@ -116,7 +116,7 @@ class ExtensibleBrokers:
 
     def take_in(self, tables: LoadTables, now: Instant) -> None:
         """Store the load topics' tables."""
-        self._feed_ok = tables.state == "ok"
+        self._feed_ok = tables.status.state == "ok"
         if self._feed_ok:
             self._feed_ok_boot = now.boot
         for broker, entry in self.brokers.items():
@@ -345,9 +345,6 @@ def _build_report(
         persistent_topics_enabled=endpoint.persistent_topics_enabled,
         non_persistent_topics_enabled=endpoint.non_persistent_topics_enabled,
         version=endpoint.version,
-        web_url=endpoint.web_url,
-        web_url_tls=endpoint.web_url_tls,
-        service_url=endpoint.service_url,
     )
 
 

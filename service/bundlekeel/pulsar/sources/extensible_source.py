@@ -164,7 +164,7 @@ class ClusterSource:
         tables = self._feed.tables()
         self._take_in(tables, now)
         since = self._await_first_answers(now)
-        versions = (generation, tables.generation, tables.state)
+        versions = (generation, tables.generation, tables.status.state)
         if (
             self._reports is None
             or self._reports.versions != versions
@@ -270,11 +270,11 @@ class ClusterSource:
             await self._feed.wait_changed(generation, 5.0)
             tables = self._feed.tables()
             self._take_in(tables, self._now())
-            if tables.state != state:
-                _log.info("load topics", state=tables.state, detail=tables.detail)
-            if (tables.generation, tables.state) != (generation, state):
+            if tables.status.state != state:
+                _log.info("load topics", state=tables.status.state, detail=tables.status.detail)
+            if (tables.generation, tables.status.state) != (generation, state):
                 self._something.set()
-            generation, state = tables.generation, tables.state
+            generation, state = tables.generation, tables.status.state
 
     async def _poll(self, broker: str) -> None:
         """Query one broker for its bundles until cancelled. Brokers that failed last time only wait for each other."""
@@ -336,7 +336,7 @@ class ClusterSource:
     def _take_in(self, tables: LoadTables, now: Instant) -> None:
         self._book.take_in(tables, now)
         for state in FEED_STATES:
-            self._telemetry.gauge("feed_up", float(state == tables.state), state=state)
+            self._telemetry.gauge("feed_up", float(state == tables.status.state), state=state)
 
     def _await_first_answers(self, now: Instant) -> float:
         """Return the seconds since the first extensible broker.

@@ -12,7 +12,7 @@ from typing import Final
 
 from bundlekeel.model.codes import Code
 from bundlekeel.model.errors import CodecError
-from bundlekeel.ports import Clock, FeedState, LatestLoad, LoadTables
+from bundlekeel.ports import Clock, FeedState, FeedStatus, LatestLoad, LoadTables
 from bundlekeel.ports.generations import Generations
 from bundlekeel.pulsar.formats.extensible import decode_broker_load, decode_top_bundles
 from bundlekeel.pulsar.topics.process import TopicsProcess
@@ -51,9 +51,7 @@ class TopicLoadFeed:
         return LoadTables(
             generation=self._generations.newest,
             latest=dict(self._latest),
-            state=state,
-            detail=detail,
-            since_ms=self._since_ms,
+            status=FeedStatus(state=state, detail=detail, since_ms=self._since_ms),
         )
 
     async def wait_changed(self, generation: int, timeout: float) -> bool:

@@ -21,7 +21,7 @@ from bundlekeel.recalibration.adopting.comparison import Comparison, compare_pla
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _QueuedCycle:
+class _ShadowCycle:
     """A cycle that the shadow strategies plan again."""
 
     epoch: int
@@ -39,7 +39,7 @@ class ShadowStrategies:
         self._clock = clock
         self._memories: dict[str, StrategyMemory] = {}
         self._epoch: int | None = None
-        self._queued: _QueuedCycle | None = None
+        self._queued: _ShadowCycle | None = None
         self._arrived = asyncio.Event()
         self._news: dict[str, Any] = {}
         self._thread = ThreadPoolExecutor(1, "shadow")
@@ -53,7 +53,7 @@ class ShadowStrategies:
         if self.busy:
             self._telemetry.count("shadow_skipped_total")
             return
-        self._queued = _QueuedCycle(epoch=epoch, cycle=int(record["cycle"]), plan_input=plan_input, live=result.plan)
+        self._queued = _ShadowCycle(epoch=epoch, cycle=int(record["cycle"]), plan_input=plan_input, live=result.plan)
         self._arrived.set()
 
     @property
@@ -89,7 +89,7 @@ class ShadowStrategies:
         finally:
             self._queued = None
 
-    async def _play(self, queued: _QueuedCycle) -> None:
+    async def _play(self, queued: _ShadowCycle) -> None:
         if queued.epoch != self._epoch:
             self._epoch, self._memories = queued.epoch, {}
         comparisons, failed = list[Comparison](), None

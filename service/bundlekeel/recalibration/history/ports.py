@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from bundlekeel.model.errors import HistoryError, StoreError
 from bundlekeel.model.numbers import MAX_TIME_MS, number
-from bundlekeel.recalibration.history.record import CycleRecord
+from bundlekeel.recalibration.history.record import HistoryRecord
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -100,7 +100,9 @@ def in_force(files: Iterable[HistoryFile]) -> list[HistoryFile]:
     return sorted(current, key=lambda file: (file.epoch, file.first))
 
 
-def records_in_force(store: HistoryStore, file: HistoryFile, instead: set[HistoryFile]) -> Sequence[CycleRecord] | None:
+def records_in_force(
+    store: HistoryStore, file: HistoryFile, instead: set[HistoryFile]
+) -> Sequence[HistoryRecord] | None:
     """Return the records of a file, or of the larger file into which a leader has merged it meanwhile.
 
     That larger file is added to `instead`. None: it was read there already, or the file was deleted as too old. Raises
@@ -168,7 +170,7 @@ class HistoryStore(Protocol):
     def span(self, file: HistoryFile) -> HistorySpan:
         """Return the contents of a file's footer."""
 
-    def records(self, file: HistoryFile) -> list[CycleRecord]:
+    def records(self, file: HistoryFile) -> list[HistoryRecord]:
         """Return the records of a file, in order."""
 
     def verify(self, file: HistoryFile) -> None:
@@ -176,7 +178,7 @@ class HistoryStore(Protocol):
         unreadable.
         """
 
-    def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
+    def publish(self, epoch: int, seq: int, records: Sequence[HistoryRecord]) -> HistoryFile:
         """Write a segment's file, completely or not at all. An existing file stays unchanged.
 
         All records are of one epoch and one hour. Raises HistoryError if an existing file has other cycles.
@@ -198,7 +200,7 @@ class HistoryStore(Protocol):
 class HistoryWal(Protocol):
     """The local write-ahead log, in segments. For one process at a time. Raises StoreError if the disk fails."""
 
-    def append(self, epoch: int, record: CycleRecord) -> None:
+    def append(self, epoch: int, record: HistoryRecord) -> None:
         """Write a record to the open segment, or to a new one for another epoch.
 
         The record is on disk when this returns, and not at all if it raises StoreError.
@@ -210,7 +212,7 @@ class HistoryWal(Protocol):
     def closed(self) -> list[Segment]:
         """Return the closed segments, those of earlier processes included, oldest first."""
 
-    def records(self, segment: Segment) -> list[CycleRecord]:
+    def records(self, segment: Segment) -> list[HistoryRecord]:
         """Return a segment's records up to a torn end, which is counted (`torn`)."""
 
     def discard(self, segment: Segment) -> None:

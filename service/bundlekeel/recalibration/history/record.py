@@ -1,7 +1,7 @@
 """The recorded form of a cycle: exact changes against the last record, with regular full snapshots. Pure.
 
 A `Frame` is everything that `plan()` reads, as two tables (brokers, bundles) and one document of plain values. A
-`CycleRecord` contains the changes since the last record (`full`: all values) and the outcome. Values are not rounded
+`HistoryRecord` contains the changes since the last record (`full`: all values) and the outcome. Values are not rounded
 here: the snapshot rounds before planning, so that a record replays to the same plan hash (design 9).
 """
 
@@ -118,7 +118,7 @@ class CycleOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CycleRecord:
+class HistoryRecord:
     """One recorded cycle, identified by `epoch` and `cycle`.
 
     `base`: cycle of the record that it continues, in the same epoch; unused if `full`. `document`: JSON of changed
@@ -140,14 +140,14 @@ class CycleRecord:
 
 def recorded(
     before: tuple[int, Frame] | None, now: Frame, *, epoch: int, cycle: int, outcome: CycleOutcome
-) -> CycleRecord:
+) -> HistoryRecord:
     """Return the record of a frame. `before`: cycle and frame of the epoch's last record; None: record all values."""
     base, old = (0, None) if before is None else before
     brokers = changes(old.brokers if old else None, now.brokers)
     bundles = changes(old.bundles if old else None, now.bundles)
     change = document_changes(old.document, now.document) if old else {"=": now.document}
     orders = {"brokers": brokers.order, "bundles": bundles.order}
-    return CycleRecord(
+    return HistoryRecord(
         epoch=epoch,
         cycle=cycle,
         wall_ms=int(now.document["wall_ms"]),

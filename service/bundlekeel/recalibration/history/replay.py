@@ -11,14 +11,21 @@ from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.parameters import Parameters, choices
 from bundlekeel.planning.engine import PlanResult, plan
 from bundlekeel.recalibration.history.frames import input_of
-from bundlekeel.recalibration.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord, Frame, changed, changed_document
+from bundlekeel.recalibration.history.record import (
+    OTHER_SCHEMA,
+    SCHEMA,
+    Frame,
+    HistoryRecord,
+    changed,
+    changed_document,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltCycle:
     """One record and its frame. `why`: the reason if there is no frame."""
 
-    record: CycleRecord
+    record: HistoryRecord
     frame: Frame | None = None
     why: str = ""
 
@@ -37,7 +44,7 @@ class ReplayedCycle:
     why: str = ""
 
 
-def rebuilt(records: Iterable[CycleRecord]) -> Iterator[RebuiltCycle]:
+def rebuilt(records: Iterable[HistoryRecord]) -> Iterator[RebuiltCycle]:
     """Yield every record with its frame. The records must be in the order of epochs and cycles.
 
     A record without base or with a wrong checksum has no frame, nor have those after it up to the next full snapshot.
@@ -54,7 +61,7 @@ def rebuilt(records: Iterable[CycleRecord]) -> Iterator[RebuiltCycle]:
         yield RebuiltCycle(record=record, frame=frame)
 
 
-def _next(last: tuple[int, int, Frame] | None, record: CycleRecord) -> Frame:
+def _next(last: tuple[int, int, Frame] | None, record: HistoryRecord) -> Frame:
     if record.schema != SCHEMA:
         raise HistoryError(f"it is of {OTHER_SCHEMA.format(record.schema)}")
     before: Frame | None = None

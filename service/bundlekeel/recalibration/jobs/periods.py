@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.recalibration.history.ports import HistoryFile, HistoryStore, hour_of, in_force, records_in_force
-from bundlekeel.recalibration.history.record import CycleRecord, Frame
+from bundlekeel.recalibration.history.record import Frame, HistoryRecord
 from bundlekeel.recalibration.history.replay import rebuilt
 from bundlekeel.recalibration.parquet import ParquetStore
 
@@ -49,7 +49,7 @@ class UnreadableFile:
 class RecordedCycle:
     """One recorded cycle. `status`: ok (with a frame), double, misplaced (of another hour) or broken."""
 
-    record: CycleRecord
+    record: HistoryRecord
     status: str
     frame: Frame | None = None
     why: str = ""
@@ -83,7 +83,7 @@ def read(store: HistoryStore, period: HistoryPeriod) -> Iterator[RecordedCycle |
     aside: list[RecordedCycle | UnreadableFile] = []
     instead: set[HistoryFile] = set()
 
-    def chain() -> Iterator[CycleRecord]:
+    def chain() -> Iterator[HistoryRecord]:
         last = -1
         for file in period.files:
             merged_before = len(instead)

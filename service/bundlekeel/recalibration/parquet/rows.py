@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bundlekeel.model.errors import HistoryError
 from bundlekeel.model.numbers import MAX_TIME_MS
-from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, CycleRecord, Rows, Table
+from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, Columns, CycleOutcome, HistoryRecord, Rows, Table
 
 _KINDS: Final = {"broker": BROKERS, "bundle": BUNDLES}
 _CYCLE: Final = {
@@ -50,7 +50,7 @@ ARROW: Final = pa.schema(
 REPEATED: Final = ("kind", "code", "software", "name", *_TEXTS)
 
 
-def tables_of(records: Sequence[CycleRecord]) -> list[pa.Table]:
+def tables_of(records: Sequence[HistoryRecord]) -> list[pa.Table]:
     """Return one table each for cycles, brokers and bundles, all of the same schema, without empty ones."""
     tables = [_cycles(records)]
     for kind in _KINDS:
@@ -60,7 +60,7 @@ def tables_of(records: Sequence[CycleRecord]) -> list[pa.Table]:
     return tables
 
 
-def _cycles(records: Sequence[CycleRecord]) -> pa.Table:
+def _cycles(records: Sequence[HistoryRecord]) -> pa.Table:
     own = ("full", "base", "schema", "seal", "document")
     columns: dict[str, Any] = {name: [getattr(record, name) for record in records] for name in own}
     for name in ("plan_hash", "code", "planned", "acted", "software", "dropped", "skipped"):
@@ -69,7 +69,7 @@ def _cycles(records: Sequence[CycleRecord]) -> pa.Table:
     return _table("cycle", columns, records, [1] * len(records))
 
 
-def _rows(kind: str, records: Sequence[CycleRecord]) -> pa.Table | None:
+def _rows(kind: str, records: Sequence[HistoryRecord]) -> pa.Table | None:
     parts: list[Rows] = [getattr(record, f"{kind}s") for record in records]
     sizes = [len(part.index) for part in parts]
     if not sum(sizes):
@@ -85,7 +85,7 @@ def _rows(kind: str, records: Sequence[CycleRecord]) -> pa.Table | None:
     return _table(kind, columns, records, sizes)
 
 
-def _table(kind: str, columns: dict[str, Any], records: Sequence[CycleRecord], sizes: Sequence[int]) -> pa.Table:
+def _table(kind: str, columns: dict[str, Any], records: Sequence[HistoryRecord], sizes: Sequence[int]) -> pa.Table:
     count = sum(sizes)
     columns = columns | {
         "kind": pa.array([kind], pa.string()).take(pa.array(np.zeros(count, dtype=np.int32))),
@@ -105,7 +105,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=False)
 
 
-def records_of(tables: Iterable[pa.Table]) -> list[CycleRecord]:
+def records_of(tables: Iterable[pa.Table]) -> list[HistoryRecord]:
     """Reverse `tables_of`, for tables in any number of pieces. Raises HistoryError if they have another content."""
     try:
         whole = pa.concat_tables(list(tables))
@@ -160,7 +160,7 @@ def _texts(table: pa.Table, name: str) -> Any:
     return distinct[encoded.indices.to_numpy()] if len(distinct) else np.zeros(0, dtype=object)
 
 
-def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:
+def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> HistoryRecord:
     if blank := sorted(name for name in (*_KEY, *_CYCLE) if row[name] is None):
         raise ValueError(f"cycle {row['cycle']} has no {blank[0]}")
     if not 0 <= row["wall_ms"] <= MAX_TIME_MS:
@@ -176,4 +176,4 @@ def _record(row: dict[str, Any], brokers: Rows, bundles: Rows) -> CycleRecord:
         skipped=row["skipped"],
     )
     own = ("epoch", "cycle", "wall_ms", "full", "base", "document", "seal", "schema")
-    return CycleRecord(**{name: row[name] for name in own}, outcome=outcome, brokers=brokers, bundles=bundles)
+    return HistoryRecord(**{name: row[name] for name in own}, outcome=outcome, brokers=brokers, bundles=bundles)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from bundlekeel.model.errors import CodecError, HistoryError, StoreError
 from bundlekeel.model.numbers import integer
 from bundlekeel.recalibration.history.ports import MOST_FILE_BYTES, HistoryFile, HistorySpan, hour_of
-from bundlekeel.recalibration.history.record import OTHER_SCHEMA, SCHEMA, CycleRecord
+from bundlekeel.recalibration.history.record import OTHER_SCHEMA, SCHEMA, HistoryRecord
 from bundlekeel.recalibration.parquet.rows import ARROW, REPEATED, records_of, tables_of
 
 _PATH: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/(\d+)-(\d+)(?:-(\d+))?\.parquet")
@@ -92,7 +92,7 @@ class ParquetStore:
         except (CodecError, KeyError, AttributeError, ValueError, TypeError, OverflowError, RecursionError):
             raise HistoryError(f"{file.path} was not recorded by Bundlekeel") from None
 
-    def records(self, file: HistoryFile) -> list[CycleRecord]:
+    def records(self, file: HistoryFile) -> list[HistoryRecord]:
         """Return all records of a file."""
         with self._reading(file) as parquet:
             table = parquet.read(use_threads=False)
@@ -116,7 +116,7 @@ class ParquetStore:
         for _ in self._batches([file], ARROW.names):
             pass
 
-    def publish(self, epoch: int, seq: int, records: Sequence[CycleRecord]) -> HistoryFile:
+    def publish(self, epoch: int, seq: int, records: Sequence[HistoryRecord]) -> HistoryFile:
         """Write a segment."""
         date, hour = hour_of(records[0].wall_ms)
         file = HistoryFile(date=date, hour=hour, epoch=epoch, first=seq, last=seq)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from bundlekeel.model.errors import CodecError, HistoryError, StoreError
 from bundlekeel.model.numbers import integer
 from bundlekeel.recalibration.history.ports import Segment
-from bundlekeel.recalibration.history.record import CycleRecord
+from bundlekeel.recalibration.history.record import HistoryRecord
 from bundlekeel.recalibration.parquet.rows import ARROW, records_of, tables_of
 
 _HEAD: Final = struct.Struct("<II")
@@ -49,7 +49,7 @@ class FileWal:
                     epoch, seq = (integer(text, field=path.name) for text in match.groups())
                     self._sizes[Segment(epoch=epoch, seq=seq)] = path.stat().st_size
 
-    def append(self, epoch: int, record: CycleRecord) -> None:
+    def append(self, epoch: int, record: HistoryRecord) -> None:
         """Write a record and wait for the disk. A partial record is removed, or else ends its segment."""
         payload = _encoded(record)
         data = _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
@@ -103,7 +103,7 @@ class FileWal:
         """Return every segment except the open one."""
         return sorted(item for item in list(self._sizes) if item != self._open)
 
-    def records(self, segment: Segment) -> list[CycleRecord]:
+    def records(self, segment: Segment) -> list[HistoryRecord]:
         """Return the records up to the first partial one."""
         try:
             data = self._path(segment).read_bytes()
@@ -170,7 +170,7 @@ def whole_payloads(data: bytes) -> tuple[list[bytes], bool]:
     return payloads, at < len(data)
 
 
-def _encoded(record: CycleRecord) -> bytes:
+def _encoded(record: HistoryRecord) -> bytes:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_stream(sink, ARROW, options=options) as stream:
@@ -179,7 +179,7 @@ def _encoded(record: CycleRecord) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _decoded(payload: bytes) -> list[CycleRecord]:
+def _decoded(payload: bytes) -> list[HistoryRecord]:
     try:
         with pa.ipc.open_stream(payload) as stream:
             return records_of([stream.read_all()])

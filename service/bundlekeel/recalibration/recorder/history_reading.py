@@ -16,7 +16,7 @@ from bundlekeel.recalibration.history.ports import (
     mixed,
     records_in_force,
 )
-from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, SCHEMA, Columns, CycleRecord, Table
+from bundlekeel.recalibration.history.record import BROKERS, BUNDLES, SCHEMA, Columns, HistoryRecord, Table
 from bundlekeel.recalibration.history.replay import RebuiltCycle, rebuilt, replay
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ class HistoryReading:
     store: HistoryStore
     unreadable: list[Json] = field(default_factory=list)
 
-    def records(self, files: Sequence[HistoryFile]) -> Iterator[CycleRecord]:
+    def records(self, files: Sequence[HistoryFile]) -> Iterator[HistoryRecord]:
         """Yield the records of these files, with one file in memory at a time.
 
         The leader may clean up the store at the same time: merged files are read instead, deleted ones are skipped."""
@@ -223,7 +223,7 @@ class _Counts:
     undecided: int = 0
     first_ms: int = 0
     last_ms: int = 0
-    last: CycleRecord | None = None
+    last: HistoryRecord | None = None
 
     def add(self, item: RebuiltCycle) -> None:
         """Add a record."""

@@ -14,7 +14,7 @@ from bundlekeel.model.load import BrokerEndpoint, BrokerReport
 from bundlekeel.model.snapshot import Snapshot, build_snapshot
 from bundlekeel.planning.engine import PlanResult
 from bundlekeel.planning.ledger import open_entries
-from bundlekeel.ports import LatestLoad, LoadTables
+from bundlekeel.ports import FeedStatus, LatestLoad, LoadTables
 from bundlekeel.pulsar.sources.extensible_brokers import ExtensibleBrokers, Instant
 from tests.support.builders import EAGER, NOW_MS, averages_of, broker, bundle_name, run
 from tests.support.memory_feed import broker_load
@@ -44,7 +44,7 @@ def pictured(owned: Sequence[Sequence[float]], scores: Sequence[float], *, bundl
         received[broker(row)] = LatestLoad(load=load, bundles=top, load_ms=NOW_MS, bundles_ms=NOW_MS)
         answers[broker(row)] = stats
     moment = Instant(NOW_MS, 0.0)
-    book.take_in(LoadTables(latest=received, state="ok"), moment)
+    book.take_in(LoadTables(latest=received, status=FeedStatus(state="ok")), moment)
     if bundles == "all":
         for name, stats in answers.items():
             book.polled(name, stats, moment)

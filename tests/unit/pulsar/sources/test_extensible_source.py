@@ -154,7 +154,7 @@ async def test_modular_brokers_are_left_to_the_registry() -> None:
     assert (picture.reports, picture.generation, picture.mode) == (same.reports, same.generation, "modular")
     assert not await stage.source.wait_changed(picture.generation, 0.05)
     assert await stage.source.seeds([X]) == [stored(X, 0.5)]
-    assert (stage.feed.urls, stage.admin.calls, stage.source.feed.state) == ([], [], "off")
+    assert (stage.feed.urls, stage.admin.calls, stage.source.feed.status.state) == ([], [], "off")
     await stage.source.close()
     assert (stage.registry.closed, stage.feed.closed) == (True, True)
 
@@ -166,9 +166,9 @@ async def test_extensible_brokers_get_reports(stage: Stage) -> None:
     assert brokers(picture) == list(BROKERS)
     assert [float(item.usage[0]) for item in picture.reports] == pytest.approx([80.0, 10.0, 10.0])
     assert picture.reports[2].faults == ((Code.IMPUTED_SCORE, "weightedMaxEMA"),)
-    assert (picture.mode, picture.excluded, picture.reports[0].web_url) == ("extensible", (), "http://b1:8080")
+    assert (picture.mode, picture.excluded, picture.reports[0].broker_id) == ("extensible", (), "b1:8080")
     assert stage.feed.urls == [("pulsar://b1:6650", "pulsar://b2:6650", "pulsar://b3:6650")]
-    assert stage.source.feed.state == "ok"
+    assert stage.source.feed.status.state == "ok"
 
 
 async def test_a_silent_cluster_is_seen_at_once() -> None:
@@ -322,7 +322,7 @@ async def test_the_state_of_the_topics_is_shown(stage: Stage) -> None:
         stage.say(broker, 0.5)
     await stage.until(lambda p: len(p.reports) == 3)
     stage.feed.become("stuck", "no beat for 20 s")
-    assert (stage.source.feed.state, stage.source.feed.detail) == ("stuck", "no beat for 20 s")
+    assert (stage.source.feed.status.state, stage.source.feed.status.detail) == ("stuck", "no beat for 20 s")
     assert len((await stage.source.picture()).reports) == 3
 
 
