@@ -99,7 +99,7 @@ ALLOWED: Final = {
     ("model/text_format.py", "float(value)"): "a number",
     ("model/store_urls.py", "int(match['port'] or DEFAULT_PORT)"): "at most five digits, matched before",
     ("leader/execution/splits.py", "float(topic.sessions)"): "a decoded number",
-    ("requests/where.py", "int(lower[1], 16)"): _HEX,
+    ("pulsar/existing_names.py", "int(lower[1], 16)"): _HEX,
     ("quotas/rates.py", "float(rate[0])"): "a decoded number",
     ("quotas/rates.py", "float(rate[1])"): "a decoded number",
     ("pulsar/channel/channel_watch.py", "float(count)"): "a length",
