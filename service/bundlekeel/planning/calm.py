@@ -29,25 +29,26 @@ from bundlekeel.planning.memory import BrokerCourse, Excess, Swing
 PLAN_MOVES: Final = 2
 # A change of more than this many standard deviations of the noise is a change of the load.
 CHANGE_DEVIATIONS: Final = 4.0
-# So is a change of traffic by this factor, if it is at least this share of what a mean broker carries. Traffic is exact
-# within seconds; the CPU use of a small broker is not. The level then changes by what the traffic costs, and counts for
-# this many seconds, so that readings correct it soon.
+# A change of traffic by `TRAFFIC_FACTOR` is also a change of the load, if it is at least `TRAFFIC_SHARE` of the mean
+# traffic of a broker. Traffic is exact within seconds; the CPU use of a small broker is not. The level then changes by
+# the CPU cost of that traffic, and counts as a mean of `SHIFTED_SECONDS`, so that new readings correct it soon.
 TRAFFIC_FACTOR: Final = 1.5
 TRAFFIC_SHARE: Final = 0.1
 SHIFTED_SECONDS: Final = 10.0
 # A broker's level is the mean of at most this many seconds, so that it follows a slow drift.
 LEVEL_SECONDS: Final = 300.0
-# The noise of a broker comes from this many readings. Shorter ones than this are taken together, because noise that
-# lasts for some seconds does not show between readings of 2 s.
+# The noise of a broker is computed from its last `NOISE_READINGS`. Readings shorter than `NOISE_SECONDS` are combined,
+# because noise that lasts for some seconds does not show between readings of 2 s.
 NOISE_READINGS: Final = 16
 NOISE_SECONDS: Final = 10.0
 # From fewer changes between readings, the noise cannot be estimated.
 LEAST_CHANGES: Final = 3
-# Marks in the readings of a broker where its bundles moved.
+# An entry in the readings of a broker that marks a move of its bundles.
 MOVED: Final = (0.0, 0.0)
 # An excess counts only as far as it exceeds this many standard deviations of the noise.
 DOUBT_DEVIATIONS: Final = 2.0
-# Tolerated time reduces an excess this many times as fast as it grew. After `OVER_SECONDS` the excess has ended anyway.
+# Each second with a tolerated difference shortens an excess by `TAKEN_BACK` seconds. After `OVER_SECONDS` of tolerated
+# time, the excess has ended in any case.
 TAKEN_BACK: Final = 2.0
 OVER_SECONDS: Final = 120.0
 # An excess must last longer than a swing by this factor, because swings differ in length.
@@ -98,8 +99,8 @@ def follow_levels(
 ) -> tuple[dict[str, BrokerCourse], Floats]:
     """Return the courses with the level of each broker advanced, and the newly measured seconds, shape (n,).
 
-    `moving`: brokers whose reports do not show their moves yet; their level starts again with the first reading that
-    does.
+    `moving`: brokers whose reports do not show their moves yet; their level starts again with the first report that
+    shows them.
     """
     courses: dict[str, BrokerCourse] = {}
     seconds = np.zeros(len(brokers.ids))
@@ -233,9 +234,9 @@ def doubts(courses: Mapping[str, BrokerCourse], ids: Sequence[str]) -> Floats:
 
 
 def _least_noise(course: BrokerCourse) -> float:
-    """Return the noise, or that of the later readings if it is less and there are few counters.
+    """Return the noise of the broker's score; of only its later readings if that is less and counters are few yet.
 
-    The CPU use of a broker varies more while its code is compiled.
+    After a start, the CPU use of a broker varies more, because the JVM still compiles its code.
     """
     noise = noise_of(course)
     has_few_counters = course.traffic >= 0 and len(course.readings) < NOISE_READINGS
@@ -406,7 +407,7 @@ def price_of(moves: int, move_price: float) -> float:
 
 
 def fewest_moves(loads: Floats, want: float) -> int:
-    """Return how many of the largest loads add up to 80 % of `want`, or of all loads if that is less; at least 1.
+    """Return how many of the largest loads add up to 80 % of `want` (or of all loads, if they are less); at least 1.
 
     Loads far above `want` do not count.
     """

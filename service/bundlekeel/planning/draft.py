@@ -57,7 +57,7 @@ class Offer:
 
 
 _HUNDRED = np.float32(100)
-# Smaller parts of a usage are rounding.
+# A rest below this share of the usage is a rounding error.
 EXACT = 1e-6
 
 
@@ -78,9 +78,9 @@ class Draft:
         """Prepare the draft without moves.
 
         `costs`: CPU costs before this snapshot (`StrategyMemory.costs`), to which the draft adds the snapshot.
-        `learned`: costs that already include the snapshot, instead of `costs`. `scale`: ratio of the mean load since
-        its last change to the load of the last reading, shape (n, 1); it does not apply to traffic from counters, which
-        is exact.
+        `learned`: costs that already include the snapshot, instead of `costs`. `scale`: mean load since the last change
+        of the load, divided by the load of the last reading, shape (n, 1). It is not applied to traffic from counters,
+        which is exact.
         """
         brokers = snapshot.brokers
         self.costs = learn(costs, snapshot, params, ledger.unsettled()) if learned is None else learned
@@ -107,7 +107,7 @@ class Draft:
         self.alike = find_alike(brokers.ids) if snapshot.mode == "extensible" else {}
         # Targets that the guard forbids in addition, and brokers that therefore accept no bundle.
         self.bans: TargetBans | None = None
-        # Without its CPU, the load of a broker is unknown. `uniform` uses traffic instead.
+        # With a wrong CPU limit, the load of a broker is unknown. `uniform` uses traffic instead of the load.
         self.closes_wrong_cpu = params.strategy != "uniform"
         self.closed: Bools = self.wrong[:, CPU] & self.closes_wrong_cpu
         # Brokers to which `max_topics_per_broker` does not apply (`_waive_topic_limit`).
@@ -180,7 +180,7 @@ class Draft:
         return float(self._before.score.max(initial=0.0))
 
     def carried(self) -> dict[str, Traffic4]:
-        """Return every broker's traffic before this draft's moves, with the ledger; {} if no budget depends on it."""
+        """Return the traffic by broker before this draft's moves, with the ledger; {} if no budget needs it."""
         if self.params.max_traffic_share_per_cycle >= 1:
             return {}
         return {broker: four(row) for broker, row in zip(self.snapshot.brokers.ids, self._before.traffic, strict=True)}
@@ -230,7 +230,7 @@ class Draft:
         return score_of(usage, self.limit, self.weights)
 
     def loaded_score(self) -> Floats:
-        """Return the scores without the base of the CPU; one value per broker."""
+        """Return the scores without the CPU that no bundle causes; one value per broker."""
         usage = self.usage.copy()
         usage[:, CPU] -= self.base_cpu()
         return score_of(usage, self.limit, self.weights)
@@ -319,7 +319,7 @@ class Draft:
         return mask if mask.any() else self.members
 
     def mean(self) -> float:
-        """Return the mean score of the brokers that share the load; `fsum` gives the same on any CPU."""
+        """Return the mean score of the brokers that share the load, with the same bits on any CPU (`fsum`)."""
         shared = self.score[self.counted()]
         return math.fsum(shared.tolist()) / len(shared)
 

@@ -68,7 +68,7 @@ def find_misplaced(snapshot: Snapshot, isolation: AppliedIsolation) -> Ints:
 def _take(
     draft: Draft, isolation: AppliedIsolation, eligible: Eligibility, rows: Ints, hold: Hold | None
 ) -> list[Refusal]:
-    """Add the moves of these bundles to the draft; the refusals are those of the others."""
+    """Add moves of these bundles to the draft; return a refusal for each of them that stays."""
     snapshot, limit = draft.snapshot, draft.params.repair_max_moves_per_cycle
     movable = eligible.mask.copy()
     movable[np.array(eligible.codes.rows_with([Code.IDLE]), dtype=np.int64)] = True

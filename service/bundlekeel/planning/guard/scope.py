@@ -36,7 +36,7 @@ _CLASS = re.compile(r"\[[!^]?[-=:.\w]+\]", re.ASCII)
 def check_pattern(pattern: str) -> str:
     """Return the pattern without whitespace around its parts, with a bundle in Pulsar's spelling.
 
-    Raises ConfigError if it is not a pattern.
+    Raises ConfigError if the string is not a pattern.
     """
     kind, colon, text = (part.strip() for part in pattern.partition(":"))
     text = as_pulsar_writes(text) if kind == BUNDLE else text
