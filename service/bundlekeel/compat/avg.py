@@ -21,7 +21,7 @@ from bundlekeel.planning.memory import CompatMemory
 
 
 def avg(picture: CompatPicture, params: Parameters, memory: CompatMemory, release: str) -> CompatResult:
-    """Pair the i-th lowest with the i-th highest broker, count hits, and move bundles directly to the partner."""
+    """Pair the i-th lowest with the i-th highest broker, and move bundles within pairs that differ often enough."""
     low, high = dict(memory.low), dict(memory.high)
     # The class uses one HashMap of scores for its whole life, and its table never shrinks.
     table = max(memory.table, table_of(len(picture.brokers)))
@@ -143,7 +143,8 @@ class _Selector:
     def destinations(self) -> tuple[dict[int, int], dict[str, str]]:
         """Return the target of each selected bundle, by row and by bundle *data*.
 
-        The key of the class's map is the data. So bundles with equal data have the target of the last one.
+        Pulsar's class stores targets in a map with the bundle data as key. So all bundles with equal data have the
+        target of the last one of them.
         """
         rows, brokers = [row for row, _, _ in self.taken], self.picture.brokers
         keys = data_keys(self.picture.bundles, rows)

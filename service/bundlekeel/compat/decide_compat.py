@@ -1,9 +1,10 @@
-"""Pulsar's own classes in `bundlekeel decide`, release by release, without guard, pipeline and our own averages.
+"""Decisions of Pulsar's own classes in `bundlekeel decide`, without the guard, policies and averages of Bundlekeel.
 
-Records are read as Pulsar's mapper reads them. A bundle that `bundles` does not contain is not a candidate. `to` has
-the destinations that the class chooses; a `placement` in the reset adds its choice among all brokers for the other
-bundles, except where it chooses the owner, because the broker skips those. What TransferShedder unloads without
-transfer (`loadBalancerTransferEnabled: false`) is in `unload` only.
+Records are read as Pulsar's mapper reads them. A bundle that `bundles` does not contain is not a candidate. `to`
+contains the destinations that the class chooses. If the reset names a `placement`, `to` also contains its choice among
+all brokers for the other bundles. A bundle for which it chooses the owner is not in `to`, because the broker skips such
+a bundle. Bundles that TransferShedder unloads without transfer (`loadBalancerTransferEnabled: false`) are in `unload`
+only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Turns of the extensible load manager in `bundlekeel decide`: as a snapshot, and as Pulsar's own class reads them.
+"""Turns of the extensible load manager in `bundlekeel decide`: converted to a snapshot, or as input of Pulsar's class.
 
-A turn gives `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data), `recent`
-(bundles) and `recent_brokers` (time at which a broker's last bundle left it).
+A turn is a line with `brokers` (BrokerLoadData), `top_bundles`, `missing` (registered brokers without load data),
+`recent` (bundles that have just moved) and `recent_brokers` (time at which a broker's last bundle left it).
 
-* A broker whose load data cannot be read is excluded and listed under `excluded`; for the class, which would not find
-  its data in the store, it is one more registered broker without load data.
-* In the snapshot `recent` bundles are cooling down, and the load of a broker outside its top bundles never moves.
+* A broker whose load data cannot be read is omitted and listed under `excluded`. For Pulsar's class, which would not
+  find such data in the store, it is one more registered broker without load data.
+* In the snapshot, `recent` bundles stay, and the load of a broker outside its top bundles never moves.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _move(context: Context, picture: CompatPicture, result: CompatResult, placer
 
 
 class _Targets:
-    """The candidates of a placement, narrowed by policies, closed brokers and topics, while any broker is left."""
+    """Candidates of a placement. Policies, closed brokers and topic limits narrow them, if that leaves any broker."""
 
     def __init__(self, context: Context) -> None:
         self._permitted = context.draft.permitted
@@ -168,7 +168,7 @@ def transfer_in_plan(context: Context) -> Decision:
 
 
 def _scores(context: Context) -> Floats:
-    """Return `weightedMaxEMA` of every broker: as reported, or smoothed here by one step per call."""
+    """Return `weightedMaxEMA` of every broker: as extensible brokers report it, else smoothed here once per call."""
     reported, before = context.draft.reported, context.memory.compat.usage
     if context.snapshot.mode == "extensible":
         return reported.copy()

@@ -1,4 +1,7 @@
-"""Exact copies of Pulsar's placements. Three of them draw at random; here they use a seed, and return the set too."""
+"""Exact copies of Pulsar's placements.
+
+Three of them draw a broker at random. Here they draw with a seed, and also return the set from which Pulsar draws.
+"""
 
 from __future__ import annotations
 

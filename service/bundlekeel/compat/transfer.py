@@ -118,7 +118,7 @@ def find_bundles(picture: TransferPicture, params: Parameters, hits: int) -> Tra
 
 
 class _Cycle:
-    """Statistics of one call, which change while it walks from both ends of the sorted brokers."""
+    """State of one call, which pairs brokers from both ends of the order by score and updates the statistics."""
 
     def __init__(self, picture: TransferPicture, params: Parameters) -> None:
         self.picture = picture
